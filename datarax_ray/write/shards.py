@@ -158,12 +158,12 @@ def write_dataset(
                 for shard in _written(read, format, todo, num_actors, notes, progress):
                     done[shard.name] = shard
         except BaseException as end:
+            if isinstance(end, OSError) and end.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+                end.add_note("make room there first, or write to another folder")
             end.add_note(
                 f"{len(done)} of {len(names)} shards are finished in {folder}, and stay; the same again goes on from "
                 "them"
             )
-            if isinstance(end, OSError) and end.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
-                end.add_note("make room there first, or write to another folder")
             raise
         manifest = Manifest(settings, tuple(done[name] for name in names))
         if todo or Manifest.read(folder) is None:

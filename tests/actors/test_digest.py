@@ -27,6 +27,7 @@ def states(made: Pipeline) -> list[str]:
     return [json.dumps(made.get_state()) for _ in made]
 
 
+@pytest.mark.slow
 def test_actors_that_are_killed_and_resized_change_nothing_of_it() -> None:
     want = states(pipeline(mixture()))
     with RaySource(mixture(), num_actors=3, num_cpus=0.5, chunk_size=7) as source:

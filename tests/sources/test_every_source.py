@@ -552,7 +552,7 @@ def test_nested_arrays_and_strings_keep_their_shape() -> None:
         ({"x": np.arange(3), "y": np.arange(4)}, ValueError, "must have one length, got .*'x': 3, 'y': 4"),
         ({}, ValueError, "got no arrays"),
         ({"x": np.zeros((0, 3))}, ValueError, "have no rows"),
-        ({"x": np.float32(3)}, ValueError, "have no rows"),
+        ({"x": np.float32(3)}, TypeError, "'x' is a float32, no array or list with a row for each element"),
         (iter([1, 2]), TypeError, "list_iterator has not"),
         ([], ValueError, "0 records in list"),
     ],

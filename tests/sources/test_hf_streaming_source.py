@@ -139,11 +139,9 @@ def test_every_epoch_has_every_element_once_in_another_order(corpus: list[str]) 
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+@pytest.mark.slow  # test_every_source.py has a shuffled stream, killed and resumed
 @pytest.mark.usefixtures("ray_local")
-# of these "transforms" is shuffled as well, and test_every_source.py has a shuffled stream without any
-@pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("plain", "shuffled")), "transforms"]
-)
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "transforms"])
 def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpus: list[str], kind: str) -> None:
     dataset = stream(corpus)
     transforms = [LongLines(), Noise()] if kind == "transforms" else []

@@ -74,6 +74,7 @@ def module(tmp_path: Path) -> ArrayRecordSourceModule:
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True, seed=3), paths, transforms=[decode])
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
     command: Callable[..., subprocess.CompletedProcess[str]], pool: Callable[..., Any], module: ArrayRecordSourceModule
 ) -> None:
