@@ -25,14 +25,13 @@ from datarax_ray.read.elements.columns import leaves, nbytes
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.sources.kinds import KINDS
 
 RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled", "blocks shuffled"
 # Below this gain an order that mixes less is not worth it.
 _WORTH = 1.5
 _FEW_BATCHES = 4  # of an epoch: what a batch costs by itself is most of it
 _FEW_RECORDS = 1000
-# What `load` reads by name.
-_KINDS = "hf", "imagefolder"
 # Of the files' sources, those whose shuffle is of single records unless they are told otherwise.
 _BLOCKS: dict[str, Any] = {"ArrayRecordSourceModule": "auto", "WebDatasetSource": 256}
 
@@ -129,7 +128,7 @@ def _is_named(text: str) -> bool:
     """Whether it names a source in a file or module of Python's, and no data (imagefolder:DIR)."""
     where = text.rpartition(":")[0]
     first = where.partition(".")[0]
-    is_module = where not in _KINDS and first.isidentifier() and importlib.util.find_spec(first) is not None
+    is_module = where not in KINDS and first.isidentifier() and importlib.util.find_spec(first) is not None
     return names_a_pipeline(text) and (where.endswith(".py") or is_module)
 
 

@@ -140,8 +140,9 @@ _CONSEQUENCES = {
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
-_LATER_OF_CODE = {"wrappers", "held", "used", "settings", "places", "bound", "imports", "each", "deep"} | {
-    *("kinds", "modules", "tables")
+_LATER_OF_CODE = {
+    *("wrappers", "held", "used", "settings", "places", "bound"),
+    *("imports", "each", "deep", "kinds", "modules", "tables"),
 }
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 

@@ -12,6 +12,7 @@ RuntimeError
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import traceback
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from datarax_ray.read.identity.users_code import is_users_file
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # where nothing more is written, by whatever host
 
 
 class RecordError(ValueError):

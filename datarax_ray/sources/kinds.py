@@ -10,7 +10,7 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 
 # Read by name, and not by what files begin with.
-_KINDS = ("hf", "imagefolder")
+KINDS = ("hf", "imagefolder")
 
 
 def kind_of(paths: Any, split: str | None) -> tuple[str | None, str]:
@@ -36,8 +36,8 @@ def _named(paths: Any) -> tuple[str | None, str]:
     named = re.fullmatch(r"(\w+):(?!//)(.*)", paths) if isinstance(paths, str) else None
     if named is None or os.path.exists(paths):
         return None, ""
-    if named[1] in _KINDS and not named[2]:
+    if named[1] in KINDS and not named[2]:
         raise ValueError(f"{paths!r} names nothing: it is {named[1]}:NAME")
-    if named[1] not in _KINDS and (hint := nearest([named[1]], _KINDS)):
-        raise ValueError(f"{named[1]!r} names no kind of data; those are {', '.join(_KINDS)}.{hint}")
-    return (named[1], named[2]) if named[1] in _KINDS else (None, "")
+    if named[1] not in KINDS and (hint := nearest([named[1]], KINDS)):
+        raise ValueError(f"{named[1]!r} names no kind of data; those are {', '.join(KINDS)}.{hint}")
+    return (named[1], named[2]) if named[1] in KINDS else (None, "")

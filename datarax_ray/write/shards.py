@@ -8,7 +8,6 @@ that ends a run leaves half a file, and the next one goes on with the shards tha
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -24,6 +23,7 @@ from rich.console import Console
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.read.elements.columns import nbytes_of
+from datarax_ray.read.errors import FULL
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.write.formats import Format, synced
@@ -158,7 +158,7 @@ def write_dataset(
                 for shard in _written(read, format, todo, num_actors, notes, progress):
                     done[shard.name] = shard
         except BaseException as end:
-            if isinstance(end, OSError) and end.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+            if isinstance(end, OSError) and end.errno in FULL:
                 end.add_note("make room there first, or write to another folder")
             end.add_note(
                 f"{len(done)} of {len(names)} shards are finished in {folder}, and stay; the same again goes on from "

@@ -6,7 +6,6 @@ What is lost with a host is done again, and what one host cannot read or write i
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import socket
@@ -23,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Nod
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
 from datarax_ray.actors.exit_reason import first_line
-from datarax_ray.read.errors import message_of
+from datarax_ray.read.errors import FULL, message_of
 
 logger = logging.getLogger("datarax_ray")
 
@@ -32,7 +31,6 @@ _END_S = 5.0  # to clean up, once they are cancelled
 # Of one call whose process or host is lost. A host that goes takes all of its own with it, and spot hosts go often;
 # what ends its process by itself does so each time.
 _MAX_RETRIES = 5
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class _Failed:
     @property
     def is_of_host(self) -> bool:
         """Whether another host may do what this one could not: a mount is missing, say. A full disk is full for all."""
-        return isinstance(self.error, OSError) and self.error.errno not in _FULL
+        return isinstance(self.error, OSError) and self.error.errno not in FULL
 
 
 class _Counts:
