@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 from datarax_ray.actors.source import RaySource
 from datarax_ray.plan.arguments import named_arguments
@@ -30,6 +30,7 @@ from datarax_ray.sources import (
     ArrayRecordSourceModule,
     CSVSource,
     CSVSourceConfig,
+    HFStreamingSource,
     JSONLinesSource,
     JSONLinesSourceConfig,
     MDSSource,
@@ -44,6 +45,7 @@ from datarax_ray.sources import (
     WebDatasetSourceConfig,
     from_hf,
 )
+from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.kinds import kind_of, split_of
 
 logger = logging.getLogger("datarax_ray")
@@ -66,6 +68,42 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
 _TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 
 
+Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
+
+
+@overload
+def load(
+    paths: Any,
+    *,
+    shuffle: bool = ...,
+    seed: int = ...,
+    num_epochs: int = ...,
+    transforms: Any = ...,
+    num_actors: None = None,
+    split: str | None = ...,
+) -> Loaded: ...
+@overload
+def load(
+    paths: Any,
+    *,
+    shuffle: bool = ...,
+    seed: int = ...,
+    num_epochs: int = ...,
+    transforms: Any = ...,
+    num_actors: int | tuple[int, int],
+    split: str | None = ...,
+) -> RaySource: ...
+@overload
+def load(
+    paths: Any,
+    *,
+    shuffle: bool = ...,
+    seed: int = ...,
+    num_epochs: int = ...,
+    transforms: Any = ...,
+    num_actors: int | tuple[int, int] | None,
+    split: str | None = ...,
+) -> Loaded | RaySource: ...
 @named_arguments
 def load(
     paths: Any,
@@ -76,7 +114,7 @@ def load(
     transforms: Any = (),
     num_actors: int | tuple[int, int] | None = None,
     split: str | None = None,
-) -> Any:
+) -> Loaded | RaySource:
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
     paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, WebDataset's tar, CSV

@@ -1,9 +1,17 @@
 """What a type checker knows of the public names: mypy reads this, and tells of an ignore that hides nothing."""
 
-from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Pipeline, RaySource
+from typing import assert_type
+
+from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Pipeline, RaySource, load
+from datarax_ray.sources import HFStreamingSource
+from datarax_ray.sources.base.indexed import IndexedSourceModule
 
 
 def never_run() -> None:
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), "x")
     Pipeline(source=RaySource(source, num_actors=2), batchsize=8)  # type: ignore[call-arg]
     ArrayRecordSourceModule({"num_epochs": 1}, "x")  # type: ignore[arg-type]
+    loaded = load("x")
+    assert_type(loaded, IndexedSourceModule | HFStreamingSource)
+    assert_type(len(loaded), int)
+    assert_type(load("x", num_actors=2), RaySource)

@@ -41,7 +41,7 @@ def from_hf(
     on_error: OnError = "raise",
     max_skipped: int | None = None,
     skipped_path: str | None = None,
-) -> Any:
+) -> HFEagerSource | HFStreamingSource:
     """An HFEagerSource where the dataset is known to be below 1 GB, else an HFStreamingSource.
 
     name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or

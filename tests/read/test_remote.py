@@ -494,6 +494,20 @@ def test_bytes_that_are_bent_on_their_way_are_no_broken_record(tmp_path, served,
     reader.close()
 
 
+@pytest.mark.parametrize("what", ["whole", "mute", "bare"])
+def test_a_server_that_gave_ranges_and_once_gives_none_is_asked_again(tmp_path, served, what):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), 200, "uncompressed")
+    reader, other = (ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY) for _ in range(2))
+    first = served.num_requests + 1
+    served.what = lambda number: what if number == first else ""
+    assert reader.read(np.arange(200)) == [noise(i) for i in range(200)]
+    assert served.num_broken == 1
+    served.what = lambda number: what
+    with pytest.raises(StorageError, match="bytes .*reading failed 5 times"):
+        other.read(np.arange(200))
+    reader.close(), other.close()
+
+
 def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, served):
     write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record")

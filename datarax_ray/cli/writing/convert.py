@@ -16,6 +16,7 @@ from datarax_ray.cli.screen import tell_stopped
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.identity.sampled_rows import spread
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import from_hf
 from datarax_ray.sources.kinds import kind_of, split_of
 from datarax_ray.write.conversion import To, conversion_of
@@ -84,9 +85,11 @@ def _reader_of(request: Request) -> tuple[Any, dict[str, Any]]:
     if kind == "imagefolder":
         folder = ImageFolder(name)
         return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}
-    if kind == "hf":  # a stream of shards cannot be cut into runs of records
-        return from_hf(name, split_of(name, request.split), eager=True).describe().reader, {}
-    return load(request.source).describe().reader, {}
+    # of a dataset all: a stream of shards cannot be cut into runs of records
+    source = from_hf(name, split_of(name, request.split), eager=True) if kind == "hf" else load(request.source)
+    stream = source.describe()
+    assert isinstance(stream, IndexedStream)
+    return stream.reader, {}
 
 
 def _check_apart(reader: Any, destination: Path) -> None:
@@ -133,6 +136,12 @@ def _report(
         )
     decode = ", transforms=[DecodeMsgpack()]" if encoding else ""
     out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True)
+    if encoding:
+        out.print(
+            "nulls stay None in these records, for a transform to fill in; written by --format parquet, fill_nulls= of "
+            "ParquetSourceConfig does that",
+            soft_wrap=True,
+        )
     if format["name"] == "ArrayRecord" and format["group_size"] > 1:
         out.print(
             f'groups of {format["group_size"]} records: shuffle_block_size="auto" decodes each once in an epoch; for '

@@ -264,6 +264,10 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
             answer = await hedged(
                 lambda: get(client, url, start, stop, remote.timeout_s), _peers[_root(url)], count, remote.late_s
             )
+        except NoRangesError as error:
+            if version:  # it gave ranges of this file before: one of many servers behind a name may not
+                raise ConnectionError(str(error)) from None
+            raise
         except Exception as error:
             if 416 in (status_of(error), error.__cause__ and status_of(error.__cause__)):  # not satisfiable
                 raise _changed(url, version, "ends before that") if version else _empty(url) from None
