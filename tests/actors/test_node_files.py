@@ -1,4 +1,7 @@
-"""Files that lie on some nodes alone: two nodes, each with a disk of its own at one path, and a driver with neither."""
+"""Files that lie on some nodes alone: two nodes, each with a disk of its own at one path, and a driver with neither.
+
+And a mount that one of the two does not see, where the driver and the other one do.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +30,7 @@ from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import BARE, looks_often
-from tests.data import AddNoise, DropThirds, decode, write_files
+from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 from tests.waiting import until, until_all_run
 
 STORE_NBYTES = 80 * 2**20
@@ -36,23 +40,29 @@ FILES = ((70, "a"), (50, "b"), (40, "ab"), (90, "a"), (60, "b"))
 
 @dataclass
 class Disks:
-    """mount: where both nodes have their disk. whole: all files in one directory. raylets: of the nodes a and b."""
+    """mount: where both nodes have their disk. whole: all files in one directory. raylets: of the nodes a and b.
+
+    shared: a directory that the node b does not see. blind: the id of that node.
+    """
 
     mount: Path
     whole: Path
     raylets: dict[str, subprocess.Popen[bytes]]
+    shared: Path
+    blind: str
 
 
 @pytest.fixture(scope="module")
 def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
     root = tmp_path_factory.mktemp("disks")
-    for name in ("mount", "whole", "a", "b"):
+    for name in ("mount", "whole", "a", "b", "shared", "nothing"):
         (root / name).mkdir()
     for path, (_, nodes) in zip(write_files(root / "whole", [count for count, _ in FILES]), FILES, strict=True):
         for node in nodes:
             shutil.copy(path, root / node)
-    covered = ["unshare", "--mount", "sh", "-c", f'mount --bind "$0" {root / "mount"} && exec "$@"']
-    if subprocess.run([*covered, root / "a", "true"], capture_output=True, check=False).returncode:
+    mounted = f'mount --bind "$0" {root / "mount"} && mount --bind "$1" {root / "shared"} && shift && exec "$@"'
+    covered = ["unshare", "--mount", "sh", "-c", mounted]
+    if subprocess.run([*covered, root / "a", root / "shared", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespaces here")
     with contextlib.ExitStack() as stack:
         head = {"num_cpus": 0, "object_store_memory": STORE_NBYTES} | BARE | looks_often()
@@ -61,11 +71,12 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
         ray.init(cluster.address, log_to_driver=False, namespace="disks")
         stack.callback(ray.shutdown)
         command = f"start --address {cluster.address} --num-cpus 2 --block --disable-usage-stats".split()
-        command += ["--object-store-memory", str(STORE_NBYTES)]
+        command += ["--object-store-memory", str(STORE_NBYTES), "--resources", '{"host": 1}']
         raylets = {}
-        for number, name in enumerate(("a", "b"), 2):
+        nodes: list[str] = []
+        for number, (name, shared) in enumerate((("a", "shared"), ("b", "nothing")), 2):
             raylets[name] = subprocess.Popen(
-                [*covered, root / name, Path(sys.executable).parent / "ray", *command],
+                [*covered, root / name, root / shared, Path(sys.executable).parent / "ray", *command],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -74,7 +85,8 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
             stack.callback(end, raylets[name])
             # one after the other: two that start at once on one machine take each other's ports
             until(lambda number=number: sum(node["Alive"] for node in ray.nodes()) == number, 120)
-        yield Disks(root / "mount", root / "whole", raylets)
+            nodes += {node["NodeID"] for node in ray.nodes()}.difference(nodes)  # the first time the head's too
+        yield Disks(root / "mount", root / "whole", raylets, root / "shared", nodes[-1])
 
 
 def end(raylet: subprocess.Popen[bytes]) -> None:
@@ -171,13 +183,69 @@ def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
         make(files_on_nodes(disks.mount)).get_batch(4)
 
 
+def told_with_skips(batches: Any) -> list[Any]:
+    return [
+        (batch.positions.tolist(), batch.columns["noise"].tobytes(), [skip.position for skip in batch.skipped])
+        for batch in batches
+    ]
+
+
+def check(source: Any, blind: str, caplog: Any) -> None:
+    """The stream is that of one process, and the node that does not see all of the data was benched, and named."""
+    want = told_with_skips(source.batches(0, StreamOptions(8)))
+    with RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 1}, chunk_size=20) as distributed:
+        until_all_run(distributed)
+        before = distributed.stats()
+        (blind_actor,) = [index for index, stats in before.items() if stats["node_id"] == blind]
+        assert told_with_skips(distributed.batches(0, StreamOptions(8))) == want
+        assert distributed.recoveries.counts["benched"] == 1
+        (recovery,) = [last for last in distributed.recoveries.last if last.kind == "benched"]
+        assert recovery.actor == blind_actor
+        assert blind[:12] in recovery.where
+        assert "shared" in recovery.reason
+        assert {index: stats["pid"] for index, stats in distributed.stats().items()} == {
+            index: stats["pid"] for index, stats in before.items()
+        }
+    assert f"node {blind[:12]}" in caplog.text
+    assert caplog.text.count("is benched for") == 1
+
+
+def test_a_node_without_the_files_is_benched_and_changes_nothing(disks: Disks, caplog: Any) -> None:
+    files = write_files(disks.shared, (40, 60))
+    check(make(files, AddNoise()), disks.blind, caplog)
+
+
+class Slowly:
+    """Half a millisecond for each element: a stream that must not end in the meantime needs no CPU for that."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.0005)
+        return element
+
+
+class NeedsFile:
+    """Reads a file beside the records, for each of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return element | {"beside": len(self.path.read_bytes())}
+
+
+def test_records_that_only_one_node_cannot_read_are_never_left_out(disks: Disks, tmp_path: Path, caplog: Any) -> None:
+    (disks.shared / "beside").write_bytes(b"12345")
+    transforms = [NeedsFile(disks.shared / "beside"), FailAt(17), FailAt(71), AddNoise()]
+    check(make(write_files(tmp_path, (40, 60)), *transforms, on_error="skip"), disks.blind, caplog)
+
+
 def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks: Disks) -> None:
     """The last one: the node does not come back."""
-    everything = make(files_on_nodes(disks.mount), AddNoise(), num_epochs=-1)  # its actors live on for a moment
+    everything = make(files_on_nodes(disks.mount), Slowly(), AddNoise(), num_epochs=-1)  # its actors live on for a moment
     shared = next(path for path, (_, nodes) in zip(sorted(disks.whole.iterdir()), FILES, strict=True) if nodes == "ab")
     some = make(files_on_nodes(disks.mount / shared.name), AddNoise(), num_epochs=50)
     want = told(make(shared, AddNoise(), num_epochs=50).batches(0, StreamOptions(32)))
-    with on_nodes(everything, chunk_size=40) as source, on_nodes(some, chunk_size=40) as going_on:
+    with on_nodes(everything, 2, chunk_size=40) as source, on_nodes(some, 2, chunk_size=40) as going_on:
         stream, other = source.batches(0, StreamOptions(32)), going_on.batches(0, StreamOptions(32))
         next(stream)
         got = told(itertools.islice(other, 2))

@@ -10,9 +10,9 @@ import pytest
 
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
-from tests.actors.test_missing_mount import blind, mount
+from tests.actors.test_node_files import Disks, disks
 
-__all__ = ["blind", "mount"]  # fixtures
+__all__ = ["disks"]  # the fixture
 
 
 class Slow:
@@ -26,13 +26,13 @@ class Slow:
 
 
 @pytest.mark.slow
-def test_what_a_host_without_the_mount_cannot_write_another_one_does(blind: str, mount: Path, caplog) -> None:
+def test_what_a_host_without_the_mount_cannot_write_another_one_does(disks: Disks, caplog) -> None:
     def write(folder: Path, num_actors: int) -> dict[str, bytes]:
         given = {"made_from": {}, "num_shards": 20, "num_actors": num_actors}
         write_dataset(Slow(), 100, folder, ArrayRecordFormat(1), **given)
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
     with caplog.at_level(logging.WARNING, "datarax_ray"):
-        found = write(mount / "a", 3)
+        found = write(disks.shared / "a", 3)
     assert "cannot do its part, another host is asked" in caplog.text
-    assert found == write(mount / "b", 0)
+    assert found == write(disks.shared / "b", 0)
