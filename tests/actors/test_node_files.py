@@ -241,7 +241,7 @@ def test_records_that_only_one_node_cannot_read_are_never_left_out(disks: Disks,
 
 def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks: Disks) -> None:
     """The last one: the node does not come back."""
-    everything = make(files_on_nodes(disks.mount), Slowly(), AddNoise(), num_epochs=-1)  # its actors live on for a moment
+    everything = make(files_on_nodes(disks.mount), Slowly(), AddNoise(), num_epochs=-1)
     shared = next(path for path, (_, nodes) in zip(sorted(disks.whole.iterdir()), FILES, strict=True) if nodes == "ab")
     some = make(files_on_nodes(disks.mount / shared.name), AddNoise(), num_epochs=50)
     want = told(make(shared, AddNoise(), num_epochs=50).batches(0, StreamOptions(32)))
