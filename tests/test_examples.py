@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 DIRECTORY = Path(__file__).parents[1] / "examples"
-# tests/cli/test_digits.py runs this, which needs scikit-learn; tests/cluster/test_submit_example.py runs submit_job.py.
+# tests/cli/test_digits.py runs this, which needs scikit-learn; tests/cluster/test_job.py submits submit_job.py.
 EXAMPLES = sorted(path.name for path in DIRECTORY.glob("*.py") if path.name != "make_digits.py")
 # What an example needs and datarax_ray does not.
 NEEDS = {"datarax_pipeline.py": "datarax"}

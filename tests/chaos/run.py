@@ -23,6 +23,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.chaos.faults import RESOURCE, Chaos
 from tests.chaos.stream import BATCH_SIZE, TRANSFORMS, Delivered, deliver, write
+from tests.clusters import BARE
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Outcome:
 @contextmanager
 def cluster_of(size: Size) -> Iterator[Cluster]:
     """A head without actors, where the driver is, and nodes for actors: raylets of their own on this machine."""
-    head = {"num_cpus": 1, "object_store_memory": 150 * 2**20, "include_dashboard": False}
+    head = {"num_cpus": 1, "object_store_memory": 150 * 2**20} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(size.num_nodes):

@@ -8,8 +8,11 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import urllib.error
 from collections.abc import Callable
@@ -28,6 +31,7 @@ from stream_log import StreamLog
 from datarax_ray.plan.fingerprint import DriftError
 from tests import oracle
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 BATCH_SIZE = 8
 SEED = 5
 
@@ -455,3 +459,26 @@ def test_the_job_server_refuses_whoever_has_not_its_token(head: Any, token: str 
 
 def _status(head: Any, submission_id: str) -> str:
     return head.request(f"/api/jobs/{submission_id}", token=head.token)["status"]
+
+
+def _steps(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("step ")]
+
+
+def test_the_example_that_is_submitted_goes_on_with_other_actors_and_the_same_steps(
+    ray_local: None, head: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def here(*options: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["submit_job.py", *options])
+        runpy.run_path(str(EXAMPLES / "submit_job.py"), run_name="__main__")
+        return _steps(capfd.readouterr().out)
+
+    saved = ["--checkpoint-dir", str(tmp_path / "job")]
+    said = here(*saved, "--num-steps", "13", "--num-actors", "2")
+    submit = ["ray", "job", "submit", "--address", head.address, "--working-dir", EXAMPLES]
+    submit += ["--", sys.executable, "submit_job.py", *saved, "--num-steps", "24", "--num-actors", "1"]
+    done = subprocess.run(submit, env=head.env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said += _steps(done.stdout)
+    assert [line.partition(":")[0] for line in said] == [f"step {step}" for step in range(1, 25)]
+    assert said == here("--checkpoint-dir", str(tmp_path / "alone"), "--num-steps", "24")  # the losses as well

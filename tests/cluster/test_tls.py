@@ -54,6 +54,7 @@ def certificates(directory: Path, *hosts: str) -> subprocess.CompletedProcess[st
     return subprocess.run([SCRIPT, directory, *hosts], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow  # a Ray of its own
 def test_a_ray_with_the_certificates_gives_the_stream_and_answers_nobody_without(tmp_path: Path) -> None:
     show = "import ray; print(ray.util.get_node_ip_address())"
     address = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
