@@ -138,7 +138,7 @@ _CONSEQUENCES = {
     "on_error": ("broken records would be treated differently", _ON_PURPOSE.format("on_error", "change it")),
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
-_LATER = ("files.content", "stages.attributes")
+_LATER = ("files.content", "files.rows", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
 _LATER_OF_CODE = {
     *("wrappers", "held", "used", "settings", "places", "bound"),

@@ -215,3 +215,44 @@ def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here() 
     with pytest.raises(RecordError, match="returned None; does it end without `return`") as raised:
         forgot.get_batch(3)
     assert "Grain" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_of_few_elements_all_are_looked_at() -> None:
+    def rows(data: Any) -> str | None:
+        return RandomAccessReader(data).fingerprint().get("rows")
+
+    def changed(data: list[Any], value: Any) -> list[Any]:
+        return [*data[:2350], value, *data[2351:]]
+
+    plain = [{"y": i, "x": np.arange(3) + i, "b": b"1", "t": "a\ud800"} for i in range(5000)]
+    assert content(plain) == content(changed(plain, {"y": -1}))
+    assert rows(plain) == rows([dict(reversed(each.items())) for each in plain])
+    others = [{"y": 2350.0}, {"y": 2350, "x": np.arange(3) + 2351}, {"y": 2350, "x": np.arange(3)[None] + 2350}]
+    found = {rows(plain), *(rows(changed(plain, plain[2350] | other)) for other in others)}
+    assert len(found) == 4
+    assert None not in found
+
+    numbers = datasets.Dataset.from_dict({"x": list(range(5000))})
+    other = datasets.Dataset.from_dict({"x": changed(list(range(5000)), -1)})
+    assert content(numbers) == content(other)
+    assert len({rows(numbers), rows(other), rows(numbers.select(range(4000))), None}) == 4
+    assert rows(datasets.concatenate_datasets([numbers.select(range(9)), numbers.select(range(9, 5000))])) == rows(
+        numbers
+    )
+
+    for unlooked in (["a" * 500] * 10_000, list(range(20_001)), [{1, 2}] * 2000, [{"a": 1, 2: 1}] * 2000):
+        assert rows(unlooked) is None, unlooked[0]
+    assert rows([object()] * 2000) is None
+    assert rows(np.array([["a", 1]] * 2000, object)) is None
+
+
+def test_a_state_of_other_rows_is_refused_and_one_that_has_no_digest_of_all_is_taken() -> None:
+    def source(value: int) -> RandomAccessSource:
+        data = [{"y": value if i == 2350 else i} for i in range(5000)]
+        return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+
+    state = source(1).get_state()
+    with pytest.raises(DriftError, match="files.rows"):
+        source(2).set_state(state)
+    del state["settings"]["files"]["rows"]
+    source(2).set_state(state)

@@ -6,6 +6,8 @@ Source: Grain's RandomAccessDataSource protocol, with the batched `__getitems__`
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +20,11 @@ from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
-from datarax_ray.read.formats.arrow.dataset import dataset_digest
+from datarax_ray.read.formats.arrow.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.code import value_digest
-from datarax_ray.read.identity.sampled_rows import rows_digest, spread
+from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, hash_array, rows_digest, spread
 from datarax_ray.read.identity.users_code import asked
 from datarax_ray.read.retry import retried
 
@@ -163,21 +165,33 @@ class RandomAccessReader:
     def fingerprint(self) -> dict[str, Any]:
         """Its class, length and repr (without addresses): what is behind it is its own to name there.
 
-        Of a list, tuple, array or Hugging Face dataset, which names nothing, a digest of some elements, spread over it.
+        Of a list, tuple, array or Hugging Face dataset, which names nothing, a digest of some elements, spread over it,
+        and of few (20,000 elements, 4 MiB) one of all, unless they hold more than plain values.
         """
         said = _name(self._data)
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
         if _is_hugging_face(self._data, _DATASET):
-            return named | {"content": self._dataset_digest}
+            return named | self._digests_of_dataset
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
         count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         sampled = [self._data[index] for index in spread(self.num_records, count).tolist()]
-        return named | {"content": value_digest(sampled)}
+        return named | {"content": value_digest(sampled)} | self._digest_of_all
 
     @functools.cached_property
-    def _dataset_digest(self) -> str:
-        return dataset_digest(self._data)  # once: every state has it, and a Dataset does not change
+    def _digests_of_dataset(self) -> dict[str, str]:
+        return dataset_digests(self._data)  # once: every state has it, and a Dataset does not change
+
+    @functools.cached_property
+    def _digest_of_all(self) -> dict[str, str]:
+        """Once too: it takes up to 0.2 s. Some elements are looked at each time, as a list may change."""
+        some = [self._data[index] for index in spread(self.num_records, 16).tolist()]
+        try:
+            mean = len(_plain(some)) / len(some)
+            is_small = self.num_records <= MAX_WHOLE and mean * self.num_records <= _SAMPLED_NBYTES
+            return {"rows": hashlib.sha256(_plain(self._data)).hexdigest()[:16]} if is_small else {}
+        except (TypeError, ValueError, RecursionError):
+            return {}
 
     def close(self) -> None:
         if not self.is_managed:
@@ -300,6 +314,19 @@ def _check_integers(values: Any, name: str) -> None:
                 f"the column {name!r} holds integers and nulls, and as an array of {array.dtype} some of these would "
                 "be other numbers; fill its nulls (fill_null(0) of pyarrow, fillna(0) of pandas)"
             )
+
+
+def _plain(values: Any) -> bytes:
+    """As JSON, arrays of numbers and bytes by their digests. Raises: TypeError, ValueError for what else there is."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, bytes | bytearray):
+            return ["bytes", hashlib.sha256(value).hexdigest()]
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufcMmSU":
+            return [str(value.dtype), list(value.shape), hash_array(value)]
+        raise TypeError(f"no plain value: {type(value)}")
+
+    return json.dumps(list(values), sort_keys=True, default=told).encode("utf-8", "surrogatepass")
 
 
 def _name(data: Any) -> str:

@@ -11,6 +11,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, leaves
 
+MAX_WHOLE = 20_000  # of so few small rows all are looked at, once: some tenths of a second
 _PIECE = 64 * 1024  # elements that are looked at together
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
 
