@@ -10,9 +10,12 @@ import sys
 import threading
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from array_record.python import array_record_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,9 +23,11 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader, OpenFiles
 from datarax_ray.read.formats.array_record.reading import CACHED_NBYTES, reading
 from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import record, write_file, write_files
 
@@ -357,6 +362,32 @@ def test_skipping_drops_a_corrupt_record_with_its_group_and_lists_each(corrupt):
     assert all("reading raised RuntimeError" in skip.reason for skip in block.skipped)
 
 
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}, {"shuffle": True, "shuffle_block_size": "auto"}])
+@pytest.mark.parametrize(("count", "group", "at"), [(2000, 100, 1025), (60, 10, 33)])
+def test_a_broken_group_takes_none_of_its_neighbours_in_any_order(tmp_path, count, group, at, more):
+    """In file order several groups are decoded at once; what array_record cannot read alone is all that is left out."""
+    path = write_file(tmp_path / "a.array_record", [b"%06d marker" % i for i in range(count)], group, "uncompressed")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"%06d marker" % at) + 2] ^= 0x40
+    path.write_bytes(content)
+    alone = array_record_module.ArrayRecordReader(str(path), "readahead_buffer_size:0")
+    want = []
+    for index in range(count):
+        with contextlib.suppress(RuntimeError):
+            want += alone.read([index])
+    alone.close()
+    assert len(want) == count - group
+    config = ArrayRecordSourceConfig(num_epochs=1, on_error="skip", **more)
+    with ArrayRecordSourceModule(config, path) as source:
+        assert sorted(source.get_batch(count).tolist()) == want
+    with ArrayRecordSourceModule(replace(config, on_error="raise"), path) as source:
+        if not more:
+            assert source.get_batch(at // group * group).tolist() == want[: at // group * group]
+            assert source[at // group * group + group] == want[at // group * group]
+            with pytest.raises(RecordError, match=rf"a\.array_record\[{at // group * group}\] \(position"):
+                source.get_batch(1)
+
+
 # A file that changes while it is open
 
 
@@ -626,3 +657,19 @@ def test_a_large_record_that_was_cut_meanwhile_is_none(tmp_path):
     os.truncate(path, 64 * 1024)
     with pytest.raises(ValueError, match="changed while it was read"):
         reader.read_rows(np.arange(6))
+
+
+def test_relative_paths_are_those_of_the_program_that_named_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actor of a Ray that was started elsewhere has another working directory."""
+    (tmp_path / "data").mkdir()
+    write_file(tmp_path / "data" / "a.array_record", [b"0", b"1"])
+    monkeypatch.chdir(tmp_path)
+    pickles = [
+        pickle.dumps(ArrayRecordReader.of(paths))
+        for paths in ("data/a.array_record", "./data/*.array_record", "data", ["data/a.array_record[0:2]"])
+    ]
+    monkeypatch.chdir(tmp_path.parent)
+    for pickled in pickles:
+        assert pickle.loads(pickled).read(np.arange(2)) == [b"0", b"1"]

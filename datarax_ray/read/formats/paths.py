@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,8 @@ class FileSlice:
 
 
 def find(paths: Any) -> tuple[FileSlice, ...]:
-    """The files that `paths` names, in order, each once for each time that it is named.
+    """The files that `paths` names, in order, each once for each time that it is named; those of this host in full, for
+    an actor may have another working directory.
 
     paths: a path (str or os.PathLike) or URL, a glob or directory of either, "path[start:stop]", an object with
     filename, skip, take and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a
@@ -63,7 +64,12 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
     Raises: FileNotFoundError where nothing is found; ImportError for a URL whose client is not installed; TypeError for
     what is no path, and for a set of paths; ValueError for names that are not UTF-8.
     """
-    files = tuple(_each(paths))
+    files = tuple(
+        each
+        if os.path.isabs(each.path) or is_url(each.path)
+        else replace(each, path=os.path.join(os.getcwd(), each.path.removeprefix("./")))
+        for each in _each(paths)
+    )
     for file in files:
         _check_name(file.path)
     if not files:

@@ -99,6 +99,7 @@ class ArrayRecordReader:
         self._run = run
         self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
+        self._broken: set[int] = set()  # groups that do not decode as a whole
         self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
@@ -264,6 +265,7 @@ class ArrayRecordReader:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         # a read that runs has its own hold of both, and may wait for its storage long
         self._decoded = None
+        self._broken.clear()
         self._ahead.forget()
         with self._lock:
             self._seen.clear()
@@ -300,8 +302,9 @@ class ArrayRecordReader:
         return np.concatenate(groups) if groups else np.empty(0, np.int64)
 
     def _read_all(self, records: Indices) -> Sequence[bytes]:
-        if self._room and len(records):
-            return self._read_kept(records)
+        if self._room and len(records) and not self._are_near_broken(records):
+            with contextlib.suppress(RuntimeError):  # of a group that may be several, one of them broken: these alone
+                return self._read_kept(records)
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
         parts = list(self._by_file(wanted))
@@ -313,6 +316,9 @@ class ArrayRecordReader:
         if len(where) < 2:
             return found
         return list(operator.itemgetter(*where.tolist())(found))
+
+    def _are_near_broken(self, records: Indices) -> bool:
+        return bool(self._broken) and not self._broken.isdisjoint(self.groups.of(records).tolist())
 
     def _read_kept(self, records: Indices) -> Sequence[bytes]:
         """As read, out of decoded groups."""
@@ -336,7 +342,11 @@ class ArrayRecordReader:
         start, stop = self.groups.starts[group : group + 2].tolist()
         index = int(np.searchsorted(self._starts, start, side="right")) - 1
         first, end = (int(at - self._offsets[index]) for at in (start, stop))
-        found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
+        try:
+            found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
+        except RuntimeError:
+            self._broken.add(group)
+            raise
         if len(self._sizes) < 2:
             self._sizes |= set(map(len, found))
             if len(self._sizes) > 1:
