@@ -36,6 +36,8 @@ _MAX_INLINE_NBYTES = 16 * 2**10
 # one process; the arrays of a larger one are shared by the actors of a node, who can only read them.
 _MAX_OWN_NBYTES = 16 * 2**20
 
+_MAKE_CLASS = (ray.cloudpickle.cloudpickle._make_skeleton_class, ray.cloudpickle.cloudpickle._make_skeleton_enum)
+
 # A description pickled, or where it is: pickled, or as it is.
 Boxed: TypeAlias = "ray.ObjectRef | bytes"
 
@@ -151,6 +153,16 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
+def _made_once(make: Any, *given: Any) -> Any:
+    """The class that came by value, as cloudpickle's `make` makes it. Where it is here by now it is not made again:
+    the bases of one that is among their own (a registry of subclasses) would be told of a class that is none.
+
+    given: to `make`, the id of the class last but one.
+    """
+    known = ray.cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(given[-2])
+    return make(*given) if known is None else known
+
+
 def _cached(function: types.FunctionType, parameters: dict[str, Any]) -> Any:
     """With a cache of its own, as functools.lru_cache and functools.cache make it."""
     return functools.lru_cache(**parameters)(function)
@@ -174,6 +186,8 @@ class _Pickler(ray.cloudpickle.CloudPickler):
 
     def reducer_override(self, value: Any) -> Any:
         found = super().reducer_override(value)
+        if isinstance(found, tuple) and found[0] in _MAKE_CLASS:
+            found = (_made_once, found[:1] + found[1], *found[2:])
         if isinstance(value, functools._lru_cache_wrapper):  # of which pickle takes the name, also of the script's
             inside = value.__wrapped__
             if isinstance(inside, types.FunctionType) and super().reducer_override(inside) is not NotImplemented:

@@ -1289,3 +1289,48 @@ def test_a_module_that_an_actor_does_not_find_says_where_it_looks(users: Users) 
     finally:
         sys.path[:] = path
     assert "install it on all nodes" in found.value.__notes__[0]
+
+
+REGISTERED = """
+import pickle, sys
+from datarax_ray.actors.description import _pickled
+
+class Step:
+    steps, order = {}, []
+    def __init_subclass__(cls):
+        Step.steps[cls.__name__] = cls
+        Step.order.append(cls)
+    def call(self, v):
+        return v + 1
+
+class Twice(Step):
+    def call(self, v):
+        return v * 2
+
+class All(Step):
+    def call(self, v):
+        return v + 5
+    def map(self, element):
+        v = element["v"]
+        for each in [*Step.steps.values(), *Step.order]:
+            v = each().call(v)
+        return v
+
+open(sys.argv[1], "wb").write(_pickled(All(), set())[1])
+print(All().map({"v": 3}))
+"""
+LOADED = """
+import pickle, sys
+for _ in range(2):
+    found = pickle.loads(open(sys.argv[1], "rb").read())
+    print(found.map({"v": 3}))
+"""
+
+
+def test_subclasses_that_a_base_of_the_script_registers_are_registered_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(REGISTERED)
+    said = [
+        subprocess.run([sys.executable, *code, str(tmp_path / "box")], capture_output=True, text=True, check=True).stdout
+        for code in ([str(tmp_path / "script.py")], ["-c", LOADED])
+    ]
+    assert said == ["27\n", "27\n27\n"]
