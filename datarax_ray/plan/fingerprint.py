@@ -68,6 +68,11 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"a long table that the {one}s read has other entries, and {differ}",
             f"Restore the old table, or {allow} meant or decides nothing.",
         ),
+        f"{one}s.objects": (
+            f"something about what the {one}s hold and read is another beside their values (the labels of a table, a "
+            f"mask, what a defaultdict makes, the function in np.vectorize), and {differ}",
+            f"Restore the old value, or {allow} meant or decides nothing.",
+        ),
         f"{one}s.places": (
             f"a path or time that {one}s read is another, and so are the {made} that are made of it",
             "Set the old value where it is more than where and when the program runs.",
@@ -142,8 +147,10 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
 _LATER_OF_CODE = {
     *("wrappers", "held", "used", "settings", "places", "bound"),
-    *("imports", "each", "deep", "kinds", "modules", "tables"),
+    *("imports", "each", "deep", "kinds", "modules", "tables", "objects", "told"),
 }
+# Of these, those that are not there where there is nothing to tell: "told" beside them says so.
+_TOLD = ("wrappers", "kinds", "objects")
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -235,7 +242,7 @@ def _changed(
         key
         for key in sorted(old.keys() | new.keys())
         if (key not in old or key not in new or not _is_same(old[key], new[key]))
-        and not (key not in old and _is_later(key))
+        and not (key not in old and _is_later(key) and not _is_none_told(key, old))
         and not any(_is_under(name, path) for path in allowed for name in (key, _files_of(key, old, new)))
     ]
     told = [key for key in changed if _is_place(key)]
@@ -304,8 +311,8 @@ def shown(value: Any) -> str:
 def _is_said(key: str, changed: list[str]) -> bool:
     """Whether another setting that changed says more of it: digests of code, beside the names and digests of parts."""
     head, _, last = key.rpartition(".")
-    if last == "each":
-        return f"{head}.digest" in changed
+    if last == "each" or (last == "rows" and head.endswith("files")):
+        return f"{head}.{'digest' if last == 'each' else 'content'}" in changed
     parts = key.split(".")
     of = next((index for index, part in enumerate(parts) if part in _LATER_OF_CODE or part == "digest"), len(parts))
     return f"{'.'.join(parts[:of])}.names" in changed  # of other transforms all else is another, too
@@ -357,6 +364,12 @@ def _setting(key: str) -> str:
 def _is_later(key: str) -> bool:
     setting = _setting(key)
     return setting in _LATER or not _LATER_OF_CODE.isdisjoint(setting.split("."))
+
+
+def _is_none_told(key: str, old: Mapping[str, Any]) -> bool:
+    """Whether a state without this setting says that there was none, and is not of a release that did not tell it."""
+    head, _, last = key.rpartition(".")
+    return last in _TOLD and f"{head}.told" in old
 
 
 def _is_place(key: str) -> bool:

@@ -1330,7 +1330,9 @@ for _ in range(2):
 def test_subclasses_that_a_base_of_the_script_registers_are_registered_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(REGISTERED)
     said = [
-        subprocess.run([sys.executable, *code, str(tmp_path / "box")], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, *code, str(tmp_path / "box")], capture_output=True, text=True, check=True
+        ).stdout
         for code in ([str(tmp_path / "script.py")], ["-c", LOADED])
     ]
     assert said == ["27\n", "27\n27\n"]

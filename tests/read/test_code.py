@@ -2,25 +2,34 @@
 
 import collections
 import contextlib
+import copy
 import decimal
 import functools
 import gc
 import hashlib
 import importlib
 import importlib.util
+import io
 import linecache
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import textwrap
 import threading
 import tracemalloc
 import weakref
+from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
@@ -571,3 +580,92 @@ def test_a_file_whose_text_is_another_programs_by_now_is_told_by_its_bytecode(tm
     path.write_text("# 1\n# 2\n# 3\nx = '''text\nwithout an end\n")
     linecache.checkcache(str(path))
     assert code_fingerprint([module.double]) == code_fingerprint([module.double])
+
+
+class Holds:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def map(self, element: Any) -> Any:
+        return element
+
+
+class Scaled(dict[str, int]):
+    scale = 1
+
+
+class Word(str):
+    weight = 1.0
+
+
+class Mode(IntEnum):
+    ONE = 1
+
+
+class Other(IntEnum):
+    UN = 1
+
+
+def with_attribute(value: Any, name: str, of: Any) -> Any:
+    setattr(value, name, of)
+    return value
+
+
+def plus(x: Any, y: Any = 1) -> Any:
+    return x + y
+
+
+def minus(x: Any, y: Any = 1) -> Any:
+    return x - y
+
+
+# Two values of which earlier releases told the same, and code makes something else.
+UNSAID: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "index of a Series": lambda: (pd.Series([1, 2], index=["a", "b"]), pd.Series([1, 2], index=["b", "a"])),
+    "name of a Series": lambda: (pd.Series([1], name="a"), pd.Series([1], name="b")),
+    "columns of a DataFrame": lambda: (pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]})),
+    "order of categories": lambda: (pd.Categorical(["a"], ["a", "b"]), pd.Categorical(["a"], ["b", "a"])),
+    "ordered categories": lambda: (pd.Categorical(["a"]), pd.Categorical(["a"], ordered=True)),
+    "columns of a Table": lambda: (pa.table({"a": [1]}), pa.table({"b": [1]})),
+    "mask": lambda: (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[1, 0])),
+    "vectorize": lambda: (np.vectorize(lambda x: x + 1), np.vectorize(lambda x: x + 2)),
+    "otypes": lambda: (np.vectorize(plus, otypes="f"), np.vectorize(plus, otypes="d")),
+    "frompyfunc": lambda: (np.frompyfunc(lambda x: x + 1, 1, 1), np.frompyfunc(lambda x: x + 2, 1, 1)),
+    "cmp_to_key": lambda: (functools.cmp_to_key(plus), functools.cmp_to_key(minus)),
+    "method of a ufunc": lambda: (np.maximum.reduce, np.minimum.reduce),
+    "default factory": lambda: (defaultdict(int), defaultdict(list)),
+    "attribute of a dict": lambda: (Scaled(a=1), with_attribute(Scaled(a=1), "scale", 2)),
+    "attribute of a str": lambda: (Word("a"), with_attribute(Word("a"), "weight", 2.0)),
+    "enum": lambda: (Mode.ONE, Other.UN),
+    "Struct": lambda: (struct.Struct("<H"), struct.Struct(">H")),
+    "memoryview": lambda: (memoryview(b"a"), memoryview(b"b")),
+    "view": lambda: ({"a": 1}.keys(), {"b": 1}.keys()),
+    "tuple": lambda: ([0, 1], (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_what_earlier_releases_left_out_of_what_a_transform_holds_is_told_beside_it(name: str) -> None:
+    one, other = UNSAID[name]()
+    assert code_fingerprint([Holds(one)]) == code_fingerprint([Holds(copied(one))])
+
+    def settings(value: Any) -> dict[str, Any]:
+        return {"transforms": code_fingerprint([Holds(value)])}
+
+    check_drift(settings(one), settings(one))
+    with pytest.raises(DriftError, match=r"transforms\.(objects|kinds|bound)"):
+        check_drift(settings(one), settings(other))
+    of_earlier = {"transforms": {key: settings(one)["transforms"][key] for key in ("names", "digest", "held")}}
+    check_drift(of_earlier, settings(other))
+
+
+def copied(value: Any) -> Any:
+    """Another object of the same, where there may be one."""
+    with contextlib.suppress(Exception):
+        return copy.deepcopy(value)
+    return value
+
+
+def test_a_file_in_memory_is_the_same_however_often_it_was_looked_at() -> None:
+    for file in (io.BytesIO(b"abc"), io.StringIO("abc")):
+        assert code_fingerprint([Holds(file)]) == code_fingerprint([Holds(file)])

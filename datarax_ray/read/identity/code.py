@@ -37,7 +37,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.text_scalars import said
-from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, config_of, shortened
+from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, config_of, shortened, unsaid
 from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
@@ -64,6 +64,8 @@ MAX_HELD = 16  # attributes that are told one by one, to name the one that chang
 _MAX_USED = 8  # likewise, with the others in one digest
 _MAX_USED_NAME = 40
 _MAX_DEPTH = 6  # attributes of attributes: what lies deeper is told beside these, as earlier releases did not tell it
+_PLAIN = frozenset({type(None), bool, int, str})
+_OF_PYTHON = frozenset({float, complex, bytes, list, tuple, dict, set, frozenset, slice, range, np.ndarray})
 _MAX_BELOW, _MAX_PARTS = 64, 200_000  # further levels, and parts: an end for what makes ever new objects
 
 
@@ -84,7 +86,9 @@ def code_fingerprint(
     of which a warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies
     deeper in them than the digest goes. "kinds": one of what is a list, a tuple or a mapping, which the digest
     takes for one another. "modules": of what library each name of a module stands for. "tables": of some entries
-    of tables that are too long to be told.
+    of tables that are too long to be told. "objects": of what the digest leaves out of some objects; see unsaid.
+    "told": that there are no "wrappers", "kinds" and "objects" where none is told, which states of earlier releases
+    do not say.
 
     most: parts that are told, an array for each KiB of it. Raises: LongError where there are more.
     """
@@ -109,6 +113,7 @@ def code_fingerprint(
                 saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
         more = {
+            "told": 1,
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
@@ -121,6 +126,7 @@ def code_fingerprint(
             "kinds": telling.kinds.digest,
             "modules": telling.modules and digest(telling.modules),
             "tables": telling.tables and digest(telling.tables),
+            "objects": telling.objects and digest(telling.objects),
         }
         return found | {name: value for name, value in more.items() if value}
 
@@ -264,7 +270,7 @@ class _Kinds:
     def __init__(self) -> None:
         self._found = hashlib.sha256()
         self._is_alike = True
-        self._is_left_out = False
+        self.are_left_out = False
         self._ours: dict[int, Any] = {}  # held, so that no other object gets the address
 
     def ours(self, value: Any) -> Any:
@@ -273,18 +279,18 @@ class _Kinds:
         return value
 
     def add(self, value: Any) -> None:
-        if not self._is_left_out and id(value) not in self._ours:
+        if not self.are_left_out and id(value) not in self._ours:
             kind = b"m" if isinstance(value, Mapping) else b"t" if isinstance(value, tuple) else b"l"
             self._is_alike &= kind == b"l"
             self._found.update(kind)
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        before, self._is_left_out = self._is_left_out, True
+        before, self.are_left_out = self.are_left_out, True
         try:
             yield
         finally:
-            self._is_left_out = before
+            self.are_left_out = before
 
     @property
     def digest(self) -> str:
@@ -306,6 +312,7 @@ class _Telling:
         self.modules: dict[str, str] = {}  # of libraries, by the names that stand for them
         self.kinds = _Kinds()
         self.tables: list[str] = []
+        self.objects: list[str] = []  # what is told beside the values of some, see unsaid
         self._seen: set[types.CodeType] = set()
         self._classes: dict[type, Any] = {}  # a list may hold thousands of one
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
@@ -323,7 +330,11 @@ class _Telling:
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
-        if value is None or isinstance(value, bool | int | str):
+        if type(value) in _PLAIN:
+            return value
+        if depth <= _MAX_DEPTH and type(value) not in _OF_PYTHON:
+            self._tell_unsaid(value, depth)
+        if isinstance(value, bool | int | str):
             return value
         if isinstance(value, float | complex | bytes | np.dtype | slice | range):
             return said(value)
@@ -334,6 +345,7 @@ class _Telling:
             if self._below is None:
                 self._below = _Below(self._as_told, self._left)
                 self._below.modules, self._below.tables = self.modules, self.tables
+                self._below.objects = self.objects
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
@@ -362,6 +374,17 @@ class _Telling:
             with contextlib.suppress(Exception):
                 return self.value(np.asarray(value), depth)
         return self._code(value, depth)
+
+    def _tell_unsaid(self, value: Any, depth: int) -> None:
+        if self.kinds.are_left_out or not (parts := unsaid(value)):
+            return
+        if is_users(type(value)) and isinstance(value, str | int | float | bytes):
+            self._look_at_class(type(value))
+        kinds, self.kinds = self.kinds, _Kinds()  # of these earlier releases told none
+        try:
+            self.objects.append(digest([self.value(part, depth + 1) for part in parts]))
+        finally:
+            self.kinds = kinds
 
     def _item(self, value: Any, depth: int) -> str:
         """Of a set, whose order is another in every process: by repr, as long as that says no address and no order."""
@@ -514,6 +537,10 @@ def _state(value: Any) -> list[Any]:
     _, arguments, *rest = saved
     if isinstance(own := asked(value, "__dict__"), dict) and "_pytree__state" in own and rest and rest[0] is not None:
         rest[0] = dict(sorted(own.items()))  # nnx.jit gives modules their attributes back in that order
+    if isinstance(value, io.BytesIO | io.StringIO) and rest[0] is not None:
+        rest[0] = tuple(
+            part or None if isinstance(part, dict) else part for part in rest[0]
+        )  # made as it is looked for
     return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import functools
+import gc
+import inspect
 import itertools
 import operator
 import os
@@ -12,7 +15,7 @@ import re
 import struct
 import types
 import zlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import ItemsView, KeysView, Mapping, Sequence, Set, ValuesView
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -35,6 +38,14 @@ _TABLES = (Mapping, tuple, list, set, frozenset)
 SETTINGS = (re.Pattern, Decimal, Fraction, date, time, timedelta, Enum, PurePath)
 # Of these, those that say where and when a program runs rather than what it makes.
 PLACES = (date, time, PurePath)
+# Of what `unsaid` looks at: what cmp_to_key makes, and what the labels of a library's tables are called.
+_KEY = type(functools.cmp_to_key(lambda a, b: 0))
+_LABELS = {
+    "pandas": ("index", "columns", "name", "names", "categories", "ordered"),
+    "pyarrow": ("column_names",),
+    "polars": ("columns", "name"),
+}
+_CONTAINERS = (Mapping, list, tuple, set, frozenset, str, bytes, int, float)
 
 
 class LongTable(list[Any]):
@@ -146,3 +157,40 @@ def _config_part(part: Any) -> Any:
     if isinstance(part, Sequence) and len(part) <= _MAX_ITEMS:
         return [_config_part(each) for each in part]
     return _items_of(part)
+
+
+def unsaid(value: Any) -> list[Any]:
+    """Parts of a value that decide what code makes of it, beside what it holds; [] of most.
+
+    The labels of a table of pandas, Arrow or Polars; the mask of a masked array; the function in np.vectorize,
+    np.frompyfunc and functools.cmp_to_key; the ufunc of a method; what a defaultdict makes; the attributes of users'
+    containers, texts and numbers; the name of an enum's member; the format of a Struct.
+    """
+    kind = type(value)
+    if isinstance(value, collections.defaultdict):
+        return [value.default_factory, *_attributes(value)]
+    if isinstance(value, Enum):
+        return [value.name]
+    if isinstance(value, (*_CONTAINERS, np.ndarray)):
+        masks = [np.ma.getmaskarray(value), value.fill_value] if isinstance(value, np.ma.MaskedArray) else []
+        return masks + _attributes(value)
+    if isinstance(value, np.vectorize):
+        return [value.pyfunc, value.otypes, value.signature, sorted(map(str, value.excluded)), value.cache]
+    if isinstance(value, _KEY) or (isinstance(value, np.ufunc) and value.__name__.endswith(" (vectorized)")):
+        return [part for part in gc.get_referents(value) if inspect.isfunction(part)]
+    if isinstance(value, types.BuiltinMethodType) and isinstance(asked(value, "__self__"), np.ufunc):
+        return [value.__self__.__name__]  # type: ignore[attr-defined]
+    if isinstance(value, struct.Struct):
+        return [value.format]
+    if isinstance(value, memoryview):
+        return [value.tobytes()]
+    if isinstance(value, KeysView | ValuesView | ItemsView):
+        return [] if is_users(kind) else list(value)
+    labels = [asked(value, name) for name in _LABELS.get(kind.__module__.partition(".")[0], ())]
+    return [each if each is None or isinstance(each, str | int | float) else np.asarray(each) for each in labels]
+
+
+def _attributes(value: Any) -> list[Any]:
+    """Of an object of a user's class."""
+    held = asked(value, "__dict__") if is_users(type(value)) else None
+    return [dict(held)] if isinstance(held, dict) and held else []

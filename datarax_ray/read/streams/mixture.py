@@ -111,7 +111,7 @@ class Mixed:
             found = [later(each) for each in settings]
             told: dict[str, Any] = {}
             # told apart, so that a state of a release that knew of none of these is still compared by the rest
-            for kind in ("used", "settings", "places", "imports"):
+            for kind in ("used", "settings", "places", "imports", "objects"):
                 its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
                 found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
                 told |= {kind: its} if any(its) else {}
@@ -343,6 +343,8 @@ def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
 
 
 def _kind(path: str) -> str | None:
-    """Which part of a fingerprint of code a setting is in, where it is in one."""
-    kinds = ("held", "used", "settings", "places", "imports", "wrappers")
+    """Which part of a fingerprint of code a setting is in, where it is in one; "objects" for what came with these."""
+    kinds = ("held", "used", "settings", "places", "imports", "wrappers", "objects")
+    if path == "files.rows" or path.endswith(".told"):
+        return "objects"
     return next((part for part in path.split(".") if part in kinds), None)
