@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -97,7 +96,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
     if as_json:
         ways_found = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
-        out.print_json(json.dumps({"mean_nbytes": mean_nbytes, "ways": ways_found, "advice": said}))
+        out.print_json(data={"mean_nbytes": mean_nbytes, "ways": ways_found, "advice": said})
         return
     table = Table("", "records/s", "MB/s stored", "of raw", "mostly", box=box.SIMPLE)
     for way in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +16,7 @@ def show(directory: Path, as_json: bool, out: Console) -> None:
     """Print what a cache has. Raises: FileNotFoundError for what is no cache."""
     kept = disk_cache.kept_in(directory.expanduser())
     if as_json:
-        out.print(json.dumps([asdict(each) for each in kept], indent=2), soft_wrap=True)
+        out.print_json(data=[asdict(each) for each in kept])
         return
     if kept:
         table = Table("file", "kept MB", "is read", box=box.SIMPLE)

@@ -77,7 +77,7 @@ def show(directory: str, as_json: bool, out: Console) -> None:
     """Print a state: where the stream goes on, and which stream it is."""
     saved = find(directory)
     if as_json:
-        out.print_json(json.dumps({"directory": str(saved.directory), "state": saved.state}))
+        out.print_json(data={"directory": str(saved.directory), "state": saved.state})
         return
     out.print(f"{saved.directory}: goes on at position {_position(saved.state)}", soft_wrap=True)
     for each in amendments_in(saved.state):
@@ -93,7 +93,7 @@ def diff(first: str, second: str, as_json: bool, out: Console) -> int:
     left, right = find(first), find(second)
     changed = differing(left.state, right.state)
     if as_json:
-        out.print_json(json.dumps(changed))
+        out.print_json(data=changed)
     elif not changed:
         out.print("no difference")
     else:
@@ -126,7 +126,7 @@ def fits(target: str, directory: str, out: Console, as_json: bool = False) -> in
         except DriftError as error:
             found |= {"fits": False, "differences": [asdict(each) for each in error.differences]}
     if as_json:
-        out.print_json(json.dumps(found))
+        out.print_json(data=found)
     elif found["fits"]:
         out.print(f"{saved.directory} fits: {target} goes on at position {found['position']}", soft_wrap=True)
     else:

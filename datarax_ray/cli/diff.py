@@ -44,7 +44,7 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, 
             verdict = _of_pipelines(one, other, steps)
     if as_json:
         reason = {"reason": " ".join(verdict.said)} if verdict.is_equal is None else {}
-        out.print_json(json.dumps({"equal": verdict.is_equal} | reason | verdict.found))
+        out.print_json(data={"equal": verdict.is_equal} | reason | verdict.found)
     else:
         for line in verdict.said:
             out.print(line, soft_wrap=True, markup=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def run(
     fields = [(name, _type(values), list(map(_value, values))) for name, values in _fields(elements).items()]
     if as_json:
         plain = [dict(zip(("field", "type", "values"), field, strict=True)) for field in fields]
-        out.print_json(json.dumps(facts | {"fields": plain}))
+        out.print_json(data=facts | {"fields": plain})
         return
     for name, fact in facts.items():
         out.print(f"{name}: {fact:,}" if isinstance(fact, int) else f"{name}: {fact}", soft_wrap=True)

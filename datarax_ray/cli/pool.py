@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import secrets
 import socket
@@ -29,7 +28,7 @@ def list_pools(address: str | None, as_json: bool, out: Console) -> None:
     with head_at(address) as head:
         pools = _seen(head)
     if as_json:
-        _print_json(out, [_told(pool, seen) for pool, seen in pools.items()])
+        out.print_json(data=[_told(pool, seen) for pool, seen in pools.items()])
         return
     if not pools:
         out.print("no pool of reader actors is here")
@@ -43,7 +42,7 @@ def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
         pool = _found(name, _seen(head))
     told = _told(*pool)
     if as_json:
-        _print_json(out, told)
+        out.print_json(data=told)
         return
     out.print("\n".join(_lines(told)))
 
@@ -83,7 +82,7 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
             time.sleep(_LOOK_S)
     told = _told(pool, seen)
     if as_json:
-        _print_json(out, told)
+        out.print_json(data=told)
     else:
         size = f"{_told(pool, before)['num_actors']} -> {told['num_actors']}"
         out.print(f"{told['name']}: {size} reader actors; {told['num_running']} run")
@@ -103,7 +102,7 @@ def stop(name: str, force: bool, address: str | None, as_json: bool, out: Consol
         for actor in seen.actors:
             head.kill(pool[0], actor)
     if as_json:
-        _print_json(out, {"name": pool[1], "namespace": pool[0], "num_ended": len(seen.actors)})
+        out.print_json(data={"name": pool[1], "namespace": pool[0], "num_ended": len(seen.actors)})
     else:
         out.print(f"{pool[1]}: {len(seen.actors)} reader actors ended")
 
@@ -197,7 +196,3 @@ def _lines(told: dict[str, Any]) -> list[str]:
 
 def _drivers(entries: list[Entry]) -> str:
     return ", ".join(f"process {entry.pid} of {entry.host}" for entry in entries)
-
-
-def _print_json(out: Console, value: Any) -> None:
-    out.print(json.dumps(value, indent=2), soft_wrap=True)

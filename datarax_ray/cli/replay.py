@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -43,7 +42,7 @@ def locate(
     if not found:
         raise ValueError(f"batch {step} has no row {row}")
     if as_json:
-        out.print_json(json.dumps([origin._asdict() for origin in found]))
+        out.print_json(data=[origin._asdict() for origin in found])
         return
     is_packed, has_offsets = found[0].places is not None, any(origin.offset for origin in found)
     table = Table("row", *["places"] * is_packed, "record", "position", *["behind"] * has_offsets, box=box.SIMPLE)

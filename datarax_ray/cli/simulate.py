@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -135,7 +134,7 @@ def _print(scenario: Scenario, outcomes: list[Outcome], prices: Prices, as_json:
     said = advice(scenario, outcomes, prices)
     if as_json:
         tried = [asdict(outcome, dict_factory=_finite) for outcome in outcomes]
-        out.print_json(json.dumps({"tried": tried, "advice": said}))
+        out.print_json(data={"tried": tried, "advice": said})
         return
     has_need, has_prices = scenario.need is not None, bool(prices.host or prices.trainer)
     names = ["actors", "records/s", *(["waits", "longest"] if has_need else []), "GB in\nflight", "requests\n/s"]

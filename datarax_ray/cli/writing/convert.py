@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +120,7 @@ def _report(
             "nbytes": written.nbytes,
             "elapsed_s": round(elapsed_s, 3),
         }
-        out.print_json(json.dumps(facts))
+        out.print_json(data=facts)
         return
     files = "file" if len(written.shards) == 1 else "files"
     out.print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +45,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
     except (KeyboardInterrupt, SystemExit) as end:
         return tell_stopped(end, err)
     if as_json:
-        out.print_json(json.dumps(done.to_json() | {"elapsed_s": round(time.perf_counter() - begin, 3)}))
+        out.print_json(data=done.to_json() | {"elapsed_s": round(time.perf_counter() - begin, 3)})
     else:
         _report(done, time.perf_counter() - begin, out)
     return 0
