@@ -30,6 +30,15 @@ Destination = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", help="Of the order and of random transforms; 32 bits.")]
 
 
+def _transforms(decoder: str) -> tuple[Any, ...]:
+    from datarax_ray.cli.decoder_option import parse_decoder
+
+    try:
+        return parse_decoder(decoder)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"datarax-ray {__version__}")
@@ -139,12 +148,7 @@ def ingest(
         raise typer.BadParameter(
             "it is 0, which reads nothing; give at least 1, or -1 for endless", param_hint="--num-epochs"
         )
-    from datarax_ray.cli.decoder_option import parse_decoder
-
-    try:
-        transforms = parse_decoder(decoder)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+    transforms = _transforms(decoder)
     with told(err):
         from datarax_ray.cli.ingest import Request, run
 
@@ -193,12 +197,7 @@ def bench(
       datarax-ray bench data/train.parquet --num-actors 4 --json
       datarax-ray bench train.py:make_pipeline
     """
-    from datarax_ray.cli.decoder_option import parse_decoder
-
-    try:
-        transforms = parse_decoder(decoder)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+    transforms = _transforms(decoder)
     with told(err):
         from datarax_ray.cli.bench import Request, run
 
@@ -421,12 +420,7 @@ def convert(
         raise typer.BadParameter(f"{group_size!r} is no number of at least 1, nor auto", param_hint="--group-size")
     if on_error not in ("raise", "skip"):
         raise typer.BadParameter(f"{on_error!r} is neither raise nor skip", param_hint="--on-error")
-    from datarax_ray.cli.decoder_option import parse_decoder
-
-    try:
-        transforms = parse_decoder(decoder)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--decoder") from error
+    transforms = _transforms(decoder)
     with told(err):
         from datarax_ray.cli.writing.convert import Request, run
 
