@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats.remote.ranges import redacted
+from datarax_ray.read.written_whole import written_whole
 
 logger = logging.getLogger("datarax_ray")
 
@@ -79,14 +79,8 @@ class Index:
             content = {"format": _FORMAT, "files": files, "digest": digest(files)}
             try:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-                    try:
-                        json.dump(content, file)
-                        file.close()
-                        os.replace(file.name, path)
-                    except BaseException:
-                        os.unlink(file.name)
-                        raise
+                with written_whole(path) as part:
+                    part.write_text(json.dumps(content))
             except OSError as error:  # a disk that is full, or not to be written
                 logger.info("what was found in %s is not kept for later starts: %s", parent, error)
         self._added.clear()
