@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.window import Part
 
 
@@ -73,7 +72,6 @@ class Flight:
     read_at: float = math.inf
     is_here: bool = False
     is_dropped: bool = False
-    outcome: Lost | None = None
 
 
 @dataclass(eq=False)
