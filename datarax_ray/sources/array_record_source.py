@@ -99,12 +99,7 @@ def _in_groups(config: ArrayRecordSourceConfig, reader: ArrayRecordReader) -> tu
         _warn_of_waste(reader, block_size)
         if block_size is not None:
             reader = reader.with_room_for(2 * window_blocks * block_size)
-    return reader, {
-        "shuffle": config.shuffle,
-        "block_size": block_size,
-        "groups": groups,
-        "window_blocks": window_blocks,
-    }
+    return reader, {"block_size": block_size, "groups": groups, "window_blocks": window_blocks}
 
 
 def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
@@ -148,7 +143,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
     ) -> None:
         reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
         is_blocked = order["groups"] is not None or (order["block_size"] or 1) >= reader.group_size > 1
-        config.tell_requests(reader.files, by_group=is_blocked or not config.shuffle, is_shuffled=config.shuffle)
+        config.tell_requests(reader.files, by_group=is_blocked or not config.shuffle)
         super().__init__(
             config,
             {"paths": paths},

@@ -101,7 +101,6 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             config,
             {"dataset": dataset},
             self._table.reader,
-            shuffle=config.shuffle,
             transforms=transforms,
             rngs=rngs,
             name=name or default_name(self, self.dataset_name, self.split_name),

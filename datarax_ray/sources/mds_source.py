@@ -76,4 +76,4 @@ class MDSSource(FilesSource[MDSSourceConfig], pytree=False):  # type: ignore[cal
             return in_row_groups(config, reader)
         if config.shuffle_window is not None:
             raise ValueError("shuffle_window counts compressed shards, and none is; leave it out")
-        return reader, {"shuffle": config.shuffle, "block_size": config.shuffle_block_size}
+        return reader, {"block_size": config.shuffle_block_size}

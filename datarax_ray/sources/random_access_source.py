@@ -26,8 +26,6 @@ class RandomAccessSourceConfig(IndexedSourceConfig):
     shuffle: one permutation over all elements in every epoch.
     """
 
-    shuffle: bool = False
-
 
 class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a Grain data source, a PyTorch or map-style Hugging Face dataset, one's own class, or arrays.
@@ -59,9 +57,7 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
         name: str | None = None,
     ) -> None:
         reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
-        super().__init__(
-            config, {"data": data}, reader, shuffle=config.shuffle, transforms=transforms, rngs=rngs, name=name
-        )
+        super().__init__(config, {"data": data}, reader, transforms=transforms, rngs=rngs, name=name)
         rows = {len(each) if np.ndim(each) else 0 for each in data} if _are_arrays(data) else set()
         if len(rows) == 1 and (num_rows := rows.pop()) > len(data):
             logger.warning(

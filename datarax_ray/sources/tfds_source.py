@@ -24,8 +24,6 @@ class TFDSSourceConfig(RemoteFilesConfig):
     shuffle: one permutation over all records in every epoch.
     """
 
-    shuffle: bool = False
-
 
 class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a split, decoded to what its features say, as tfds.data_source gives them.
@@ -61,12 +59,11 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
         reader = ArrayRecordReader.of(prepared.files(split), remote=config.remote)
-        config.tell_requests(reader.files, by_group=not config.shuffle, is_shuffled=config.shuffle, has_blocks=False)
+        config.tell_requests(reader.files, by_group=not config.shuffle, has_blocks=False)
         super().__init__(
             config,
             {"name_or_builder": prepared.directory, "split": split, "skip_decoding": skip_decoding},
             reader,
-            shuffle=config.shuffle,
             decoders=(decode,),
             transforms=transforms,
             rngs=rngs,

@@ -41,4 +41,4 @@ class TFRecordSource(FilesSource[TFRecordSourceConfig], pytree=False):  # type: 
 
     def _opened(self, config: TFRecordSourceConfig) -> tuple[TFRecordReader, dict[str, Any]]:
         reader = TFRecordReader.of(self.paths, filesystem=self.filesystem)
-        return reader, {"shuffle": config.shuffle, "block_size": config.shuffle_block_size}
+        return reader, {"block_size": config.shuffle_block_size}

@@ -47,4 +47,4 @@ class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # ty
     def _opened(self, config: WebDatasetSourceConfig) -> tuple[WebDatasetReader, dict[str, Any]]:
         reader = WebDatasetReader.of(self.paths, filesystem=self.filesystem)
         decoders = (DecodeExtensions(),) if config.decode else ()
-        return reader, {"shuffle": config.shuffle, "block_size": config.shuffle_block_size, "decoders": decoders}
+        return reader, {"block_size": config.shuffle_block_size, "decoders": decoders}

@@ -23,7 +23,6 @@ class BlocksConfig(IndexedSourceConfig):
     None for single records.
     """
 
-    shuffle: bool = False
     shuffle_block_size: int | None = None
 
     def __post_init__(self) -> None:

@@ -40,13 +40,15 @@ class IndexedSourceConfig(ErrorsConfig):
     """How records are ordered; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
     rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. cacheable_nbytes: of the records that
-    cacheable=True keeps, in each process that reads: in each actor; None for all of its own.
+    cacheable=True keeps, in each process that reads: in each actor; None for all of its own. shuffle: another order in
+    every epoch; each source says of what.
 
     Raises: ValueError for a value outside its range.
     """
 
     rounds: int = 8
     cacheable_nbytes: int | None = None
+    shuffle: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,8 +240,9 @@ def num_rows(columns: Columns) -> int:
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a reader, in an order that is a pure function of the position; see PositionedSourceModule.
 
-    shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups: records
-    that are best read together. given: to the constructor, by name, for copies. decoders: transforms before the user's.
+    config.shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups:
+    records that are best read together. given: to the constructor, by name, for copies. decoders: transforms before the
+    user's.
     """
 
     def __init__(
@@ -248,7 +251,6 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         given: dict[str, Any],
         reader: Reader,
         *,
-        shuffle: bool,
         block_size: int | None = None,
         groups: RecordGroups | None = None,
         window_blocks: int = WINDOW_BLOCKS,
@@ -260,7 +262,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         if config.cacheable:
             reader = cached(reader, config.cacheable_nbytes)
         is_in_blocks = block_size is not None or groups is not None
-        mode: Shuffle = "none" if not shuffle else "block" if is_in_blocks else "global"
+        mode: Shuffle = "none" if not config.shuffle else "block" if is_in_blocks else "global"
         blocks = {"block_size": block_size or 1, "window_blocks": window_blocks} if mode == "block" else {}
         order = order_of(reader.num_records, config.seed, mode, config.rounds, groups=groups, **blocks)
         self._description = IndexedStream(

@@ -59,12 +59,10 @@ class RemoteFilesConfig(IndexedSourceConfig):
         folder, nbytes = os.fspath(self.cache_dir or ""), self.cache_nbytes or 0
         return Remote(self.remote_nbytes, cache_dir=folder, cache_nbytes=nbytes)
 
-    def tell_requests(
-        self, files: Sequence[RecordFile], *, by_group: bool, is_shuffled: bool, has_blocks: bool = True
-    ) -> None:
+    def tell_requests(self, files: Sequence[RecordFile], *, by_group: bool, has_blocks: bool = True) -> None:
         """Log what of these is behind URLs, and how many requests an epoch takes; see requests_of."""
         kept_nbytes = self.remote_nbytes + (self.cache_nbytes or 0)
-        told = requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=is_shuffled, has_blocks=has_blocks)
+        told = requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=self.shuffle, has_blocks=has_blocks)
         if told is not None:
             logger.log(logging.WARNING if told[0] else logging.INFO, told[1])
 

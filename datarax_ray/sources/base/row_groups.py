@@ -23,7 +23,6 @@ class WindowsConfig(IndexedSourceConfig):
     """What is shuffled of records that are decoded in groups; see RowGroupsConfig. unit: what a group is called."""
 
     unit: ClassVar[str] = "row groups"
-    shuffle: bool = False
     shuffle_window: int | None = None
     shuffle_block_size: int | None = None
 
@@ -72,12 +71,8 @@ def in_row_groups(config: WindowsConfig, reader: Any) -> tuple[Any, dict[str, An
         largest = int(np.diff(groups.starts).max()) * reader.mean_nbytes
         window_blocks = config.shuffle_window or _window_blocks(groups, reader.mean_nbytes)
         reader = reader.with_room_for(2 * window_blocks * largest)  # the last of one window and the next
-    return reader, {
-        "shuffle": config.shuffle,
-        "block_size": None if block_size == 1 else block_size,
-        "groups": groups,
-        "window_blocks": window_blocks,
-    }
+    block_size = None if block_size == 1 else block_size
+    return reader, {"block_size": block_size, "groups": groups, "window_blocks": window_blocks}
 
 
 def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
