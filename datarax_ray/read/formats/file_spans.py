@@ -92,7 +92,7 @@ class FileSpans:
             except ConnectionError as error:
                 short = error
             if (now := stamp_of(self._filesystem, path)) != file.seen:  # of a file that was cut, less comes for good
-                raise changed(path, file.seen, now)
+                raise changed(path, f"it had (bytes, version) {file.seen}, and has {now}")
             if short is not None:
                 raise short
         except Exception:

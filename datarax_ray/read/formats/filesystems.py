@@ -107,12 +107,12 @@ def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
     return info.size, "" if info.mtime_ns is None else f"changed at {info.mtime_ns} ns"
 
 
-def changed(path: str, seen: tuple[int | None, str], now: tuple[int | None, str]) -> ValueError:
+def changed(path: str, how: str) -> ValueError:
     """The error for a file whose stamp is another one now than when it was opened."""
     return ValueError(
-        f"{path} changed while it was read: it had (bytes, version) {seen}, and has {now}. What it gives now may be "
-        "cut, or of two files, so nothing of this read is taken. Put the original back (by renaming, never in place) "
-        "and go on from the last state, or make a new source."
+        f"{path} changed while it was read: {how}. What it gives now may be cut, or of two files, so nothing of this "
+        "read is taken. Put the original back (by renaming, never in place) and go on from the last state, or make a "
+        "new source."
     )
 
 

@@ -165,6 +165,12 @@ def advice_at(path: str, wanted: str = "") -> str:
         return ""
 
 
+def incomplete(path: str, kind: str, why: object, instead: str) -> ValueError:
+    """The error for a file that is no whole one of its kind. instead: what `advice` says of it."""
+    advised = instead or " It was cut short, or its writer was never closed; write or copy it again."
+    return ValueError(f"{path} is not a complete {kind} file: {why}.{advised}")
+
+
 def how_to_read(found: str | None, path: str) -> str:
     """A sentence on what to do with a file of this format, with a space before it; "" for no known one.
 

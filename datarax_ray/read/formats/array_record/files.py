@@ -216,13 +216,7 @@ def open_file(path: str) -> Any:
         raise FileNotFoundError(f"{path}: no such file (seen from {os.getcwd()})")
     reader = array_record_module.ArrayRecordReader(path, _OPTIONS, file_reader_buffer_size=_BUFFER_SIZE)
     if not reader.ok():
-        raise ValueError(
-            f"{path} is not a complete ArrayRecord file: {_reason(reader, path)}."
-            + (
-                sniff.advice_at(path, "ArrayRecord")
-                or " It was cut short, or its writer was never closed; write or copy it again."
-            )
-        )
+        raise sniff.incomplete(path, "ArrayRecord", _reason(reader, path), sniff.advice_at(path, "ArrayRecord"))
     return reader
 
 

@@ -38,6 +38,7 @@ from datarax_ray.read.formats.array_record.reading import (
     reading,
 )
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
+from datarax_ray.read.formats.filesystems import changed
 from datarax_ray.read.formats.inspecting import nothing_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
@@ -511,11 +512,7 @@ class ArrayRecordReader:
         path, seen = self.files[index].path, self._seen[index]
         now = stamp(path)
         if now != seen:
-            raise ValueError(
-                f"{path} changed while it was read: {difference(seen, now)}. What it gives now may be cut, or of two "
-                "files, so nothing of this read is taken. Put the original back (by renaming, never in place) and go "
-                "on from the last state, or make a new source."
-            )
+            raise changed(path, difference(seen, now))
 
 
 # All readers of this process, which share its descriptors: the components of a mixture have one each. By id, as a dict

@@ -290,10 +290,7 @@ def opened_in(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, F
         return opened, _footer(path, nbytes, opened, leaves, content, nbytes - len(stored))
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
         advice = sniff.advice(raw, path, "Parquet")
-        raise ValueError(
-            f"{path} is not a complete Parquet file: {error} ({nbytes:,} bytes)."
-            + (advice or " It was cut short, or its writer was never closed; write or copy it again.")
-        ) from error
+        raise sniff.incomplete(path, "Parquet", f"{error} ({nbytes:,} bytes)", advice) from error
 
 
 def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:

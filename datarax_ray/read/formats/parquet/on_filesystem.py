@@ -66,7 +66,7 @@ class RowGroupFiles:
             with lap("storage"):
                 now = stamp_of(self._footers.filesystem, path)
             if now != opened.seen:  # of a file that was cut, less comes for good
-                raise changed(path, opened.seen, now) from broken
+                raise changed(path, f"it had (bytes, version) {opened.seen}, and has {now}") from broken
             if table is not None:
                 return table
             assert broken is not None

@@ -613,8 +613,5 @@ def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
             chunks(image.read(footer, image.nbytes), footer)
         except NoArrayRecordError as error:
             instead = sniff.advice_at(image.path, "ArrayRecord")
-            raise ValueError(
-                f"{redacted(url)} is not a complete ArrayRecord file: {error}."
-                + (instead or " It was cut short, or its writer was never closed; write or copy it again.")
-            ) from error
+            raise sniff.incomplete(redacted(url), "ArrayRecord", error, instead) from error
         yield image, version, footer
