@@ -57,7 +57,8 @@ def run(seed: int, checkpoint_dir: Path | None, out: Console) -> dict[str, float
             first = train(training, pipeline, half, out, f"{ACTORS_BEFORE} actors")
             save(directory, half, training, pipeline)
         out.print(f"Stopped after batch {half}: pipeline closed, actors ended. One checkpoint holds")
-        out.print(f"the model, its optimizer, and the data's position ({data_nbytes(directory, half):,} bytes).")
+        nbytes = sum(file.stat().st_size for file in (directory / str(half) / "data").iterdir() if file.is_file())
+        out.print(f"the model, its optimizer, and the data's position ({nbytes:,} bytes).")
 
         training = Training(seed + 1)  # other weights: only the checkpoint can make them right
         with pipeline_over(train_source(seed), ACTORS_AFTER) as pipeline:
@@ -119,11 +120,6 @@ def restore(directory: Path, training: Training, pipeline: Pipeline) -> None:
             args=ocp.args.Composite(model=ocp.args.StandardRestore(training.state), data=PipelineRestore(pipeline)),
         )
     training.state = restored["model"]
-
-
-def data_nbytes(directory: Path, step: int) -> int:
-    """What the position of the data takes in the checkpoint, whatever the size of the dataset."""
-    return sum(file.stat().st_size for file in (directory / str(step) / "data").iterdir() if file.is_file())
 
 
 def digest(batch: dict[str, Any]) -> str:

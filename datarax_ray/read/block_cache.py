@@ -116,17 +116,13 @@ def merged(places: Block, part: Block, runs: Indices) -> Block:
 
     Raises: what made the second block fail where the first did not; RuntimeError where it is another one.
     """
-    told = _elements(places, runs) | {"selected": runs}
-    if not all(_are_equal(getattr(part, name), value) for name, value in told.items()):
+    told = _elements(places, runs) | {"selected": runs}  # np.array_equal: None is equal to None alone
+    if not all(np.array_equal(getattr(part, name), value) for name, value in told.items()):
         raise part.failure or RuntimeError(
             f"the elements from position {told['positions'][0]} on were others when they were read again: the data or "
             "a transform does not give the same twice, so no stream over it can be exact"
         )
     return replace(places, columns=part.columns, selected=runs)
-
-
-def _are_equal(found: np.ndarray | None, wanted: np.ndarray | None) -> bool:
-    return found is wanted if found is None or wanted is None else np.array_equal(found, wanted)
 
 
 def _elements(block: Block, runs: Indices) -> dict[str, Any]:

@@ -283,7 +283,9 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
 
     def _reconfigure(self, **changed: Any) -> None:
         self._seek()
-        self.config = replace(self.config, **changed, **_not_stochastic(self.config))
+        if self.config.stream_name == SHUFFLE_STREAM:  # whether it is shuffled says anew whether it is stochastic
+            changed |= {"stochastic": False, "stream_name": None}
+        self.config = replace(self.config, **changed)
         self.stochastic, self.stream_name = self.config.stochastic, self.config.stream_name
         shuffle: Shuffle = "global" if self.config.shuffle else "none"
         order = order_of(len(self), self.config.seed, shuffle, self.config.rounds)
@@ -310,11 +312,6 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         rows = records_at(description.order, start, size)
         gathered: dict[str, Any] = jax.tree.map(lambda column: column[rows], dense)
         return gathered
-
-
-def _not_stochastic(config: HFEagerConfig) -> dict[str, Any]:
-    """What to change, so that whether it is shuffled says anew whether the config is stochastic."""
-    return {"stochastic": False, "stream_name": None} if config.stream_name == SHUFFLE_STREAM else {}
 
 
 class _Table:

@@ -58,7 +58,9 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     ) -> None:
         reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
         super().__init__(config, {"data": data}, reader, transforms=transforms, rngs=rngs, name=name)
-        rows = {len(each) if np.ndim(each) else 0 for each in data} if _are_arrays(data) else set()
+        # as of TensorDataset(x, y) and from_tensor_slices((x, y))
+        is_arrays = isinstance(data, tuple) and all(isinstance(each, np.ndarray | jax.Array) for each in data)
+        rows = {len(each) if np.ndim(each) else 0 for each in data} if is_arrays else set()
         if len(rows) == 1 and (num_rows := rows.pop()) > len(data):
             logger.warning(
                 "a tuple of %d arrays of %d rows each is %d elements, its items; to have the rows, give the arrays by "
@@ -80,8 +82,3 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     def _reads(self) -> str:
         data = self._given.value["data"]
         return f"data={sorted(data)}" if isinstance(data, Mapping) else f"data={type(data).__name__}"
-
-
-def _are_arrays(data: Any) -> bool:
-    """Whether this is a tuple of arrays, as of TensorDataset(x, y) and from_tensor_slices((x, y))."""
-    return isinstance(data, tuple) and all(isinstance(each, np.ndarray | jax.Array) for each in data)

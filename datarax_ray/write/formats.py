@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,9 +210,3 @@ class _ParquetWriter:
             group = table.slice(start, min(size, stop - start)).combine_chunks()  # pages would follow the chunks
             self._writer.write_table(group, row_group_size=size)
         self._tables, self._num_rows = [table.slice(stop)], self._num_rows - stop
-
-
-def synced(path: Path) -> None:
-    """What was written to the file is on its disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

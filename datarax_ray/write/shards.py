@@ -26,7 +26,7 @@ from datarax_ray.read.elements.columns import nbytes_of
 from datarax_ray.read.errors import FULL
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.record_progress import RecordProgress
-from datarax_ray.write.formats import Format, synced
+from datarax_ray.write.formats import Format
 from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished
 
 SHARD_NBYTES = 256 * 2**20
@@ -237,7 +237,8 @@ def write_shard(read: ReadRun, format: Format, task: _Task, tell: Tell) -> _Writ
         )
     try:
         count, said = _fill(read, format, task, part, tell)
-        synced(part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
         nbytes, content = part.stat().st_size, head_and_content(str(part))[1]
     except BaseException:
         part.unlink(missing_ok=True)

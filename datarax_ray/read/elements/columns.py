@@ -127,11 +127,6 @@ def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
     return unstack(columns, count)
 
 
-def as_ragged(row: np.ndarray, copy: np.ndarray) -> np.ndarray:
-    """The copy, which is a row of a ragged column where that is."""
-    return ragged_row(copy) if is_ragged_row(row) else copy
-
-
 def is_ragged_row(row: np.ndarray) -> bool:
     """Whether this is a row of a ragged column, as it came out of it."""
     return _RAGGED_ROWS.get(id(row)) is row

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.elements.columns import as_ragged, leaves, map_leaves
+from datarax_ray.read.elements.columns import is_ragged_row, leaves, map_leaves, ragged_row
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 
 Path = tuple[Any, ...]
@@ -135,7 +135,8 @@ def copied(value: Any, path: Path = ()) -> Any:
         items = [copied(item, (*path, index)) for index, item in enumerate(value)]
         return tuple(items) if kind is tuple else kind(*items)
     if kind is np.ndarray:
-        return as_ragged(value, _copied_array(value, path))
+        array = _copied_array(value, path)
+        return ragged_row(array) if is_ragged_row(value) else array
     if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
         return value
     if isinstance(value, np.ma.MaskedArray):

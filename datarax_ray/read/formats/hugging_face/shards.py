@@ -79,12 +79,14 @@ class HFShards:
 
     def __init__(self, dataset: Any, name: str, on_host: Iterable[str] = (), portions: Portions = Portions()) -> None:
         import datasets
+        from datasets.features.features import require_decoding
 
         if not isinstance(dataset, datasets.IterableDataset):
             raise TypeError(f"a stream is a datasets.IterableDataset, got {type(dataset).__name__}")
         self.decode: _Decoder | None = None
         self._dataset = dataset
-        holds_files = _holds_files(dataset)
+        # images, audio: decoded element by element
+        holds_files = any(require_decoding(feature) for feature in (dataset.features or {}).values())
         if holds_files and iterable_tree.decodes_last(dataset):  # else a map or a filter inside saw them decoded
             self.decode, self._dataset = _Decoder(dataset), dataset.decode(False).with_format(None)
         iterable_tree.check_resumable(self._dataset)
@@ -383,13 +385,6 @@ class _Decoder:
         if isinstance(formatter, TensorFormatter):
             return formatter.recursive_tensorize(decoded)
         return without_pil(decoded)
-
-
-def _holds_files(dataset: Any) -> bool:
-    """Whether columns hold files that are decoded (images, audio): element by element, then."""
-    from datasets.features.features import require_decoding
-
-    return any(require_decoding(feature) for feature in (dataset.features or {}).values())
 
 
 def _gives_arrays(dataset: Any) -> bool:

@@ -107,7 +107,8 @@ class Written:
                 error.differences,
             ) from None
         for line in told:
-            logger.warning("%s: %s", where, _of_source(line))
+            said = line.replace("the checkpoint was written", "it was written").replace("this pipeline", "this source")
+            logger.warning("%s: %s", where, said)
 
 
 def opened(path: str) -> tuple[ArrayRecordReader, Written]:
@@ -169,7 +170,3 @@ def _told(path: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise ValueError(f"{redacted(name)} is damaged: it holds a {type(found).__name__}")
     return found
-
-
-def _of_source(text: str) -> str:
-    return text.replace("the checkpoint was written", "it was written").replace("this pipeline", "this source")
