@@ -12,19 +12,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from datarax_ray import DecodeExample, DecodeImage, DecodeJson, DecodeMsgpack, load
+import datarax_ray
+from datarax_ray import DecodeImage, load
 from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.formats.sniff import record_format
+from datarax_ray.read.formats.sniff import DECODERS, record_format
 
-_DECODERS = {
-    "tf.train.Example": DecodeExample,
-    "msgpack": DecodeMsgpack,
-    "JSON": DecodeJson,
-    "PNG": DecodeImage,
-    "JPEG": DecodeImage,
-}
 _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
 
@@ -80,12 +74,12 @@ def _facts(source: Any) -> dict[str, Any]:
 
 def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
     """The elements decoded by what the first looks like, and the decoder's name; as they are where nothing fits."""
-    found = _DECODERS.get(record_format(elements[0]) or "") if elements and isinstance(elements[0], bytes) else None
+    found = DECODERS.get(record_format(elements[0]) or "") if elements and isinstance(elements[0], bytes) else None
     if found is None:
         return elements, ""
-    decoder = found()
+    decoder = getattr(datarax_ray, found)()
     try:
-        return [decoder.map(element) for element in elements], found.__name__
+        return [decoder.map(element) for element in elements], found
     except (ValueError, ImportError):  # a guess: a list in JSON is no element, and OpenCV may be missing
         return elements, ""
 

@@ -63,12 +63,12 @@ _READERS = {
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
     "NumPy zip": "of np.load(PATH) RandomAccessSource takes its arrays",
 }
-_DECODERS = {
-    "tf.train.Example": "DecodeExample()",
-    "msgpack": "DecodeMsgpack()",
-    "JSON": "DecodeJson()",
-    "PNG": "DecodeImage()",
-    "JPEG": "DecodeImage()",
+DECODERS = {  # by their names in datarax_ray
+    "tf.train.Example": "DecodeExample",
+    "msgpack": "DecodeMsgpack",
+    "JSON": "DecodeJson",
+    "PNG": "DecodeImage",
+    "JPEG": "DecodeImage",
 }
 
 
@@ -192,8 +192,8 @@ def how_to_decode(record: bytes, tried: str = "") -> str:
     found = record_format(record)
     if found is None or found == tried:
         return ""
-    if found in _DECODERS:
-        return f" It looks like {found}: {_DECODERS[found]} decodes it."
+    if found in DECODERS:
+        return f" It looks like {found}: {DECODERS[found]}() decodes it."
     return f" It looks like {found}: decode it in a transform of your own."
 
 
