@@ -89,7 +89,7 @@ class Elements:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", self.values.nbytes)  # taken once: a box is counted element by element
+        object.__setattr__(self, "nbytes", self.values.nbytes)  # taken once: an ObjectList is counted one by one
 
 
 def gather(elements: list[Any]) -> Stacked | ObjectList:
