@@ -25,10 +25,9 @@ class Reader(Protocol):
     One with a `cached(max_nbytes)` gives a reader of the same records that keeps so many bytes of them in memory (see
     read.formats.cache), and one that does tells of it in `counts()`; one with a `read_at(positions, records)` is told
     the positions of the stream as well; one with a `read_rows(records)` may give FixedRecords there, at no more copies;
-    one
-    with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps what
-    it has decoded for later reads, for good; one with keeps_groups=True keeps groups until all of their records were
-    read; one with reads_ahead=True has an `expect(records)`, to be told of a read that will come (see Stream).
+    one with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps
+    what it has decoded for later reads, for good; one with keeps_groups=True keeps groups until all of their records
+    were read; one with reads_ahead=True has an `expect(records)`, to be told of a read that will come (see Stream).
     """
 
     @property
