@@ -1,22 +1,29 @@
 """The stream: a window, a pool that reads, and a batcher, run together for one consumer.
 
-The story of one record, from its bytes to the device; a dozen functions that matter, in order:
+The story of one record, from its bytes to the device; a dozen steps, in order:
 
- 1. `batches`, below: has the stream make its scheduler, turns the flow, and hands each chunk of blocks to the batcher;
-    of a mixture with streams each component is turned so, and `Merger` (read.streams.merging) puts them together.
- 2. `Window.asks` (feed.window): which chunks may be in flight now, by bytes, and which actor owns what of them.
- 3. `RecordScheduler.next_chunk` (plan.scheduling): the positions of the next chunk, and a request for each owner; where
-    records are read forwards, `ShardScheduler.next_chunk`.
- 4. `Flow.poll` (feed.flow): sends the requests to the pool, `RayPool.send` or `LocalPool`.
- 5. `ReaderActor.read` (actors.reader_actor): in the actor, `IndexedStream.read` (read.streams.indexed), or another's.
- 6. `ReadRequest.select` (plan.partitions): the positions of the chunk whose records the actor owns, and these records,
-    by the order.
+ 1. `batches`, below: opens the stream (`_opened`: its scheduler, window and flow), and hands each chunk of blocks to
+    the batcher; of a mixture with streams each component is opened so, and `Merger` (read.streams.merging) puts them
+    together.
+ 2. `_Flows._chunks`, below: turns the flow, by 3 and 9, and gives the first chunk once all of its blocks are here.
+    `_selected` does so where actors are asked first where the elements are, and then for a trainer's own rows.
+ 3. `Flow.poll` (feed.flow): sends to the pool, by `RayPool.send` or `LocalPool`, what 4 gives it.
+ 4. `Window.asks` (feed.window): which chunks may be in flight now, by bytes. Of each that is opened
+    `RecordScheduler.next_chunk` (plan.scheduling) says the positions, and makes a request for each actor that owns some
+    of it; where records are read forwards, `ShardScheduler.next_chunk`.
+ 5. `ReaderActor.read` (actors.reader_actor): in the actor. `BlockCache.answer` (read.block_cache) has 6 to 8 make the
+    block, or has it from another trainer's request.
+ 6. `IndexedStream.read` (read.streams.indexed), or another's: `ReadRequest.select` (plan.partitions) says the positions
+    of the chunk whose records the actor owns, and these records, by the order.
  7. `read_records` (read.streams.indexed): their bytes, or columns, from the reader of a format (read.formats).
- 8. `transformed` (read.block): decoded, and put through the transforms; `Progress.run` for single elements.
- 9. `block_of` (read.block): stacked, as one Block, which waits in the object store.
-10. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions), and what it told is learned.
-11. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
-12. `BatchProducer.place` (pipeline.producing): puts the batch on the device; `Pipeline` hands it out with its state.
+ 8. `transformed` (read.block): decoded, and put through the transforms; `Progress.run` for single elements. `block_of`
+    (read.block) stacks them, as one Block, which waits in the object store.
+ 9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions), and what it told is learned.
+10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
+11. `BatchProducer.place` (pipeline.producing): puts the batch on the device, where the stages run in
+    `BatchProducer.finish` (pipeline.producing).
+12. `Consumer.take` (feed.consumer): hands the batch out, for `Pipeline`; in `Consumer.commit` (feed.consumer) the state
+    moves behind it.
 """
 
 from __future__ import annotations
