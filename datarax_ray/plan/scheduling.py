@@ -1,5 +1,6 @@
 """Scheduling: which part of a stream comes next, by which requests. One scheduler for each kind of stream.
 
+To deal is to cut the next chunk off a stream, and to divide it into requests for the actors that own what is in it.
 A scheduler is a machine without I/O; the window (feed.window) decides when, and who owns the partitions.
 """
 
