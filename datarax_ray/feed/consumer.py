@@ -34,6 +34,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     state: where the stream goes on. num_before: broken records left out before the last batch. skipped: those left out
     of that. Some may stand behind the state, where a short last batch is dropped: who goes on from the state meets them
     again. is_end: the stream was seen to end here. digest: of all that was handed out; None where nobody wants one.
+    num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's.
     """
 
     state: StreamState
@@ -41,13 +42,20 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     skipped: tuple[Skipped, ...] = ()
     is_end: bool = False
     digest: RollingDigest | None = None
+    num_rows: int = 0
 
     def then(
-        self, state: StreamState, skipped: tuple[Skipped, ...] = (), *, is_end: bool = False, digest: int = 0
+        self,
+        state: StreamState,
+        skipped: tuple[Skipped, ...] = (),
+        *,
+        is_end: bool = False,
+        digest: int = 0,
+        num_rows: int = 0,
     ) -> Consumed:
-        """The same and a batch that ends at this state and leaves these out. digest: of the batch."""
+        """The same and a batch that ends at this state and leaves these out. digest, num_rows: of the batch."""
         whole = None if self.digest is None else self.digest.plus(digest)
-        return Consumed(state, self.num_before + len(self.skipped), skipped, is_end, whole)
+        return Consumed(state, self.num_before + len(self.skipped), skipped, is_end, whole, num_rows)
 
     @property
     def num_told(self) -> int:
@@ -277,5 +285,5 @@ def deliveries(
             except StopIteration as end:
                 yield None, consumed.then(consumed.state, end.value or (), is_end=True)
                 return
-            consumed = consumed.then(batch.state, batch.skipped, digest=batch.digest)
+            consumed = consumed.then(batch.state, batch.skipped, digest=batch.digest, num_rows=batch.global_rows)
             yield batch, consumed

@@ -85,7 +85,9 @@ def _before(block: Block, last: WorkDone | None) -> WorkDone:
 class PipelineStats:
     """Where the time went since the pipeline was made. Print it for a table, which a notebook shows too; see `verdict`.
 
-    num_batches, num_records: handed out, of all trainers; of a stream of shards, the rows of so many full batches.
+    num_batches, num_records: handed out, of all trainers: the rows that were left by filters and the like, without the
+    filling of pad_remainder. Of packed batches num_records are the records that they were made of, those that gave
+    nothing too; of a stream of shards, the packed rows.
     first_s: what the first batch took, with what starts and compiles. elapsed_s: since then. waited_s: of elapsed_s,
     that the trainer waited for a batch; the rest is its own.
     making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
@@ -304,7 +306,7 @@ class Timings:
         self.timeline.filled(part, self._now())
 
     def taken(self, waited_s: float, num_records: int) -> None:
-        """Event: the trainer has a batch, for which it waited so long; it is behind so many records more."""
+        """Event: the trainer has a batch, for which it waited so long; that hands out so many records more."""
         now = self._now()
         self.timeline.add(TRAINER, WAITING, now - waited_s, now)
         if self._num_batches:

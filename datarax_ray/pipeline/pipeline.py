@@ -352,8 +352,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return batch
 
     def _taken(self, waited_s: float, before: Consumed, after: Consumed) -> None:
-        """Count a batch; of a stream of shards, whose positions leave gaps, as a full one."""
-        num_records = self.batch_size if self._has_gaps else after.state.position - before.state.position
+        """Count a batch by its rows; packed ones by the records that were passed, where positions leave no gaps."""
+        is_passed = self.packing is not None and not self._has_gaps
+        num_records = after.state.position - before.state.position if is_passed else after.num_rows
         self._timings.taken(waited_s, num_records)
 
     def _next(self) -> Any:

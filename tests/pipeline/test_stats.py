@@ -43,6 +43,46 @@ def test_of_a_stream_of_shards_rows_are_counted_and_not_positions() -> None:
         assert (pipeline.stats().num_batches, pipeline.stats().num_records) == (6, 60)
 
 
+class DropNine:
+    def filter(self, element: Any) -> bool:
+        return bool(element["x"] % 10 == 0)
+
+
+class Twice:
+    max_fan_out = 2
+
+    def flat_map(self, element: Any) -> list[Any]:
+        return [element, element]
+
+
+def broken_in_part(element: Any) -> Any:
+    if element["x"] % 4 == 0:
+        raise ValueError("broken")
+    return element
+
+
+@pytest.mark.parametrize(
+    ("transforms", "options", "num_records"),
+    [
+        ([DropNine()], {}, 100),
+        ([DropNine()], {"drop_remainder": True}, 90),
+        ([DropNine()], {"pad_remainder": True}, 100),
+        ([Twice()], {}, 2000),
+        ([broken_in_part], {}, 750),
+    ],
+)
+@pytest.mark.parametrize("process_count", [1, 2])
+def test_records_are_the_rows_that_all_trainers_get(
+    transforms: Any, options: Any, num_records: int, process_count: int
+) -> None:
+    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip")
+    source = RandomAccessSource(config, {"x": np.arange(1000)}, transforms=transforms)
+    with Pipeline(source=source, batch_size=30, process_index=0, process_count=process_count, **options) as pipeline:
+        for _ in pipeline:
+            pass
+        assert pipeline.stats().num_records == num_records
+
+
 @pytest.mark.parametrize("num_actors", [0, 2])
 def test_the_slow_transform_is_named(ray_local: None, num_actors: int, tmp_path: Path) -> None:
     source: Any = RaySource(slow(), num_actors=num_actors, num_cpus=0.5) if num_actors else slow()
