@@ -6,6 +6,7 @@ import io
 import re
 import threading
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +74,11 @@ def test_at_a_terminal_there_is_a_bar_on_one_line_however_narrow():
     assert max(map(len, lines)) <= 40
 
 
+class DropOdd:
+    def filter(self, element: Any) -> bool:
+        return bool(element["x"] % 2 == 0)
+
+
 def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break():
     file = io.StringIO()
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), {"x": np.arange(25)})
@@ -83,6 +89,22 @@ def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break()
     lines = file.getvalue().splitlines()
     assert re.fullmatch(r"epochs: 20 of 50 \(40%\), [\d,]+ records/s, \d+ s left, waits \d+%", lines[0])
     assert re.fullmatch(r"epochs: 30 of 30 \(100%\), [\d,]+ records/s, waits \d+%", lines[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "transforms", "said"),
+    [
+        ({"drop_remainder": True}, (), "20 of 20 (100%)"),
+        ({}, (DropOdd(),), "25 of 25 (100%)"),
+        ({"pad_remainder": True}, (), "25 of 25 (100%)"),
+    ],
+)
+def test_a_loop_to_the_end_is_shown_at_its_end(options: Any, transforms: Any, said: str) -> None:
+    file = io.StringIO()
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(25)}, transforms=transforms)
+    with Pipeline(source=source, batch_size=10, **options) as pipeline:
+        list(progress(pipeline, "epoch", console=Console(file=file, width=200)))
+    assert file.getvalue().startswith(f"epoch: {said}, ")
 
 
 def test_what_is_no_pipeline_is_said_to_be_none() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from datarax_ray.feed.origins import rows_are_positions
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.record_progress import RecordProgress
@@ -24,12 +25,20 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
     """
     if not hasattr(pipeline, "stats"):
         raise TypeError(f"progress shows a Pipeline, got {type(pipeline).__name__}")
-    stop = pipeline.source.describe().stop
-    left = None if stop is None else max(0, stop - pipeline.position)
+    description = pipeline.source.describe()
+    left = None if description.stop is None else max(0, description.stop - pipeline.position)
+    is_counted = rows_are_positions(description, pipeline._options, pipeline._consumer.consumed.state)
+    if left and pipeline.drop_remainder and is_counted:
+        left -= left % pipeline.batch_size
+
+    def done() -> int:
+        """Where the end is known, records that were passed: what filters leave of it nobody knows."""
+        return pipeline.stats().num_records if left is None else pipeline.position
+
     with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
-        before = pipeline.stats().num_records
+        before = done()
         for batch in pipeline:
-            stats = pipeline.stats()
-            shown.advance(stats.num_records - before, note=f"waits {stats.waits:.0%}")
-            before = stats.num_records
+            now = done()
+            shown.advance(now - before, note=f"waits {pipeline.stats().waits:.0%}")
+            before = now
             yield batch
