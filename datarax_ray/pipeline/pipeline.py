@@ -80,7 +80,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
     after a `break`, the next `for` gives the next batch, and behind an error `next` asks for that one again. JAX's
     contexts (jax.enable_x64, jax.default_device) hold where a batch is asked for, though it is made elsewhere. It ends
-    after the source's num_epochs; `seek(0)` starts again.
+    after the source's num_epochs, each shuffled and drawn anew; `seek(0)` starts again, with the same order and random
+    numbers.
 
     Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide,
     or a rank that is none of the mesh's.
@@ -669,7 +670,8 @@ class _Batches:
         if was_at_end := is_first and pipeline._is_at_end:
             logger.warning(
                 "the stream is at its end (position %d), so this loop gets no batch; "
-                "call seek(0) to begin again, or set num_epochs on the source",
+                "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source gives n epochs, "
+                "each shuffled and drawn anew",
                 pipeline.position,
             )
         try:

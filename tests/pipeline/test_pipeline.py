@@ -114,6 +114,7 @@ class TestBatches:
         assert got + indices(pipeline) == want
         assert indices(pipeline) == []
         assert "at its end (position 240)" in caplog.text
+        assert "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source" in caplog.text
         with pytest.raises(ValueError, match="the stream ends at position"):
             pipeline.seek(10**6)
         pipeline.seek(0)
