@@ -19,7 +19,7 @@ from datarax_ray.read.formats.hugging_face.load import advice_of_saved
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
-from datarax_ray.read.formats.random_access import by_rows
+from datarax_ray.read.formats.random_access import call_for
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, by_client, filesystem_of
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import expand_braces
@@ -169,13 +169,8 @@ def _check(paths: Any) -> None:
         return
     first = paths[0] if isinstance(paths, list | tuple) and paths else None
     said = type(paths).__name__ if first is None else f"{type(paths).__name__} of {type(first).__name__}"
-    if type(paths).__module__.partition(".")[0] == "datasets":
-        raise TypeError(f"load takes paths, and a {said} is data itself: HFEagerSource(HFEagerConfig(), dataset=data)")
-    if isinstance(first, Mapping) or (hasattr(paths, "__getitem__") and not isinstance(paths, Sequence)):
-        raise TypeError(
-            f"load takes paths, and a {said} is data itself: RandomAccessSource(RandomAccessSourceConfig(), "
-            f"{by_rows(paths)})"
-        )
+    if (isinstance(first, Mapping) or not isinstance(paths, Sequence)) and (call := call_for(paths)):
+        raise TypeError(f"load takes paths, and a {said} is data itself: {call}")
     if not isinstance(paths, Iterable):
         raise TypeError(f"load takes a path, or a list of these, got {paths!r}")
 

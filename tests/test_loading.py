@@ -18,9 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, load
+import datarax_ray
+from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -229,6 +231,32 @@ def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
         make({"x": each} for each in itertools.count())
 
 
+ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
+STREAM = ROWS.to_iterable_dataset()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        STREAM,
+        datasets.DatasetDict(valid=ROWS),
+        datasets.DatasetDict(test=datasets.Dataset.from_dict({"y": [3]}), train=ROWS),
+        datasets.IterableDatasetDict(test=STREAM),
+        {"x": np.array([1, 2])},
+        [{"x": 1}, {"x": 2}],
+    ],
+)
+@pytest.mark.parametrize("make", [load, lambda data: Pipeline(source=data, batch_size=2), RaySource])
+def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make: Any, data: Any) -> None:
+    with pytest.raises(TypeError) as raised:
+        make(data)
+    found = re.search(r"\w+Source\(\w+Config\(.*?\), .*\)", str(raised.value))
+    assert found is not None
+    source = eval(found[0], {**vars(datarax_ray), "data": data})
+    assert [element["x"] for element in source] == [1, 2]
+
+
 def test_a_generator_of_paths_is_a_list_of_them(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text(f"x\n{name}\n")
@@ -242,16 +270,17 @@ def test_a_generator_of_paths_is_a_list_of_them(tmp_path: Path) -> None:
         (
             {"x": np.arange(3)},
             TypeError,
-            r"dict is data itself: RandomAccessSource\(RandomAccessSourceConfig\(\), data\)",
+            r"dict is data itself: RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), data\)",
         ),
         (np.arange(3), TypeError, "ndarray is data itself: RandomAccessSource"),
         (
             pa.table({"x": [1]}),
             TypeError,
-            r"RandomAccessSourceConfig\(\), {name: table\[name\]\.to_numpy\(\) for name in",
+            r"RandomAccessSourceConfig\(num_epochs=1\), {name: table\[name\]\.to_numpy\(\) for name in",
         ),
         ([{"x": 1}], TypeError, "list of dict is data itself: RandomAccessSource"),
         (datasets.Dataset.from_dict({"x": [1]}), TypeError, r"HFEagerSource\(HFEagerConfig\(\), dataset=data\)"),
+        (scipy.sparse.csr_matrix(np.eye(2)), TypeError, r"Config\(num_epochs=1\), {\"x\": matrix\.toarray\(\)}\)"),
         (None, TypeError, "a path, or a list of these, got None"),
         (5, TypeError, "a path, or a list of these, got 5"),
         ("", ValueError, r"'' is no path; '\.' is the directory that this program runs in"),

@@ -88,7 +88,7 @@ def test_what_parquet_alone_takes_is_done_to_text_in_a_transform(name: str) -> N
         ("num_workers", r"RaySource\(source, num_actors=4\)"),
         ("shuffle", r"shuffle=True, seed=\.\.\. and num_epochs=\.\.\. are of its config, and of load"),
         ("sampler", r"shuffle=True, .* MixtureSource\(sources, weights=\[\.\.\.\]\) draws by weight"),
-        ("dataset", r"RandomAccessSource\(RandomAccessSourceConfig\(\), data\)"),
+        ("dataset", r"RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), data\)"),
         ("operations", r"transforms=\[\.\.\.\]"),
         ("pin_memory", "prefetch=2"),
         ("mesh", "sharding=NamedSharding"),

@@ -27,6 +27,7 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
 from datarax_ray.plan.arguments import NamedArguments, whole
 from datarax_ray.read.closing import Closing
+from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream, is_endless
 
@@ -94,7 +95,7 @@ class RaySource(NamedArguments, Source, Closing):
             raise TypeError("this source is a RaySource already; give the source that it reads")
         if not callable(getattr(source, "describe", None)):
             is_path = isinstance(source, str | os.PathLike)
-            remedy = f"; load({str(source)!r}, num_actors=...) makes both of files" if is_path else ""
+            remedy = f"; load({str(source)!r}, num_actors=...) makes both of files" if is_path else remedy_for(source)
             raise TypeError(
                 f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}"
             )

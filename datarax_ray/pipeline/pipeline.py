@@ -42,6 +42,7 @@ from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import OneProcess, check_not_forked
+from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
@@ -110,18 +111,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         sink: str | None = None,
     ) -> None:
         if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
-            if isinstance(source, str | os.PathLike):
-                remedy = "; load(paths) makes one of files"
-            elif type(source).__module__.partition(".")[0] == "datasets":
-                kind = "Eager" if hasattr(source, "__len__") else "Streaming"
-                streaming = "" if kind == "Eager" else "streaming=True"
-                remedy = f"; HF{kind}Source(HF{kind}Config({streaming}), dataset=data) makes one"
-            elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
-                remedy = "; RandomAccessSource(RandomAccessSourceConfig(), elements) makes one of what has len() and []"
-            else:
-                remedy = ""
+            is_path = isinstance(source, str | os.PathLike)
             raise TypeError(
-                f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}{remedy}"
+                f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}"
+                f"{'; load(paths) makes one of files' if is_path else remedy_for(source)}"
             )
         if isinstance(source, type):
             raise TypeError(f"source is the class {source.__name__}; give an instance of it")
@@ -670,8 +663,8 @@ class _Batches:
         if was_at_end := is_first and pipeline._is_at_end:
             logger.warning(
                 "the stream is at its end (position %d), so this loop gets no batch; "
-                "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source gives n epochs, "
-                "each shuffled and drawn anew",
+                "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source gives n "
+                "epochs, each shuffled and drawn anew",
                 pipeline.position,
             )
         try:

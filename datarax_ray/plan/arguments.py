@@ -20,7 +20,8 @@ _ACTORS = "Ray actors do that here: RaySource(source, num_actors=4), or load(pat
 _AHEAD = "Pipeline(prefetch=2) has so many batches on the device ahead of use."
 _BATCHES = "Pipeline(source=..., batch_size=..., drop_remainder=True) makes the batches, the short last one left out."
 _DATA = (
-    "Pipeline(source=...) takes a source: RandomAccessSource(RandomAccessSourceConfig(), data) makes one of a dataset."
+    "Pipeline(source=...) takes a source: RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data) makes one "
+    "of a dataset."
 )
 _ORDER = "The source has the order: shuffle=True, seed=... and num_epochs=... are of its config, and of load."
 _SAMPLED = (
@@ -39,7 +40,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("dataset", "data_source"), _DATA),
     **dict.fromkeys(("shuffle", "seed", "num_epochs", "generator"), _ORDER),
     "sampler": _SAMPLED,
-    **dict.fromkeys(("sep", "separator"), "CSVSource(CSVSourceConfig(delimiter=';'), paths) takes it."),
+    **dict.fromkeys(("sep", "separator"), "CSVSource(CSVSourceConfig(delimiter=';', num_epochs=1), paths) takes it."),
     **dict.fromkeys(("transform", "transforms", "transformations", "operations", "map_fn"), _TRANSFORMS),
     **dict.fromkeys(("collate_fn", "padded_shapes"), _STACKED),
     **dict.fromkeys(("mesh", "devices"), _MESH),

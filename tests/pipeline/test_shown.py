@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import grain
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import datarax_ray
+import datarax_ray.grain
 from datarax_ray import (
     HFEagerConfig,
     HFEagerSource,
@@ -99,8 +101,32 @@ def test_a_loop_that_gets_no_batch_as_the_remainder_is_dropped_says_so(caplog: p
     assert caplog.text == ""
 
 
+DATA = grain.MapDataset.range(9)
+SAMPLER = grain.samplers.SequentialSampler(9)
+
+
+@pytest.mark.parametrize("make", [lambda each: Pipeline(source=each, batch_size=1), RaySource])
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        (grain.DataLoader(data_source=DATA, sampler=SAMPLER), "iterate over it, or give the data that it reads to"),
+        (DATA.to_iter_dataset(), "iterate over it, or give the MapDataset that it was made of to"),
+        ((each for each in range(9)), r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\).*list\("),
+    ],
+)
+def test_what_gives_elements_by_itself_is_told_with_what_to_do(make: Any, given: Any, remedy: str) -> None:
+    with pytest.raises(TypeError, match=rf"{remedy}.*RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), d"):
+        make(given)
+
+
+def test_so_is_the_loader_that_stands_for_grains() -> None:
+    loader = datarax_ray.grain.DataLoader(data_source=DATA, sampler=SAMPLER)
+    with pytest.raises(TypeError, match="got DataLoader; it makes batches itself"):
+        Pipeline(source=loader, batch_size=1)  # type: ignore[arg-type]
+
+
 def test_a_path_in_the_place_of_a_source_is_told_what_makes_one() -> None:
-    with pytest.raises(TypeError, match=r"got list; RandomAccessSource\(RandomAccessSourceConfig\(\), el"):
+    with pytest.raises(TypeError, match=r"got list; RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), d"):
         Pipeline(source=[1, 2, 3], batch_size=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"got str; load\(paths\) makes one of files"):
         Pipeline(source="a.csv", batch_size=2)

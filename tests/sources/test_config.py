@@ -192,12 +192,12 @@ def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: An
 @pytest.mark.parametrize(
     ("source", "given", "call"),
     [
-        (ParquetSource, ("x.parquet",), "ParquetSource(ParquetSourceConfig(), 'x.parquet')"),
-        (CSVSource, ("x.csv", CSVSourceConfig()), "CSVSource(CSVSourceConfig(), 'x.csv')"),
-        (JSONLinesSource, (["a", "b"],), "JSONLinesSource(JSONLinesSourceConfig(), ['a', 'b'])"),
-        (ArrayRecordSourceModule, (Path("/x"),), "(ArrayRecordSourceConfig(), PosixPath('/x'))"),
-        (RandomAccessSource, ([1, 2],), "RandomAccessSource(RandomAccessSourceConfig(), [1, 2])"),
-        (TFDSSource, ("mnist", "train"), "TFDSSource(TFDSSourceConfig(), 'mnist')"),
+        (ParquetSource, ("x.parquet",), "ParquetSource(ParquetSourceConfig(num_epochs=1), 'x.parquet')"),
+        (CSVSource, ("x.csv", CSVSourceConfig()), "CSVSource(CSVSourceConfig(num_epochs=1), 'x.csv')"),
+        (JSONLinesSource, (["a", "b"],), "JSONLinesSource(JSONLinesSourceConfig(num_epochs=1), ['a', 'b'])"),
+        (ArrayRecordSourceModule, (Path("/x"),), "(ArrayRecordSourceConfig(num_epochs=1), PosixPath('/x'))"),
+        (RandomAccessSource, ([1, 2],), "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [1, 2])"),
+        (TFDSSource, ("mnist", "train"), "TFDSSource(TFDSSourceConfig(num_epochs=1), 'mnist')"),
         (HFEagerSource, ("mnist",), "HFEagerSource(HFEagerConfig(...))"),
     ],
 )

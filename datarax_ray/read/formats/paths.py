@@ -27,7 +27,8 @@ _SURE_NAME = re.compile(r"\.(array_?record|riegeli)[^/]*$", re.IGNORECASE)
 _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
 OF_GENERATORS = (
     "of a function that yields elements from_hf(datasets.IterableDataset.from_generator(function)) makes a source, and "
-    "of an object with __len__ and __getitem__ RandomAccessSource(RandomAccessSourceConfig(), data)"
+    "of an object with __len__ and __getitem__, as list(elements), "
+    "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)"
 )
 
 

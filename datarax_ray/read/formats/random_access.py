@@ -39,6 +39,8 @@ _NO_ROWS = {
     "pyarrow.Table": "a column",
     "pyarrow.RecordBatch": "a column",
     "polars.DataFrame": "a smaller table",
+    "scipy.sparray": "a sparse array",
+    "scipy.spmatrix": "a sparse matrix",
 }
 _COLUMNS = "{name: table[name].to_numpy() for name in "
 _ROWS = {
@@ -47,6 +49,8 @@ _ROWS = {
     "pyarrow.Table": f"{_COLUMNS}table.column_names}}",
     "pyarrow.RecordBatch": "{name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names}",
     "polars.DataFrame": f"{_COLUMNS}table.columns}}",
+    "scipy.sparray": '{"x": matrix.toarray()}',
+    "scipy.spmatrix": '{"x": matrix.toarray()}',
 }
 _DATASET = "datasets.arrow_dataset.Dataset"
 _STREAM = "datasets.iterable_dataset.IterableDataset"
@@ -75,14 +79,14 @@ class RandomAccessReader:
                 f"{shown(data)} is text, its elements would be letters; of a path load(path, ...) makes the source of "
                 "its format, and of text give a list of its lines, say"
             )
+        if (table := _table_kind(data)) is not None:
+            raise TypeError(
+                f"an index gives {_NO_ROWS[table]} of a {table}, no row; give its arrays by name: {_ROWS[table]}"
+            )
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
                 f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
                 f"a stream without random access is no indexed source: {OF_GENERATORS}"
-            )
-        if (table := _table_kind(data)) is not None:
-            raise TypeError(
-                f"an index gives {_NO_ROWS[table]} of a {table}, no row; give its arrays by name: {_ROWS[table]}"
             )
         self._data = data
         self._num_threads = num_threads
@@ -237,9 +241,10 @@ class ArraysReader:
         self._columns: Columns = map_leaves(_as_array, arrays)
         for (path, array), (_, given) in zip(leaves(self._columns), leaves(arrays), strict=True):
             if not array.ndim:
+                is_sparse = hasattr(given, "toarray")
                 raise TypeError(
-                    f"{'.'.join(path)!r} is a {type(given).__name__}, no array or list with a row for each element; of "
-                    "what can be iterated list(...) makes one"
+                    f"{'.'.join(path)!r} is a {type(given).__name__}, no array or list with a row for each element; "
+                    f"{'its toarray() is one' if is_sparse else 'of what can be iterated list(...) makes one'}"
                 )
         lengths = {".".join(path): len(array) for path, array in leaves(self._columns)}
         if len(set(lengths.values())) != 1:
@@ -345,10 +350,37 @@ def _table_kind(data: Any) -> str | None:
     return next((kind for kind in kinds if kind in _NO_ROWS), None)
 
 
-def by_rows(data: Any) -> str:
-    """How to write, as a source's argument, what has the rows of this data."""
-    table = _table_kind(data)
-    return "data" if table is None else _ROWS[table]
+def call_for(data: Any) -> str | None:
+    """The call that makes a source of this data, of one pass over it; None of what has no rows."""
+    said, kinds = "data", (_DATASET, _STREAM)
+    if isinstance(data, Mapping) and any(_is_hugging_face(split, *kinds) for split in data.values()):
+        name = "train" if "train" in data else next(iter(data))
+        data, said = data[name], f"data[{name!r}]"
+    if _is_hugging_face(data, _DATASET):
+        return f"HFEagerSource(HFEagerConfig(), dataset={said})"
+    if _is_hugging_face(data, _STREAM):
+        return f"HFStreamingSource(HFStreamingConfig(streaming=True), dataset={said})"
+    if (table := _table_kind(data)) is not None:
+        said = _ROWS[table]
+    elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        return None
+    return f"RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {said})"
+
+
+def remedy_for(given: Any) -> str:
+    """What to do with this where a source is wanted, as the end of a sentence; "" for what gives no elements."""
+    if (call := call_for(given)) is not None:
+        return f"; {call} makes one"
+    kinds = {kind.__name__ for kind in type(given).__mro__}  # of Grain, torch and this package's datarax_ray.grain
+    indexed = "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[...])"
+    if "DataLoader" in kinds:
+        return (
+            f"; it makes batches itself, so iterate over it, or give the data that it reads to {indexed}, with its "
+            "operations but Batch as transforms"
+        )
+    if "IterDataset" in kinds:
+        return f"; iterate over it, or give the MapDataset that it was made of to {indexed}"
+    return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") else ""
 
 
 def _is_hugging_face(data: Any, *kinds: str) -> bool:

@@ -77,7 +77,8 @@ def _check_kind(config: Any, source: type[Any], parameters: Sequence[inspect.Par
         raise TypeError(f"config is {given}; {source.__name__} takes a {kind.__name__}: {kind.__name__}(seed=7, ...)")
     data = parameters[1]
     is_data = data.kind is data.POSITIONAL_OR_KEYWORD
-    arguments = f"{kind.__name__}(), {shown(config)}" if is_data else f"{kind.__name__}(...)"
+    epochs = "num_epochs=1" if getattr(kind, "num_epochs", None) == -1 else ""  # who loops wants an end
+    arguments = f"{kind.__name__}({epochs}), {shown(config)}" if is_data else f"{kind.__name__}(...)"
     raise TypeError(
         f"{source.__name__} takes its config first{f', then {data.name}' if is_data else ''}; got {shown(config)}. "
         f"Write {source.__name__}({arguments})"
