@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
+from datarax_ray import load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
@@ -208,6 +209,17 @@ def test_a_sparse_matrix_is_refused_with_what_has_its_rows(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"'a' is a \w+, no array or list .* element; its toarray\(\) is one"):
         RandomAccessSource(config, {"a": matrix})
     assert RandomAccessSource(config, {"x": matrix.toarray()}).get_batch(1)["x"].tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_a_structured_array_is_refused_with_what_has_its_fields() -> None:
+    config = RandomAccessSourceConfig(num_epochs=1)
+    data = np.array([(1, 0.5), (2, 1.5)], [("a", int), ("b", float)])
+    with pytest.raises(TypeError, match=r"fields \['a', 'b'\], no dict; give them by name: {name: data\[name\] for"):
+        RandomAccessSource(config, data)
+    with pytest.raises(TypeError, match=r"Config\(num_epochs=1\), {name: data\[name\] for name in data\.dtype\.names}"):
+        load(data.view(np.recarray))
+    rows = RandomAccessSource(config, {name: data[name] for name in data.dtype.names}).get_batch(2)
+    assert (rows["a"].tolist(), rows["b"].tolist()) == ([1, 2], [0.5, 1.5])
 
 
 def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here() -> None:

@@ -52,6 +52,7 @@ _ROWS = {
     "scipy.sparray": '{"x": matrix.toarray()}',
     "scipy.spmatrix": '{"x": matrix.toarray()}',
 }
+_FIELDS = "{name: data[name] for name in data.dtype.names}"
 _DATASET = "datasets.arrow_dataset.Dataset"
 _STREAM = "datasets.iterable_dataset.IterableDataset"
 _NUMBERS = frozenset({bool, int, float, complex})
@@ -67,8 +68,8 @@ class RandomAccessReader:
     a process reads it at a time, also where several sources have it: it may hold a file, which stands at one place.
     num_threads: that read single elements at the same time where there is no batched read; 0 for none.
 
-    Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars); ValueError for what
-    is empty.
+    Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars), and for structured
+    arrays; ValueError for what is empty.
     """
 
     broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
@@ -82,6 +83,11 @@ class RandomAccessReader:
         if (table := _table_kind(data)) is not None:
             raise TypeError(
                 f"an index gives {_NO_ROWS[table]} of a {table}, no row; give its arrays by name: {_ROWS[table]}"
+            )
+        if _has_fields(data):
+            raise TypeError(
+                f"an index gives an np.void of the array's fields {list(data.dtype.names)}, no dict; give them by "
+                f"name: {_FIELDS}"
             )
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
@@ -350,6 +356,11 @@ def _table_kind(data: Any) -> str | None:
     return next((kind for kind in kinds if kind in _NO_ROWS), None)
 
 
+def _has_fields(data: Any) -> bool:
+    """Whether it is a structured NumPy array, as of DataFrame.to_records()."""
+    return isinstance(data, np.ndarray) and data.dtype.names is not None
+
+
 def call_for(data: Any) -> str | None:
     """The call that makes a source of this data, of one pass over it; None of what has no rows."""
     said, kinds = "data", (_DATASET, _STREAM)
@@ -362,6 +373,8 @@ def call_for(data: Any) -> str | None:
         return f"HFStreamingSource(HFStreamingConfig(streaming=True), dataset={said})"
     if (table := _table_kind(data)) is not None:
         said = _ROWS[table]
+    elif _has_fields(data):
+        said = _FIELDS
     elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         return None
     return f"RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {said})"
