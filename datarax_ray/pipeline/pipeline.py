@@ -31,7 +31,7 @@ from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.tracebacks import begin_at_users_line
 from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.amendments import Amendment
-from datarax_ray.plan.arguments import flag, named_arguments, whole
+from datarax_ray.plan.arguments import flag, lacks_arguments, named_arguments, whole
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.rolling_digest import RollingDigest
@@ -434,6 +434,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         try:
             result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
         except Exception as error:
+            if init_carry is None and isinstance(error, TypeError) and lacks_arguments(step_fn, len(modules) + 1):
+                given = ", ".join([*(type(module).__name__ for module in modules), "batch"])
+                error.add_note(
+                    f"scan calls step_fn({given}); where it takes a carry first, give the first one as init_carry=, "
+                    "and its modules as modules="
+                )
             begin_at_users_line(error)
             raise
         return result if init_carry is not None else result[1]

@@ -180,6 +180,20 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
         raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
 
 
+def lacks_arguments(called: Callable[..., Any], num_given: int) -> bool:
+    """Whether this needs more arguments than so many without a name; False where nobody knows.
+
+    >>> lacks_arguments(lambda carry, batch: carry, 1), lacks_arguments(lambda batch: batch, 1)
+    (True, False)
+    """
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.default is each.empty and each.kind in kinds for each in parameters) > num_given
+
+
 def _told(names: Iterable[str], texts: Mapping[str, str]) -> str:
     """What is said of these names, each thing once, with a space before it; "" for nothing."""
     return "".join(f" {text}" for text in dict.fromkeys(texts[name] for name in names if name in texts))
