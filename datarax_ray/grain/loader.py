@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import grain
 
@@ -17,6 +17,7 @@ from datarax_ray.grain.engine.address import Addresses
 from datarax_ray.grain.engine.outputs import depth, outputs
 from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.grain.iterator import DataLoaderIterator
+from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.forked import ThreadLock
@@ -26,7 +27,14 @@ from datarax_ray.read.formats.random_access import RandomAccessReader
 _OPENING = ThreadLock()
 
 
-class DataLoader(Closing):
+_WORKERS = "worker_count=4 is so many Ray actors."
+_TRANSFORMS = "operations=[...] takes them."
+_BATCH = "The last of the operations makes batches: grain.Batch(batch_size=..., drop_remainder=...)."
+_ORDER = "The sampler has the order: grain.IndexSampler(num_records, shuffle=True, seed=0, num_epochs=1, ...)."
+_DATA = "data_source=... takes it."
+
+
+class DataLoader(NamedArguments, Closing):
     """Gives what `grain.DataLoader(..., worker_count=0)` gives for the same arguments, with any number of Ray actors.
 
     data_source, sampler, operations, shard_options: as Grain takes them. worker_count: Ray actors; 0 to read in this
@@ -44,6 +52,14 @@ class DataLoader(Closing):
 
     Raises: ValueError, TypeError at construction for arguments out of range and for what is no operation.
     """
+
+    instead_of: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("num_workers", "num_actors"), _WORKERS),
+        **dict.fromkeys(("transform", "transforms", "transformations", "map_fn"), _TRANSFORMS),
+        **dict.fromkeys(("batch_size", "drop_remainder", "drop_last", "collate_fn"), _BATCH),
+        **dict.fromkeys(("shuffle", "seed", "num_epochs"), _ORDER),
+        **dict.fromkeys(("dataset", "source"), _DATA),
+    }
 
     def __init__(
         self,

@@ -52,6 +52,20 @@ def numbers(operations: Any = (), *, num_epochs: int | None = 1, **arguments: An
 
 
 class TestFace:
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("worker_cout", r"Did you mean 'worker_count'\?"),
+            ("num_workers", "worker_count=4 is so many Ray actors"),
+            ("transformations", r"operations=\[\.\.\.\] takes them"),
+            ("batch_size", r"grain\.Batch\(batch_size="),
+            ("shuffle", r"grain\.IndexSampler\(num_records, shuffle=True"),
+        ],
+    )
+    def test_an_argument_of_another_name_is_told_which_is_meant(self, name: str, said: str) -> None:
+        with pytest.raises(TypeError, match=f"DataLoader takes no argument '{name}'.* {said}"):
+            numbers(**{name: 2})
+
     def test_one_changed_import_is_enough(self) -> None:
         assert ours.IndexSampler is grain.IndexSampler
         assert ours.MapTransform is grain.MapTransform
