@@ -176,7 +176,8 @@ def parts_of(state: Any) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
     Raises: TypeError, ValueError for what is no state of this version.
     """
     if not isinstance(state, Mapping):
-        raise TypeError(f"a state is a dict, got {type(state).__name__}")
+        remedy = "; json.loads(text) makes one of JSON" if isinstance(state, str | bytes) else ""
+        raise TypeError(f"a state is a dict, got {type(state).__name__}{remedy}")
     if "version" not in state:
         raise ValueError(f"this is no state of a stream: it has no version, only {shown(sorted(map(str, state))[:10])}")
     version = state["version"]

@@ -95,6 +95,7 @@ def nested(depth: int) -> dict[str, Any]:
     [
         (None, TypeError, "a state is a dict, got NoneType"),
         ([1], TypeError, "a state is a dict, got list"),
+        ("{}", TypeError, r"a state is a dict, got str; json\.loads\(text\) makes one of JSON"),
         ({}, ValueError, "has no version"),
         ({"position": 3}, ValueError, r"has no version, only \['position'\]"),
         ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
