@@ -74,9 +74,9 @@ def test_a_text_does_not_drop_the_last_batch(name: str) -> None:
 def test_a_number_of_epochs_is_a_whole_one() -> None:
     with pytest.raises(TypeError, match=r"num_epochs is a whole number, got 1\.5"):
         ArrayRecordSourceConfig(num_epochs=1.5)  # type: ignore[arg-type]
-    endless = RandomAccessSourceConfig(num_epochs=None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="num_epochs is a whole number, got None; -1 for endless"):
-        RandomAccessSource(endless, [1, 2])
+        RandomAccessSourceConfig(num_epochs=None)  # type: ignore[arg-type]
+    assert HFEagerConfig(num_epochs=None).num_passes == HFStreamingConfig(num_epochs=None).num_passes == 1
     with pytest.raises(TypeError, match="seed is a whole number, got '7'"):
         ArrayRecordSourceConfig(seed="7")  # type: ignore[arg-type]
 

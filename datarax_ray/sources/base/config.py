@@ -179,7 +179,7 @@ class EpochsConfig(SourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         cipher.check_seed(self.seed)
-        if self.num_epochs is not None:
+        if self.num_epochs is not None or type(self).num_epochs is not None:  # None is one pass where it is the default
             whole_epochs(self.num_epochs)
 
 
