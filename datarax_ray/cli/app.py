@@ -412,7 +412,8 @@ def convert(
       datarax-ray convert 'tf/train-*.tfrecord' /data/train
       datarax-ray convert s3://bucket/mds/train /data/train --format parquet
       datarax-ray convert hf:ylecun/mnist /data/mnist --format parquet
-      datarax-ray convert imagefolder:photos /data/photos --on-error skip
+      datarax-ray convert imagefolder:photos /data/photos
+      datarax-ray convert 'logs/*.jsonl' /data/logs --on-error skip
     """
     if to not in ("array_record", "parquet"):
         raise typer.BadParameter(f"{to!r} is no format to write; use array_record or parquet", param_hint="--format")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import cv2
+import datasets
+import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
+from rich.console import Console
 
+import datarax_ray
+from datarax_ray.cli.writing.convert import Request, run
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
 from tests.cli.conftest import environment
 from tests.data import write_file
@@ -44,6 +52,26 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
         found += reader.read_all()
         reader.close()
     assert found == records
+
+
+@pytest.mark.parametrize("to", ["array_record", "parquet"])
+def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any) -> None:
+    (tmp_path / "photos/cat").mkdir(parents=True)
+    image = np.full((4, 5, 3), 7, np.uint8)
+    cv2.imwrite(str(tmp_path / "photos/cat/0.png"), image)
+    png = (tmp_path / "photos/cat/0.png").read_bytes()
+    rows = datasets.Dataset.from_dict({"picture": [{"bytes": png, "path": None}]}).cast_column(
+        "picture", datasets.Image()
+    )
+    rows.save_to_disk(tmp_path / "saved")
+    for source, field in (f"imagefolder:{tmp_path}/photos", "image"), (f"hf:{tmp_path}/saved", "picture"):
+        out = io.StringIO()
+        request = Request(source, tmp_path / field, to, None, None, None, (), None, "raise", False)
+        assert run(request, False, Console(file=out, width=300), Console(quiet=True)) == 0
+        line = out.getvalue().partition("read it by: ")[2].partition("\n")[0]
+        assert line.endswith(f"DecodeImage(field='{field}')])")
+        scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeImage", "DecodeMsgpack")}
+        assert eval(line, scope).get_batch(1)[field].tolist() == [image.tolist()]
 
 
 @pytest.mark.parametrize(

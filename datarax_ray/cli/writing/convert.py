@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -12,11 +13,19 @@ from rich.console import Console
 
 from datarax_ray import load
 from datarax_ray.cli.screen import tell_stopped
+from datarax_ray.read.decode import DecodeMsgpack
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.read.formats.sniff import IMAGES, record_format
 from datarax_ray.read.identity.sampled_rows import spread
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.sources import from_hf
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    ParquetSource,
+    ParquetSourceConfig,
+    from_hf,
+)
 from datarax_ray.sources.kinds import kind_of, split_of
 from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.manifest import Manifest
@@ -102,6 +111,28 @@ def _check_apart(reader: Any, destination: Path) -> None:
         raise ValueError(f"{inside} is read from {destination}, where its conversion is to be written; write elsewhere")
 
 
+def _decoders_of(folder: Path, written: Manifest, encoding: str | None) -> list[str]:
+    """What makes values of the records that were written, as it stands in transforms; images by the first record."""
+    said = ["DecodeMsgpack()"] if encoding else []
+    path = next((folder / shard.name for shard in written.shards if shard.num_records), None)
+    if path is None:
+        return said
+    try:
+        if written.settings["format"]["name"] == "Parquet":
+            source: Any = ParquetSource(ParquetSourceConfig(num_epochs=1), path)
+        else:
+            decode = [DecodeMsgpack()] if encoding else []
+            source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), path, transforms=decode)
+        with contextlib.closing(source):
+            (element,) = source.describe().read_at(0, 1)
+    except Exception:  # what a source does not take, as nulls, it says to who reads it
+        return said
+    fields = element.items() if isinstance(element, Mapping) else ()
+    files = {name: value.get("bytes") if isinstance(value, Mapping) else value for name, value in fields}
+    images = [name for name, file in files.items() if isinstance(file, bytes) and record_format(file) in IMAGES]
+    return said + [f"DecodeImage(field={name!r})" for name in images]
+
+
 def _report(
     request: Request, written: Manifest, encoding: str | None, elapsed_s: float, as_json: bool, out: Console
 ) -> None:
@@ -133,8 +164,9 @@ def _report(
         out.print(
             f"left out: {num_skipped:,} records that cannot be read: {', '.join(skipped[:5])}{more}", soft_wrap=True
         )
-    decode = ", transforms=[DecodeMsgpack()]" if encoding else ""
-    out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True)
+    decoders = _decoders_of(request.destination, written, encoding)
+    decode = f", transforms=[{', '.join(decoders)}]" if decoders else ""
+    out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True, markup=False)
     if encoding:
         out.print(
             "nulls stay None in these records, for a transform to fill in; written by --format parquet, fill_nulls= of "
