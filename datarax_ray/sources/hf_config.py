@@ -108,6 +108,16 @@ def default_name(source: Any, dataset_name: str | None, split_name: str | None) 
     return f"{type(source).__name__}({label or 'dataset'})"
 
 
+def reads(key: str, name: str | None, split: str | None, dataset: Any) -> str:
+    """What a source says that it reads: the names that there are; of a dataset without a name its class.
+
+    >>> reads("dataset", "mnist", "train", None), reads("dataset", None, None, [])
+    ("dataset='mnist', split='train'", 'dataset=list')
+    """
+    named = f"dataset={type(dataset).__name__}" if name is None else f"{key}={name!r}"
+    return named if split is None else f"{named}, split={split!r}"
+
+
 def required(name: str, who: str) -> str:
     """What to say to who has not got this field."""
     return f"{name} is required for {who}, unless it is given dataset=, an already built one"

@@ -27,7 +27,7 @@ from datarax_ray.sources.base.device import put
 from datarax_ray.sources.base.device_order import records_at
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
 from datarax_ray.sources.base.traced import refuse_amended
-from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
+from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name, reads
 
 
 @documented_order(*HF_FIELDS, "shuffle", "seed", "download_kwargs", "local_files_only")
@@ -276,8 +276,9 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             self._move(self._source.state.moved(position))
 
     def __repr__(self) -> str:
+        said = reads("dataset", self.dataset_name, self.split_name, self._given.value["dataset"])
         return (
-            f"HFEagerSource(dataset={self.dataset_name!r}, split={self.split_name!r}, num_records={len(self)}, "
+            f"HFEagerSource({said}, num_records={len(self)}, "
             f"shuffle={self.config.shuffle}, seed={self.config.seed}, {self.config.shown_epochs})"
         )
 

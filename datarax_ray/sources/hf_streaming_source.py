@@ -19,7 +19,7 @@ from datarax_ray.sources.base.config import documented_order
 from datarax_ray.sources.base.described import DescribedSourceModule
 from datarax_ray.sources.base.indexed import num_rows
 from datarax_ray.sources.base.tracing import Opaque
-from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name
+from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name, reads
 
 
 @documented_order(*HF_FIELDS, "streaming", "shuffle", "shuffle_buffer_size", "download_kwargs", "local_files_only")
@@ -223,10 +223,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         self._source.set_state(state, allow_drift)
 
     def __repr__(self) -> str:
-        return (
-            f"HFStreamingSource(name={self.dataset_name!r}, split={self.split_name!r}, {self.describe()}, "
-            f"seed={self.config.seed}, {self.config.shown_epochs})"
-        )
+        said = reads("name", self.dataset_name, self.split_name, self._given.value["dataset"])
+        return f"HFStreamingSource({said}, {self.describe()}, seed={self.config.seed}, {self.config.shown_epochs})"
 
 
 def _length(dataset: Any, split: str | None) -> int | None:

@@ -57,7 +57,7 @@ def from_hf(
 
     >>> import datasets
     >>> from_hf(datasets.Dataset.from_dict({"x": [1, 2, 3]}), num_epochs=-1)
-    HFEagerSource(dataset=None, split=None, num_records=3, shuffle=False, seed=42, num_epochs=-1 (endless))
+    HFEagerSource(dataset=Dataset, num_records=3, shuffle=False, seed=42, num_epochs=-1 (endless))
     """
     dataset = None if isinstance(name, str) or hasattr(name, "__fspath__") else name
     if isinstance(dataset, Mapping) and split in dataset:

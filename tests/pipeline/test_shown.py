@@ -21,6 +21,7 @@ from datarax_ray import (
     RandomAccessSource,
     RandomAccessSourceConfig,
     RaySource,
+    from_hf,
 )
 from datarax_ray.actors.recovery import Recoveries
 
@@ -80,6 +81,12 @@ def test_each_config_says_in_its_help_how_often_all_data_comes(name: str) -> Non
 def test_what_is_once_unless_said_otherwise_is_shown_as_that() -> None:
     source = HFEagerSource(HFEagerConfig(), dataset=datasets.Dataset.from_dict({"x": [1, 2]}))
     assert repr(source).endswith("seed=42, num_epochs=None (one pass))")
+
+
+def test_a_dataset_without_a_name_is_shown_by_its_class() -> None:
+    data = datasets.Dataset.from_dict({"x": [1, 2]})
+    assert repr(from_hf(data)).startswith("HFEagerSource(dataset=Dataset, num_records=2, shuffle=False")
+    assert repr(from_hf(data.to_iterable_dataset())).startswith("HFStreamingSource(dataset=IterableDataset, num_shards")
 
 
 def test_a_config_is_shown_as_the_call_that_makes_it() -> None:
