@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.kinds import KINDS
+
+logger = logging.getLogger("datarax_ray")
 
 RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled", "blocks shuffled"
 # Below this gain an order that mixes less is not worth it.
@@ -73,7 +76,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
     Raises: what load or the user's file raises; ValueError for a stream or mixture, whose order is its own.
     """
     notes: list[str] = []
-    with contextlib.ExitStack() as opened:
+    with _told_once(), contextlib.ExitStack() as opened:
         source = _source(request.paths, request.transforms, opened)
         ways = _ways(source, opened)
         err.print(f"{len(ways) + bool(request.num_actors)} ways to read, {request.seconds:g} s each")
@@ -108,6 +111,23 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
     out.print(table)
     for line in said:
         out.print(line, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _told_once() -> Iterator[None]:
+    """Each message of the log once: the ways to read are copies of one source, and each copy says it anew."""
+    told: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        num_before = len(told)
+        told.add(record.getMessage())
+        return len(told) > num_before
+
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
 
 
 def _source(paths: tuple[str, ...], transforms: tuple[Any, ...], opened: contextlib.ExitStack) -> Any:

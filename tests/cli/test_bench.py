@@ -55,6 +55,12 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
     assert "--need 1e+09\n" in text
 
 
+def test_what_each_way_to_read_warns_of_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n,2\n" * 30)
+    told(tmp_path / "a.csv")
+    assert caplog.text.count("numbers with nulls stay on the host") == 1
+
+
 def test_few_records_are_no_ground_for_advice(tmp_path: Path) -> None:
     write_tables(tmp_path, (9,))
     assert told(tmp_path)["advice"] == [
