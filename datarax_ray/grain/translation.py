@@ -25,6 +25,7 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.file_order import FileOrder
 from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
 from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.sampled_rows import ADDRESS
 
 logger = logging.getLogger("datarax_ray")
 
@@ -249,7 +250,8 @@ def position_in_grain(
     """The position in a state that grain.DataLoader wrote with worker_count=0.
 
     Raises: ValueError for one with workers, another version or shard, or a position outside; DriftError for another
-    sampler or source. It says nothing of its operations, nor how many shards there were.
+    sampler or source, which are told by their reprs, without addresses. It says nothing of its operations, nor how many
+    shards there were.
     """
     workers, version = state.get("worker_count"), state.get("version")
     if version != 2:
@@ -259,8 +261,12 @@ def position_in_grain(
             f"the state was written by grain.DataLoader with worker_count={workers}, which makes batches in each "
             "worker: another stream. Only one of worker_count=0 can go on here; start a new epoch or run."
         )
-    saved = {"files": {"data_source": state.get("data_source")}, "order": {"sampler": state.get("sampler")}}
-    check_drift(saved, {"files": {"data_source": source_repr(data_source)}, "order": {"sampler": repr(sampler)}})
+    source, order = (ADDRESS.sub("", str(state.get(name))) for name in ("data_source", "sampler"))
+    current = {
+        "files": {"data_source": ADDRESS.sub("", source_repr(data_source))},
+        "order": {"sampler": ADDRESS.sub("", repr(sampler))},
+    }
+    check_drift({"files": {"data_source": source}, "order": {"sampler": order}}, current)
     last = state.get("last_seen_indices", {}).get("0")
     if isinstance(last, bool) or not isinstance(last, int):
         raise ValueError(f"the state of grain.DataLoader has {last!r} as its last index, which is none")

@@ -13,7 +13,7 @@ from datarax_ray.read.elements.columns import Columns, leaves
 
 MAX_WHOLE = 20_000  # of so few small rows all are looked at, once: some tenths of a second
 _PIECE = 64 * 1024  # elements that are looked at together
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
 
 
 def spread(num_records: int, count: int) -> Indices:
@@ -35,7 +35,7 @@ def rows_digest(columns: Columns) -> str:
 
 def _hash(array: np.ndarray) -> str:
     if array.dtype == object:
-        return hashlib.sha256(_ADDRESS.sub("", repr(array.tolist())).encode()).hexdigest()
+        return hashlib.sha256(ADDRESS.sub("", repr(array.tolist())).encode()).hexdigest()
     return hash_array(array)
 
 
