@@ -22,7 +22,7 @@ from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import call_for
 from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, by_client, filesystem_of
 from datarax_ray.read.formats.text.syntax import CSV
-from datarax_ray.read.formats.webdataset.shards import expand_braces
+from datarax_ray.read.formats.webdataset.shards import named_by
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
 from datarax_ray.sources import (
@@ -151,7 +151,7 @@ def load(
         # not looked at: ArrayRecord files behind URLs are read by another client than other formats
         format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
         source_type, config = _SOURCES[format_name]
-        if is_materialized(paths):
+        if format_name == "ArrayRecord" and is_materialized(paths):
             transforms = (DecodeMaterialized(), *listed(transforms))
         if format_name == "CSV":
             header = _QUOTED.sub(b"", head).replace(b"\r", b"\n").partition(b"\n")[0]
@@ -179,7 +179,7 @@ def _found(paths: Any) -> tuple[str, bytes]:
     """The one format of what lies there, and how its first file begins; looked at by the client that reads it."""
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Iterable) and not isinstance(named, Set):
-        named = [found for path in named for found in (expand_braces(path) if isinstance(path, str) else [path])]
+        named = [found for path in named for found in (named_by(path) if isinstance(path, str) else [path])]
     url = next((path for path in named if isinstance(path, str) and path.startswith(_TWO_CLIENTS)), None)
     if url is None:
         return _looked_at(named, None)

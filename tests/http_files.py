@@ -106,6 +106,8 @@ class HttpFiles:
         if what == "stall":
             self._ended.wait(self._stuck_s)
         path = folder / answer.path.partition("?")[0].lstrip("/")
+        if not what and path.is_dir() and answer.path.endswith("/"):
+            return self._list(answer, path)
         if what.isdigit() or not path.is_file() or what == "stall":
             answer.close_connection = True
             return answer.send_error(int(what) if what.isdigit() else 404)
@@ -151,6 +153,17 @@ class HttpFiles:
             self._ended.wait(self._stuck_s)
         answer.close_connection = is_halved or what == "flow"
         return None
+
+    def _list(self, answer: BaseHTTPRequestHandler, folder: Path) -> None:
+        """A page of links, as servers of files give for a directory."""
+        names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in sorted(folder.iterdir())]
+        page = "".join(f'<a href="{name}">{name}</a>\n' for name in names).encode()
+        answer.send_response(200)
+        answer.send_header("Content-Type", "text/html")
+        answer.send_header("Content-Length", str(len(page)))
+        answer.end_headers()
+        if answer.command == "GET":
+            answer.wfile.write(page)
 
     def _send(self, answer: BaseHTTPRequestHandler, content: bytes) -> None:
         for begin in range(0, len(content), _PIECE_NBYTES):

@@ -383,6 +383,35 @@ def test_what_is_no_folder_or_names_nothing_is_said_to_be_so(paths: str, message
         load(paths)
 
 
+@pytest.mark.parametrize("name", ["parquet", "tar", "csv", "jsonl", "record"])
+def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    server = HttpFiles(tmp_path)
+    try:
+        of_url, of_disk = (load(place).get_batch(10) for place in (f"{server.url}/{name}/", tmp_path / name))
+        assert str(of_url) == str(of_disk)
+    finally:
+        server.close()
+
+
+def test_a_dataset_json_that_is_not_written_here_is_one_of_the_files(tmp_path: Path) -> None:
+    lines = tmp_path / "dataset.json"
+    lines.write_text('{"v": 1}\n{"v": 2}\n')
+    assert load(tmp_path).get_batch(2)["v"].tolist() == [1, 2]
+    lines.write_text("[1, 2]")
+    pq.write_table(pa.table({"x": range(10)}), tmp_path / "x.parquet")
+    assert len(load(tmp_path)) == 10
+
+
+@pytest.mark.parametrize("name", ["odd{a,b}", "odd{1..2}"])
+def test_braces_in_the_name_of_what_is_there_are_a_part_of_it(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    (tmp_path / "csv").rename(tmp_path / name)
+    (tmp_path / "tar" / "x.tar").rename(tmp_path / f"{name}.tar")
+    assert len(load(tmp_path / name)) == len(load(str(tmp_path / name))) == 10
+    assert len(load(str(tmp_path / f"{name}.tar"))) == 10
+
+
 def test_secrets_of_presigned_urls_are_in_no_log_and_no_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "datarax_ray")
     write(tmp_path)

@@ -300,8 +300,14 @@ def test_the_folder_is_a_dataset_of_its_own(files: list[Path], tmp_path: Path) -
     assert "it failed when it was materialised: " in failure.reason
     assert "part-00001.array_record[0]: transform FailAt raised ZeroDivisionError" in failure.reason
     materialize(live(files, [decode, DropThirds()]), tmp_path / "other")
-    loaded = load(tmp_path / "other", transforms=[lambda element: {"index": element["index"] + 1}])
-    assert loaded.get_batch(500)["index"].tolist() == [n + 1 for n in range(120) if n % 3]
+    served = HttpFiles(tmp_path)
+    try:
+        other = str(tmp_path / "other")
+        for place in (Path(other), [other], f"file://{other}", f"{served.url}/other/"):
+            loaded = load(place, transforms=[lambda element: {"index": element["index"] + 1}])
+            assert loaded.get_batch(500)["index"].tolist() == [n + 1 for n in range(120) if n % 3]
+    finally:
+        served.close()
 
 
 def test_what_was_copied_to_a_server_is_read_by_its_url(files: list[Path], tmp_path: Path) -> None:

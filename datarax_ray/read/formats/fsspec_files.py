@@ -69,6 +69,9 @@ class FsspecFiles(FSSpecHandler):
 
     def _info(self, path: str) -> Any:
         with self._hiding():
+            # a server gives the page of a listing, which is taken for a file
+            if path.endswith("/") and _ROOT.match(path) and self.fs.isdir(self._full(path)):
+                return FileInfo(path, FileType.Directory)
             try:
                 return self._create_file_info(path, self.fs.info(self._full(path)))
             except FileNotFoundError as error:

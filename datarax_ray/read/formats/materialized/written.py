@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from datarax_ray.plan.fingerprint import DriftError, check_drift, differences
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
-from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, UNFINISHED, check_shard
+from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, SHARD, UNFINISHED, check_shard
 
 logger = logging.getLogger("datarax_ray")
 
 KEY = "materialized"
 _VERSION = 1
 
+_ANEW = "copy the folder anew, or write it anew"
 _NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)  # the last one
 # Runs of origins: one for each file of most formats. Where records have names of their own, as in tar files, nearly
 # every one is a run: then where they are now is told.
@@ -143,11 +144,25 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written]:
     return reader, Written(**known, origins=tuple(origins) if len(origins) <= _MAX_ORIGINS else ())
 
 
-def is_materialized(path: Any) -> bool:
-    """Whether a folder of this machine is one that materialize has written."""
-    if not isinstance(path, str | os.PathLike) or not os.path.exists(os.path.join(path, FINISHED)):
+def is_materialized(paths: Any) -> bool:
+    """Whether it is one folder, of this machine or behind a URL, that materialize has written."""
+    path = paths[0] if isinstance(paths, list | tuple) and len(paths) == 1 else paths
+    if not isinstance(path, str | os.PathLike):
         return False
-    made_from = _told(os.fspath(path)).get("made_from")
+    path = os.fspath(path).removeprefix("file://")
+    if is_url(path) and not path.endswith("/") and os.path.splitext(path)[1]:  # a file
+        return False
+    # somebody else may have a file of that name
+    if not is_url(path) and not (os.path.isdir(path) and any(map(SHARD.fullmatch, os.listdir(path)))):
+        return False
+    try:
+        made_from = _told(path).get("made_from")
+    except (FileNotFoundError, PermissionError):
+        return False
+    except ValueError:
+        if is_url(path):
+            return False
+        raise
     return isinstance(made_from, Mapping) and KEY in made_from
 
 
@@ -166,7 +181,7 @@ def _told(path: str) -> Mapping[str, Any]:
         why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"
         raise FileNotFoundError(f"{redacted(path)} has no {FINISHED}: {why}") from None
     except ValueError as error:
-        raise ValueError(f"{redacted(name)} is damaged: {error}") from error
+        raise ValueError(f"{redacted(name)} is damaged: {error}; {_ANEW}") from error
     if not isinstance(found, Mapping):
-        raise ValueError(f"{redacted(name)} is damaged: it holds a {type(found).__name__}")
+        raise ValueError(f"{redacted(name)} is damaged: it holds a {type(found).__name__}; {_ANEW}")
     return found

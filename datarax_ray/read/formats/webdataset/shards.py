@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
 from os import PathLike, fspath
+from os.path import exists
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 from zlib import adler32
@@ -107,6 +108,11 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[Shard, ...]]:
             "key.extension."
         )
     return filesystem, shards
+
+
+def named_by(path: str) -> list[str]:
+    """What a path stands for: itself, where there is a file or folder of that name, else what its braces say."""
+    return [path] if exists(path) else expand_braces(path)
 
 
 def expand_braces(path: str) -> list[str]:
@@ -303,7 +309,7 @@ def _in_braces(paths: Any) -> Any:
         paths = [paths]
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | PathLike) for path in paths):
         return paths
-    found = list(chain.from_iterable(expand_braces(fspath(path)) for path in paths))
+    found = list(chain.from_iterable(named_by(fspath(path)) for path in paths))
     if pipe := next((path for path in found if path.startswith("pipe:")), None):
         raise ValueError(
             f"{pipe!r} is a command, and nothing here runs one: it could not be read from its middle either. Give the "
