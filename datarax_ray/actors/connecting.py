@@ -13,7 +13,7 @@ import ray
 from ray._private import services
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
-from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import AuthenticationError
 
 from datarax_ray.actors.connection import Connection
@@ -30,6 +30,7 @@ _ACTOR_NBYTES = 130 * 2**20
 _ANSWER_S = 20.0
 _RETRY_S = 1.0
 _ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # of those with ://, Ray says itself which it takes
+_GIVE_TOKEN = "put that of the cluster's head into ~/.ray/auth_token (mode 600), or into RAY_AUTH_TOKEN"
 _started: list[Connection] = []  # to the local Ray that was started here, if any
 
 
@@ -59,12 +60,22 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     address = named if "://" in named else services.canonicalize_bootstrap_address(None)
     if address is not None:
         _wait_for(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
+        if os.environ.get("RAY_AUTH_MODE") == "token" and not AuthenticationTokenLoader.instance().has_token(True):
+            raise ConnectionError(f"RAY_AUTH_MODE=token, and this program has no token: {_GIVE_TOKEN}")  # Ray aborts
         is_by_client = "://" in address  # which Ray reads of RAY_ADDRESS itself
         if not is_by_client and "RAY_AUTH_MODE" not in os.environ and _wants_token(address):
             maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-        with sigterm_kept():
-            # without an address Ray sends a token wherever there is one, and a Ray that has none cancels its actors
-            ray.init(None if is_by_client else address, log_to_driver=True)
+        try:
+            with sigterm_kept():
+                # without an address Ray sends a token wherever there is one, and a Ray that has none cancels its actors
+                ray.init(None if is_by_client else address, log_to_driver=True)
+        except Exception as error:
+            if not is_by_client and _wants_token(address):
+                error.add_note(
+                    "It answers those who send its token, and this program has none, or another: "
+                    f"{_GIVE_TOKEN}, and set RAY_AUTH_MODE=token"
+                )
+            raise
         logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
         return num_actors, num_cpus
     num_actors = _limited(num_actors)

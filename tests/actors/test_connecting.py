@@ -126,6 +126,21 @@ def test_what_is_no_address_of_a_cluster_is_refused_by_name(address: str, monkey
         connecting.connect(1, 1.0)
 
 
+def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(tmp_path: Path) -> None:
+    """Ray itself aborts. In a process of its own: one that has looked for a token keeps it."""
+    with socket.create_server(("", 0)) as head:  # Ray puts this host's address in the place of 127.0.0.1
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+        given = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_ADDRESS": f"127.0.0.1:{head.getsockname()[1]}"}
+        done = subprocess.run(
+            [sys.executable, "-c", "from datarax_ray.actors.connecting import connect; connect(1, 1.0)"],
+            env=kept | given,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert "ConnectionError: RAY_AUTH_MODE=token, and this program has no token: put that" in done.stderr
+
+
 def test_a_cluster_that_answers_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connecting._wait_for(f"127.0.0.1:{server.getsockname()[1]}", "RAY_ADDRESS")

@@ -150,6 +150,6 @@ def _refusing() -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         cause = error.__cause__
-        if not isinstance(cause, Exception) or is_transient(error) or status_of(cause) in _MISSING:
+        if not isinstance(cause, Exception) or is_transient(error) or status_of(cause) is None:
             raise
         raise refusal(str(error), f"{error}: reading", cause) from cause

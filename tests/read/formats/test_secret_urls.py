@@ -104,6 +104,13 @@ def test_of_a_file_that_is_not_there_the_url_and_the_answer_are_told(server: Htt
         assert str(missing.value) == f"{url}: no such file or directory on http; its server answered 404 Not Found"
 
 
+def test_of_a_file_that_is_gone_later_the_answer_is_told_too(server: HttpFiles) -> None:
+    source = load(f"{server.url}/csv/x.csv")
+    server.what = lambda number: "404"
+    with pytest.raises(FileNotFoundError, match=r"/csv/x\.csv: no such file.*404"):
+        source.get_batch(1)
+
+
 def test_a_password_is_in_nothing_that_is_said_and_is_given_to_the_server(server: HttpFiles) -> None:
     url = server.url.replace("//", "//me:hush42@")
     source = ParquetSource(ParquetSourceConfig(num_epochs=1), f"{url}/parquet/x.parquet")
