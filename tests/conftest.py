@@ -83,8 +83,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "slow" in item.keywords and not config.getoption("--run-slow"):
             item.add_marker(pytest.mark.skip(reason="long; run with --run-slow"))
     # At the end and one after the other, to have one Ray: those before them start Rays of their own, and know no other.
-    with_local_ray = Counter(item.path for item in items if "ray_local" in item.fixturenames)
-    items.sort(key=lambda item: (item.path in with_local_ray, -with_local_ray[item.path]))
+    # The long modules of these come first, so that no process has one left when the others have ended.
+    with_local_ray = {item.path for item in items if "ray_local" in item.fixturenames}
+    lengths = Counter(item.path for item in items if item.path in with_local_ray)
+    items.sort(key=lambda item: (item.path in with_local_ray, -lengths[item.path]))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
