@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,7 +23,7 @@ from datarax_ray.read.formats.arrow.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.code import value_digest
-from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, hash_array, rows_digest, spread
+from datarax_ray.read.identity.sampled_rows import ADDRESS, MAX_WHOLE, hash_array, rows_digest, spread
 from datarax_ray.read.identity.users_code import asked
 from datarax_ray.read.retry import retried
 
@@ -345,7 +344,7 @@ def _name(data: Any) -> str:
     if isinstance(data, list | tuple | np.ndarray):
         return type(data).__qualname__
     said = repr(data)
-    if re.search(r" at 0x[0-9a-f]+", said) or len(said) > 2000:
+    if ADDRESS.search(said) or len(said) > 2000:
         return type(data).__qualname__
     return " ".join(said.split())
 
