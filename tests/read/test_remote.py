@@ -508,6 +508,22 @@ def test_a_server_that_gave_ranges_and_once_gives_none_is_asked_again(tmp_path, 
     reader.close(), other.close()
 
 
+def test_a_file_is_another_one_when_that_is_said_twice(tmp_path, served):
+    """Of several servers behind a name one may have another copy, or answer as if the file had ended."""
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), 200, "uncompressed")
+    for what in ('W/"1"', "416"):
+        reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY)
+        first = served.num_requests + 1
+        served.what = lambda number, what=what, first=first: what if number == first else ""
+        assert reader.read(np.arange(200)) == [noise(i) for i in range(200)]
+        reader.close()
+        served.what = lambda number, what=what, first=first: what if number > first else ""
+        with pytest.raises(ChangedError, match="changed while it was read"):
+            reader.read(np.arange(200))
+        served.what = lambda number: ""
+        reader.close()
+
+
 def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, served):
     write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record")

@@ -258,6 +258,14 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     client = filesystem_of(url)
     get = _GETTERS.get(_scheme(url), _get_any)
     count = stop - (start or 0)
+    doubts = 0
+
+    def other(now: str) -> Exception:
+        """Of one of many servers behind a name it may not be true: the file is another one when that is said again."""
+        nonlocal doubts
+        doubts += 1
+        error = _changed(url, version, now)
+        return error if doubts > 1 or not remote.waits_s else ConnectionError(str(error))
 
     async def once() -> Answer:
         try:
@@ -270,10 +278,10 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
             raise
         except Exception as error:
             if 416 in (status_of(error), error.__cause__ and status_of(error.__cause__)):  # not satisfiable
-                raise _changed(url, version, "ends before that") if version else _empty(url) from None
+                raise other("ends before that") if version else _empty(url) from None
             raise
         if version and answer.version != version:  # first: a shorter one would look cut
-            raise _changed(url, version, f"is of {answer.version}")
+            raise other(f"is of {answer.version}")
         if len(answer.data) != (count if start is not None else min(count, answer.nbytes)):
             raise ConnectionError(f"{len(answer.data):,} bytes came of {count:,}")
         return answer
