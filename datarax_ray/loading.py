@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import re
@@ -162,11 +163,9 @@ def load(
 
 
 def _check(paths: Any) -> None:
-    """Raise TypeError for what is no path, with what reads it; ValueError for an empty one."""
-    if isinstance(paths, str | os.PathLike):
-        if not os.fspath(paths):
-            raise ValueError(f"{paths!r} is no path; '.' is the directory that this program runs in")
-        return
+    """Raise TypeError for what is no path, with what reads it."""
+    if isinstance(paths, str | os.PathLike) or inspect.isclass(paths) or callable(getattr(paths, "get_state", None)):
+        return  # `kept` says what is the matter
     first = paths[0] if isinstance(paths, list | tuple) and paths else None
     said = type(paths).__name__ if first is None else f"{type(paths).__name__} of {type(first).__name__}"
     if (isinstance(first, Mapping) or not isinstance(paths, Sequence)) and (call := call_for(paths)):
@@ -216,6 +215,7 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         if os.path.join(folder, FINISHED) not in files:
             raise not_finished(for_people(folder))
         files = tuple(path for path in files if path != notes)
+    files = tuple(path for path in files if os.path.basename(path) != FINISHED) or files  # notes on the others
     found: dict[str | None, tuple[str, bytes]] = {}
     looked_at: set[str] = set()  # suffixes
     for path in files:

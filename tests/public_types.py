@@ -14,4 +14,5 @@ def never_run() -> None:
     loaded = load("x")
     assert_type(loaded, IndexedSourceModule | HFStreamingSource)
     assert_type(len(loaded), int)
+    loaded[0]
     assert_type(load("x", num_actors=2), RaySource)

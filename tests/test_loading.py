@@ -25,7 +25,7 @@ import datarax_ray
 from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, CSVSource, CSVSourceConfig
 from tests.http_files import HttpFiles
 
 
@@ -398,9 +398,43 @@ def test_a_dataset_json_that_is_not_written_here_is_one_of_the_files(tmp_path: P
     lines = tmp_path / "dataset.json"
     lines.write_text('{"v": 1}\n{"v": 2}\n')
     assert load(tmp_path).get_batch(2)["v"].tolist() == [1, 2]
-    lines.write_text("[1, 2]")
     pq.write_table(pa.table({"x": range(10)}), tmp_path / "x.parquet")
-    assert len(load(tmp_path)) == 10
+    for text in ("[1, 2]", '{"name": "mine"}', '{"v": 1}\n{"v": 2}\n'):
+        lines.write_text(text)
+        assert len(load(tmp_path)) == 10
+
+
+def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """Any of these may be read without an end."""
+
+    class Endless:
+        def __iter__(self) -> Any:
+            return itertools.repeat({"x": 1})
+
+    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    with Pipeline(source=source, batch_size=2) as pipeline, (tmp_path / "a.csv").open() as file:
+        given: dict[str, tuple[Any, ...]] = {
+            "a source or Pipeline already": (source, pipeline, RandomAccessSource),
+            "which is none": (Endless(),),
+            "in place of the open file": (file,),
+            r"os.fsdecode\(path\)": (b"a.csv",),
+        }
+        for said, data in given.items():
+            for each in data:
+                for make in (load, lambda paths: CSVSource(CSVSourceConfig(), paths)):
+                    with pytest.raises(TypeError, match=said):
+                        make(each)
+        assert pipeline.position == 0
+    for make in (load, lambda paths: CSVSource(CSVSourceConfig(), paths)):
+        with pytest.raises(ValueError, match="'' is no path; '.' is the directory"):
+            make("")
+
+
+def test_a_page_in_place_of_a_file_is_known_as_one(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("<!DOCTYPE HTML>\n<html><a href='a'>a</a></html>")
+    with pytest.raises(ValueError, match="It looks like an HTML file: a server gives one for a folder, whose URL ends"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["odd{a,b}", "odd{1..2}"])

@@ -96,6 +96,7 @@ def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break()
     [
         ({"drop_remainder": True}, (), "20 of 20 (100%)"),
         ({}, (DropOdd(),), "25 of 25 (100%)"),
+        ({"drop_remainder": True}, (DropOdd(),), "25 of 25 (100%)"),
         ({"pad_remainder": True}, (), "25 of 25 (100%)"),
     ],
 )

@@ -666,17 +666,18 @@ class _Batches:
 
     def __next__(self) -> Any:
         pipeline, is_first, self._is_first = self._pipeline, self._is_first, False
-        if was_at_end := is_first and pipeline._is_at_end:
-            logger.warning(
-                "the stream is at its end (position %d), so this loop gets no batch; "
-                "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source gives n "
-                "epochs, each shuffled and drawn anew",
-                pipeline.position,
-            )
+        was_at_end = is_first and pipeline._is_at_end
         try:
             return pipeline.step()
         except StopIteration:
-            if is_first and not was_at_end and pipeline.drop_remainder:
+            if was_at_end:
+                logger.warning(
+                    "the stream is at its end (position %d), so this loop gets no batch; "
+                    "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source gives n "
+                    "epochs, each shuffled and drawn anew",
+                    pipeline.position,
+                )
+            elif is_first and pipeline.drop_remainder:
                 logger.warning(
                     "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder "
                     "leaves them out",

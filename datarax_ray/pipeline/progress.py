@@ -36,9 +36,11 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
         return pipeline.stats().num_records if left is None else pipeline.position
 
     with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
-        before = done()
+        begin = before = done()
         for batch in pipeline:
             now = done()
             shown.advance(now - before, note=f"waits {pipeline.stats().waits:.0%}")
             before = now
             yield batch
+        if left is not None and begin + left > before:  # what is left of the end gives no full batch
+            shown.advance(begin + left - before)

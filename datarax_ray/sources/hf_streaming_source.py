@@ -180,6 +180,13 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
             raise TypeError("a stream has no length before it is read to its end, so no len(); see `length`")
         return self.length
 
+    def __getitem__(self, index: Any) -> Any:
+        """A stream has no elements by their numbers. Raises: TypeError."""
+        raise TypeError(
+            f"HFStreamingSource has no indexed access, so no element {index}: a stream is read in order. Iterate it, "
+            "or read the dataset whole with HFEagerSource"
+        )
+
     def __bool__(self) -> bool:
         return True
 

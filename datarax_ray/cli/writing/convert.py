@@ -167,7 +167,7 @@ def _report(
     decoders = _decoders_of(request.destination, written, encoding)
     decode = f", transforms=[{', '.join(decoders)}]" if decoders else ""
     out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True, markup=False)
-    if encoding:
+    if encoding and len(decoders) == 1:
         out.print(
             "nulls stay None in these records, for a transform to fill in; written by --format parquet, fill_nulls= of "
             "ParquetSourceConfig does that",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import inspect
+import io
 import logging
 import math
 import operator
@@ -82,17 +84,29 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
 def kept(paths: Any) -> Any:
     """The paths to read now and to show later: one path as it is, of several a tuple, as an iterator gives them once.
 
-    Raises: TypeError for a set, and as soon as an iterator, which may have no end, gives what is no path.
+    Raises: TypeError for a set, for what is no path and as soon as what is iterated, which may have no end, gives one
+    that is none; ValueError for an empty one.
     """
     ordered("paths", paths)
-    if isinstance(paths, Iterator):
-        return tuple(map(_path, paths))
-    return paths if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else tuple(paths)
+    if isinstance(paths, str | os.PathLike):
+        if not os.fspath(paths):
+            raise ValueError(f"{paths!r} is no path; '.' is the directory that this program runs in")
+        return paths
+    said = f"a {type(paths).__name__} is no path"
+    if isinstance(paths, bytes | bytearray):
+        raise TypeError(f"{said}; os.fsdecode(path) makes one of it")
+    if isinstance(paths, io.IOBase):
+        raise TypeError(f"{said}; give that of the file, in place of the open file")
+    if inspect.isclass(paths) or callable(getattr(paths, "get_state", None)):
+        raise TypeError(f"{said}; where it is a source or Pipeline already, use it as it is")
+    if isinstance(paths, list | tuple) or not isinstance(paths, Iterable):
+        return tuple(paths) if isinstance(paths, list) else paths
+    return tuple(map(_path, paths))
 
 
 def _path(given: Any) -> Any:
     if not _is_path(given):
-        raise TypeError(f"an iterator of paths gives a {type(given).__name__}, which is none; {OF_GENERATORS}")
+        raise TypeError(f"what is given for paths gives a {type(given).__name__}, which is none; {OF_GENERATORS}")
     return given
 
 

@@ -41,6 +41,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xfe", _NO_UTF_8),  # the byte order mark of UTF-16, as Excel writes text
     (0, b"\xfe\xff", _NO_UTF_8),
 )
+_PAGE = re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE)
 IMAGES = ("PNG", "JPEG")
 _MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
 _MDS_INDEX = re.compile(rb"\s*\{[^{]{0,40}\"shards\":\s*\[\s*[\]{]")
@@ -61,6 +62,7 @@ _READERS = {
     **dict.fromkeys(IMAGES, 'load("imagefolder:DIR") reads folders of them, one for each class'),
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
+    "HTML": "a server gives one for a folder, whose URL ends with a slash, or where one has to log in",
     "NumPy zip": "of np.load(PATH) RandomAccessSource takes its arrays",
 }
 DECODERS = {  # by their names in datarax_ray
@@ -92,7 +94,7 @@ def file_format(head: bytes, tail: bytes = b"") -> str | None:
         return "TFRecord"
     if (_MDS_INDEX.match(head) and b'"version"' in head) or _is_mds_shard(head):
         return "MDS"
-    return _text_format(head)
+    return "HTML" if _PAGE.match(head) else _text_format(head)
 
 
 def record_format(record: bytes) -> str | None:

@@ -1,8 +1,8 @@
 """A fingerprint of transforms: changes when what they do may have changed, stays when only their place or layout has.
 
 It covers the source of a function (comments and layout apart), its defaults and closure, the attributes of an object,
-and the functions, classes and data of the same package that these use (see referenced_globals). It does not look into libraries:
-a transform may have `fingerprint() -> str` to say more.
+and the functions, classes and data of the same package that these use (see referenced_globals). It does not look into
+libraries: a transform may have `fingerprint() -> str` to say more.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once
 # The same of a client that tells nothing of what has come yet, so that a stuck one is seen after 26 s and not after 74.
 _BLIND_REQUEST_NBYTES = 2 * 2**20
 _TELL_EVERY_S = 60.0  # of one bucket or host; a fault of it meets many requests at once
+_MAX_DOUBTS = 4  # answers in a row without a range, of a file of which the version is known: then there are none
 _peers: defaultdict[str, Peers] = defaultdict(Peers)  # of each bucket or host
 _told: dict[str, float] = {}  # when each was last told of
 _READ_NBYTES = 2**20  # of a body at a time, or what is there of it
@@ -261,19 +262,21 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     doubts = 0
 
     def other(now: str) -> Exception:
-        """Of one of many servers behind a name it may not be true: the file is another one when that is said again."""
+        """Of one of many servers behind a name it may be untrue: the file is another one when that is said again."""
         nonlocal doubts
         doubts += 1
         error = _changed(url, version, now)
         return error if doubts > 1 or not remote.waits_s else ConnectionError(str(error))
 
     async def once() -> Answer:
+        nonlocal doubts
         try:
             answer = await hedged(
                 lambda: get(client, url, start, stop, remote.timeout_s), _peers[_root(url)], count, remote.late_s
             )
         except NoRangesError as error:
-            if version:  # it gave ranges of this file before: one of many servers behind a name may not
+            doubts += 1
+            if version and doubts < _MAX_DOUBTS:  # one of many servers behind a name, or a proxy, may give none
                 raise ConnectionError(str(error)) from None
             raise
         except Exception as error:
