@@ -312,7 +312,7 @@ def _is_said(key: str, changed: list[str]) -> bool:
     """Whether another setting that changed says more of it: digests of code, beside the names and digests of parts."""
     head, _, last = key.rpartition(".")
     if last == "each" or (last == "rows" and head.endswith("files")):
-        return f"{head}.{'digest' if last == 'each' else 'content'}" in changed
+        return not {f"{head}.digest", f"{head}.content"}.isdisjoint(changed)
     parts = key.split(".")
     of = next((index for index, part in enumerate(parts) if part in _LATER_OF_CODE or part == "digest"), len(parts))
     return f"{'.'.join(parts[:of])}.names" in changed  # of other transforms all else is another, too

@@ -17,7 +17,7 @@ from datarax_ray import load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, from_hf
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,22 @@ def test_of_few_elements_all_are_looked_at() -> None:
 
 
 def test_a_state_of_other_rows_is_refused_and_one_that_has_no_digest_of_all_is_taken() -> None:
-    def source(value: int) -> RandomAccessSource:
-        data = [{"y": value if i == 2350 else i} for i in range(5000)]
-        return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+    def data(value: int) -> list[Any]:
+        return [{"y": value if i == 2350 else i} for i in range(5000)]
 
-    state = source(1).get_state()
-    with pytest.raises(DriftError, match="files.rows"):
+    def in_memory(value: int) -> Any:
+        return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data(value))
+
+    def of_datasets(value: int) -> Any:
+        return from_hf(datasets.Dataset.from_list(data(value)), num_epochs=1)
+
+    def shuffled(value: int) -> Any:
+        return from_hf(datasets.Dataset.from_list(data(value)).shuffle(1), num_epochs=1)
+
+    for source in (in_memory, of_datasets, shuffled):
+        state = source(1).get_state()
+        source(1).set_state(state)
+        with pytest.raises(DriftError, match="files.rows"):
+            source(2).set_state(state)
+        del state["settings"]["files"]["rows"]
         source(2).set_state(state)
-    del state["settings"]["files"]["rows"]
-    source(2).set_state(state)
