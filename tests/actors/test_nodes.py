@@ -125,6 +125,7 @@ def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_chang
     assert got == want
 
 
+@pytest.mark.slow
 def test_a_node_that_drains_hands_over_before_it_goes_and_changes_nothing(
     cluster: Cluster, source: ArrayRecordSourceModule
 ) -> None:

@@ -94,7 +94,7 @@ def stored_nbytes(cluster: Cluster) -> int:
             *("packed", (), ConcatThenSplit(1000, "x"), [Share(2, (0,)), Share(2, (1,))]), marks=pytest.mark.slow
         ),
         pytest.param("equal rows", (), None, [Share(1, (0,), 2)] * 2, marks=pytest.mark.slow),
-        ("equal rows behind a filter", (Keep(),), None, [Share(2, (1,), 2)] * 2),
+        pytest.param(*("equal rows behind a filter", (Keep(),), None, [Share(2, (1,), 2)] * 2), marks=pytest.mark.slow),
     ],
 )
 def test_a_host_is_sent_once_what_its_trainers_want(

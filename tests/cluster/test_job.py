@@ -384,7 +384,8 @@ def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupte
     assert head.token not in said + stopped.stdout + completed.stdout
 
 
-@pytest.mark.parametrize("num_trainers", [None, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_trainers", [None, 2])
 def test_a_stop_ends_the_wait_for_readers_that_never_come(
     head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]], num_trainers: int | None
 ) -> None:

@@ -64,6 +64,7 @@ def test_other_data_and_the_same_pool_are_as_they_were_meant() -> None:
     assert own.said("train", [own.to_json(), other.to_json()]) is None
 
 
+@pytest.mark.slow  # a cluster of its own
 def test_a_driver_whose_module_has_a_value_of_its_own_is_told_at_once_why_it_has_no_share_in_the_pool(
     cluster: Cluster, tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
