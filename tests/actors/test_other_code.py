@@ -111,7 +111,8 @@ def told(batches: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("whose", ["users", pytest.param("package", marks=pytest.mark.slow)])
+@pytest.mark.slow  # a node more; of other code the next is, too
+@pytest.mark.parametrize("whose", ["users", "package"])
 def test_a_node_with_other_code_reads_nothing_and_is_named(
     cluster: Cluster, scale: Any, whose: str, tmp_path: Path, caplog: Any
 ) -> None:
