@@ -94,17 +94,6 @@ def load(
     num_actors: int | tuple[int, int],
     split: str | None = ...,
 ) -> RaySource: ...
-@overload
-def load(
-    paths: Any,
-    *,
-    shuffle: bool = ...,
-    seed: int = ...,
-    num_epochs: int = ...,
-    transforms: Any = ...,
-    num_actors: int | tuple[int, int] | None,
-    split: str | None = ...,
-) -> Loaded | RaySource: ...
 @named_arguments
 def load(
     paths: Any,

@@ -16,3 +16,5 @@ def never_run() -> None:
     assert_type(len(loaded), int)
     loaded[0]
     assert_type(load("x", num_actors=2), RaySource)
+    some: int | None = int(input()) or None
+    assert_type(load("x", num_actors=some), IndexedSourceModule | HFStreamingSource | RaySource)

@@ -538,9 +538,8 @@ def _state(value: Any) -> list[Any]:
     if isinstance(own := asked(value, "__dict__"), dict) and "_pytree__state" in own and rest and rest[0] is not None:
         rest[0] = dict(sorted(own.items()))  # nnx.jit gives modules their attributes back in that order
     if isinstance(value, io.BytesIO | io.StringIO) and rest[0] is not None:
-        rest[0] = tuple(
-            part or None if isinstance(part, dict) else part for part in rest[0]
-        )  # made as it is looked for
+        # its __dict__ is made as it is looked for
+        rest[0] = tuple(part or None if isinstance(part, dict) else part for part in rest[0])
     return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
 
 
