@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet.footers import Footers
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import Remote
 
@@ -69,11 +69,8 @@ class RowGroupRanges:
 
     def first_rows(self, file: int, index: int, count: int) -> Any:
         """As table, of its first rows alone."""
-        import pyarrow as pa
-
         self.fetch({file: np.array([index])})
-        batches = self._open[file].iter_batches(count, row_groups=[index], columns=list(self._footers.leaves))
-        return pa.Table.from_batches([next(batches)])
+        return first_rows(self._open[file], index, count, self._footers.leaves)
 
     def close(self) -> None:
         """Close what is open. Reading opens it again."""

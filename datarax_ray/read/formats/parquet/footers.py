@@ -20,6 +20,7 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
+from datarax_ray.read.formats.parquet.spans import check_chunks
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.mirrors import sampled
@@ -364,7 +365,11 @@ def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, c
     metadata = opened.metadata
     wanted = None if leaves is None or len(leaves) == metadata.num_columns else set(leaves)
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    chosen = [i for i in range(metadata.num_columns) if wanted is not None and metadata.schema.column(i).path in wanted]
+    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+    read = [index for index, column in enumerate(columns) if wanted is None or column.path in wanted]
+    lists = [index for index in read if columns[index].max_repetition_level]
+    chosen = [] if wanted is None else read
+    check_chunks(metadata, [columns[index].path for index in chosen or lists])
     selected = opened.schema_arrow if leaves is None else _selected(opened, leaves)
     fixed = sum(fixed_nbytes(field.type) or 0 for field in selected)
     return FileFooter(
@@ -373,19 +378,15 @@ def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, c
         tuple(group.num_rows for group in groups),
         tuple(max(fixed * group.num_rows, _stored_nbytes(group, chosen)) for group in groups),
         content,
-        _list_values(metadata, groups, wanted),
+        {columns[index].path: _list_values(groups, index) for index in lists},
         footer=begin,
     )
 
 
-def _list_values(metadata: Any, groups: Sequence[Any], wanted: set[str] | None) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
-    for index in range(metadata.num_columns):
-        column = metadata.schema.column(index)
-        if column.max_repetition_level and (wanted is None or column.path in wanted):
-            means = {divmod(group.column(index).num_values, group.num_rows) for group in groups if group.num_rows}
-            found[column.path] = means.pop()[0] if len(means) == 1 and all(not odd for _, odd in means) else None
-    return found
+def _list_values(groups: Sequence[Any], index: int) -> int | None:
+    """See FileFooter.list_values."""
+    means = {divmod(group.column(index).num_values, group.num_rows) for group in groups if group.num_rows}
+    return means.pop()[0] if len(means) == 1 and all(not odd for _, odd in means) else None
 
 
 def _stored_nbytes(group: Any, chosen: Sequence[int]) -> int:

@@ -16,7 +16,8 @@ import numpy as np
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.formats.parquet.footers import Footers, opened_in
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows
+from datarax_ray.read.formats.sniff import incomplete
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
 
@@ -39,10 +40,7 @@ class RowGroupFiles:
 
     def first_rows(self, file: int, index: int, count: int) -> Any:
         """As table, of its first rows alone."""
-        import pyarrow as pa
-
-        batches = self._opened(file).parquet.iter_batches(count, row_groups=[index], columns=list(self._footers.leaves))
-        return pa.Table.from_batches([next(batches)])
+        return first_rows(self._opened(file).parquet, index, count, self._footers.leaves)
 
     def close(self) -> None:
         """Close what is open. Reading opens it again."""
@@ -115,7 +113,10 @@ class _OpenFile:
             nbytes = self._raw.size()
             file = pa.PythonFile(BytesFile(self._read, nbytes), mode="r")
             self.parquet, self.footer = opened_in(file, path, footers.leaves)
-            self._spans = RowGroupSpans.of_metadata(self.parquet.metadata, footers.leaves, self.footer.footer)
+            try:
+                self._spans = RowGroupSpans.of_metadata(self.parquet.metadata, footers.leaves, self.footer.footer)
+            except OSError as error:
+                raise incomplete(path, "Parquet", error, "") from error
         except BaseException:
             self._raw.close()
             raise

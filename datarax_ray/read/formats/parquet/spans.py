@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,8 @@ class RowGroupSpans:
 
     @classmethod
     def of_metadata(cls, metadata: Any, leaves: Sequence[str], end: int) -> RowGroupSpans:
+        """Raises: as check_chunks."""
+        check_chunks(metadata, leaves)
         wanted = set(leaves)
         columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path in wanted]
         return cls(metadata, columns, end)
@@ -33,10 +37,9 @@ class RowGroupSpans:
         from pyarrow import parquet
 
         try:
-            metadata = parquet.read_metadata(pa.BufferReader(stored))
+            return cls.of_metadata(parquet.read_metadata(pa.BufferReader(stored)), leaves, begin)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"its footer does not parse ({error})") from error
-        return cls.of_metadata(metadata, leaves, begin)
 
     def of(self, wanted: Indices) -> Indices:
         """The byte ranges of these row groups; see mirrors.Layout."""
@@ -49,6 +52,38 @@ class RowGroupSpans:
                 if 0 <= first < last:  # else the footer is damaged, and pyarrow will say how
                     spans.append((first, last))
         return np.array(sorted(spans), np.int64).reshape(-1, 2)
+
+
+def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:
+    """That what a footer says of these columns can be asked for, of each row group: a footer has no checksum.
+
+    pyarrow's `metadata.row_group(i).column(j)` throws where nothing catches if it says odd things: the process would
+    end. What reads ahead asks for the same and raises. No row is read.
+    Raises: OSError.
+    """
+    from pyarrow import parquet
+
+    if leaves:
+        opened = parquet.ParquetFile(BytesFile(_no_row, sys.maxsize), metadata=metadata, pre_buffer=True)
+        with contextlib.suppress(_RowError):
+            opened.read_row_groups(list(range(metadata.num_row_groups)), list(leaves), use_threads=False)
+
+
+def first_rows(opened: Any, index: int, count: int, leaves: Sequence[str]) -> Any:
+    """The table of the first rows of a row group. Raises: ArrowInvalid where there is none."""
+    import pyarrow as pa
+
+    for batch in opened.iter_batches(count, row_groups=[index], columns=list(leaves)):
+        return pa.Table.from_batches([batch])
+    raise pa.ArrowInvalid(f"row group {index} has no row, and the footer says that it has")
+
+
+class _RowError(Exception):
+    """Rows would be read: what was asked for before is in order."""
+
+
+def _no_row(start: int, stop: int) -> Any:
+    raise _RowError
 
 
 class BytesFile:
