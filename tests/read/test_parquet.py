@@ -448,6 +448,24 @@ def test_no_bit_of_a_footer_ends_the_process(tmp_path):
     assert int(run.stdout) > 50
 
 
+def test_a_footer_that_counts_other_rows_loses_none(tmp_path):
+    """1,000 and 999 as Thrift's compact protocol writes them: of the file, of its row group, of its column."""
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"id": np.arange(1_000)}), path, use_dictionary=False, compression="zstd")
+    whole, told = path.read_bytes(), []
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for at in [at for at in range(begin, len(whole)) if whole[at : at + 2] == b"\xd0\x0f"]:
+        path.write_bytes(whole[:at] + b"\xce" + whole[at + 1 :])
+        try:
+            reader = ParquetReader.of(path)
+        except ValueError as error:
+            told.append(str(error))
+        else:
+            assert reader.read(np.arange(reader.num_records))["id"].tolist() == list(range(1_000))
+    assert len(told) == 2
+    assert f"{path} is not a complete Parquet file: its footer says 999 rows, and 1000 in its row groups" in told[0]
+
+
 def test_text_that_is_no_utf8_breaks_its_row_group_alone(tmp_path):
     path = tmp_path / "x.parquet"
     texts = pa.StringArray.from_buffers(4, pa.array([0, 1, 2, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"ab\xffd"))

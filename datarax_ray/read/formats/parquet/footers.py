@@ -287,6 +287,9 @@ def opened_in(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, F
     try:  # from here on no byte is fetched, so what fails is the file's fault
         metadata = parquet.read_metadata(pa.BufferReader(stored))
         assert isinstance(metadata.created_by, str | None)  # raises for what is no text: a footer has no checksum
+        counts = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+        if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+            raise pa.ArrowInvalid(f"its footer says {metadata.num_rows} rows, and {sum(counts)} in its row groups")
         opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
         return opened, _footer(path, nbytes, opened, leaves, content, nbytes - len(stored))
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give

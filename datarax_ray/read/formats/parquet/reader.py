@@ -166,6 +166,8 @@ class ParquetReader(GroupedRows):
             self._parts.remove(part)
             self._far.fetch(self._by_file(part))
         table, where = self._table_of(group), f"{path}, row group {index}: "
+        if table.num_rows != (count := self.footers.files[file].rows[index]):
+            raise BrokenRowGroupError(f"{where}it decodes to {table.num_rows} rows, and the footer says {count}")
         try:
             return self._columns_of(in_storage(table), where)
         except UnlikeRowsError:
