@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import (
+    checks,
     device_step,
     hf_streams,
     ingest,
@@ -181,6 +182,19 @@ def test_a_start_over_files_that_were_looked_up_is_measured() -> None:
     assert look["requests"] == 12
     assert first["requests"] > later["requests"] >= 12
     assert all(line["first_s"] > line["made_s"] > 0 for line in (first, later))
+
+
+@pytest.mark.slow  # 24 MB of lines, six times
+def test_rows_beside_broken_ones_all_come() -> None:
+    rows, shards = 2600, 3
+    *lines, folder = checks.main(["--rows", str(rows), "--shards", str(shards), "--repeats", "1"])
+    for line in lines:
+        *kind, harm = line["what"].split(", ")
+        places = rows // checks.GROUP if kind[0] == "ArrayRecord" else rows
+        lost = {"whole": 0, "13 broken": 13, "half of half broken": (places + 2) // 4}[harm] * rows // places
+        assert line["num_rows"] == rows - lost, line
+    assert len(lines) == 18
+    assert folder["ratio"] > 0
 
 
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
