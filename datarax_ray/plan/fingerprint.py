@@ -73,6 +73,11 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"mask, what a defaultdict makes, the function in np.vectorize), and {differ}",
             f"Restore the old value, or {allow} meant or decides nothing.",
         ),
+        f"{one}s.unsaid": (
+            f"something about the code of the {one}s is another that its text does not say (a class of another module "
+            f"that it inherits from, an object that a class holds, the argument of a decorator), and {differ}",
+            f"Restore the old code or value, or {allow} meant or decides nothing.",
+        ),
         f"{one}s.places": (
             f"a path or time that {one}s read is another, and so are the {made} that are made of it",
             "Set the old value where it is more than where and when the program runs.",
@@ -147,10 +152,10 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
 _LATER_OF_CODE = {
     *("wrappers", "held", "used", "settings", "places", "bound"),
-    *("imports", "each", "deep", "kinds", "modules", "tables", "objects", "told"),
+    *("imports", "each", "deep", "kinds", "modules", "tables", "objects", "unsaid", "told"),
 }
-# Of these, those that are not there where there is nothing to tell: "told" beside them says so.
-_TOLD = ("wrappers", "kinds", "objects")
+# Of these, those that are not there where there is nothing to tell: "told" beside them says so, from this number on.
+_TOLD = {"wrappers": 1, "kinds": 1, "objects": 1, "unsaid": 2}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -242,6 +247,7 @@ def _changed(
         key
         for key in sorted(old.keys() | new.keys())
         if (key not in old or key not in new or not _is_same(old[key], new[key]))
+        and not (key.endswith(".told") and _is_later(key))
         and not (key not in old and _is_later(key) and not _is_none_told(key, old))
         and not any(_is_under(name, path) for path in allowed for name in (key, _files_of(key, old, new)))
     ]
@@ -311,6 +317,8 @@ def shown(value: Any) -> str:
 def _is_said(key: str, changed: list[str]) -> bool:
     """Whether another setting that changed says more of it: digests of code, beside the names and digests of parts."""
     head, _, last = key.rpartition(".")
+    if last == "unsaid":  # of code that is told by other means as well
+        return any(key != other and _is_under(other, head) for other in changed)
     if last == "each" or (last == "rows" and head.endswith("files")):
         return not {f"{head}.digest", f"{head}.content"}.isdisjoint(changed)
     parts = key.split(".")
@@ -369,7 +377,8 @@ def _is_later(key: str) -> bool:
 def _is_none_told(key: str, old: Mapping[str, Any]) -> bool:
     """Whether a state without this setting says that there was none, and is not of a release that did not tell it."""
     head, _, last = key.rpartition(".")
-    return last in _TOLD and f"{head}.told" in old
+    told = old.get(f"{head}.told")
+    return last in _TOLD and isinstance(told, int) and told >= _TOLD[last]
 
 
 def _is_place(key: str) -> bool:

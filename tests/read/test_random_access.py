@@ -1,5 +1,9 @@
 """What is taken for a data source, and what only looks like one."""
 
+import dataclasses
+import datetime
+import decimal
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -264,10 +268,48 @@ def test_of_few_elements_all_are_looked_at() -> None:
         numbers
     )
 
-    for unlooked in (["a" * 500] * 10_000, list(range(20_001)), [{1, 2}] * 2000, [{"a": 1, 2: 1}] * 2000):
+    for unlooked in (["a" * 500] * 10_000, list(range(20_001)), [threading.Lock()] * 2000):
         assert rows(unlooked) is None, unlooked[0]
-    assert rows([object()] * 2000) is None
-    assert rows(np.array([["a", 1]] * 2000, object)) is None
+    assert rows([object()] * 2000) == rows([object()] * 2000)
+
+
+@dataclasses.dataclass
+class Row:
+    x: int
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda x: {"x": x, "at": datetime.datetime(2020, 1, 1)},
+        lambda x: {"x": x, "of": decimal.Decimal(1)},
+        lambda x: {"x": x, 2: 1},
+        lambda x: {x, "a"},
+        lambda x: (x, {"a": {1j}}),
+        Row,
+    ],
+)
+def test_of_few_elements_all_are_looked_at_that_are_no_plain_values(row) -> None:
+    def print_of(value: int) -> dict[str, Any]:
+        return RandomAccessReader([row(value if x == 1001 else x) for x in range(2000)]).fingerprint()
+
+    assert print_of(1001) == print_of(1001)
+    assert print_of(1001) | {"rows": 0} == print_of(7) | {"rows": 0}
+    assert print_of(1001) != print_of(7)
+
+
+@pytest.mark.parametrize("old", [1.0, 1.0 + 1e-10])
+def test_arrays_in_an_array_are_looked_at_whole(old) -> None:
+    """NumPy says eight digits of them, and of long ones their ends."""
+
+    def print_of(value: float) -> dict[str, Any]:
+        ragged = np.empty(100, object)
+        ragged[:] = [np.ones(2000 + size) for size in range(100)]
+        ragged[51][1000] = value
+        return ArraysReader({"x": ragged, "text": np.array(["a"] * 100, object)}).fingerprint()
+
+    assert print_of(2.0) == print_of(2.0)
+    assert print_of(2.0) != print_of(old)
 
 
 def test_a_state_of_other_rows_is_refused_and_one_that_has_no_digest_of_all_is_taken() -> None:

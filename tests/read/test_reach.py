@@ -1,7 +1,9 @@
 """The fingerprint sees what a transform uses in its own package: code and data, and nothing of libraries."""
 
+import contextlib
 import importlib
 import importlib.util
+import json
 import os
 import runpy
 import subprocess
@@ -987,7 +989,7 @@ MODULES |= {"of_pattern of_mode of_held of_config of_module OfClass Overrides Se
 def test_fingerprints_are_those_that_states_hold(tmp_path, get, module):
     other = LATER_OTHER if module is LATER else OTHER
     fingerprint = found(tmp_path, get, module, other)
-    for later in ("bound", "kinds", "modules", "tables", "objects", "told"):
+    for later in ("bound", "kinds", "modules", "tables", "objects", "unsaid", "told"):
         fingerprint.pop(later, None)
     assert digest_of(fingerprint) == PINNED[get]
 
@@ -1216,7 +1218,7 @@ def test_bound_methods_objects_around_functions_descriptors_and_containers_count
     assert AROUND.count(old) == 1
     first, other = found(tmp_path / "a", get, AROUND), found(tmp_path / "b", get, AROUND.replace(old, new))
     assert first[part] != other[part]
-    assert {**first, part: 0} == {**other, part: 0}, "as states of earlier releases have it"
+    assert {**first, part: 0, "unsaid": 0} == {**other, part: 0, "unsaid": 0}, "as states of earlier releases have it"
     assert found(tmp_path / "c", get, AROUND) == first
 
 
@@ -1477,3 +1479,131 @@ def test_code_whose_module_is_not_kept_counts_as_any_other(tmp_path, how, change
     before, again, after = read(text), read(text), read(text.replace(*change))
     assert before == again
     assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+# What texts do not say: `value` comes from a module of its own, beside that of the transform. No package holds both.
+UNSAID = {
+    "a base": ("class T(base.Base): pass", "class Base:\n    def map(self, e): return e * @@\n"),
+    "super": (
+        "class T(base.Base):\n    def map(self, e): return super().map(e)",
+        "class Base:\n    def map(self, e): return e * @@\n",
+    ),
+    "an object of a class": (
+        "class Lut:\n    def __init__(self, k): self.k = k\n    def go(self, x): return x * self.k\n"
+        "class T:\n    lut = Lut(base.K)\n    def map(self, e): return self.lut.go(e)",
+        "K = @@\n",
+    ),
+    "a descriptor": (
+        "class Const:\n    def __init__(self, k): self.k = k\n    def __get__(self, of, kind=None): return self.k\n"
+        "class T:\n    k = Const(base.K)\n    def map(self, e): return e * self.k",
+        "K = @@\n",
+    ),
+    "partialmethod": (
+        "class T:\n    def go(self, e, k): return e * k\n    map = functools.partialmethod(go, k=base.K)",
+        "K = @@\n",
+    ),
+    "a decorator's argument": (
+        "def scale(k):\n    def around(f):\n        @functools.wraps(f)\n        def g(x): return f(x) * k\n"
+        "        return g\n    return around\n@scale(base.K)\ndef g(x): return x\n"
+        "def T(): return h\ndef h(e): return g(e)",
+        "K = @@\n",
+    ),
+    "an argument of a class": (
+        "class Op:\n    def __init_subclass__(cls, k): cls.k = k\n"
+        "class T(Op, k=base.K):\n    def map(self, e): return e * self.k",
+        "K = @@\n",
+    ),
+    "a register": (
+        "def T(): return base.f",
+        "class Op:\n    all = {}\n    def __init_subclass__(cls, name): Op.all[name] = cls\n"
+        "class Mul(Op, name='mul'):\n    def go(self, x): return x * @@\ndef f(e): return Op.all['mul']().go(e)\n",
+    ),
+    "namedtuple": (
+        "def T(): return base.f",
+        "from collections import namedtuple\nP = namedtuple('P', 'k', defaults=[@@])\ndef f(e): return e * P().k\n",
+    ),
+    "Enum": (
+        "def T(): return base.f",
+        "from enum import IntEnum\nM = IntEnum('M', {'A': @@})\ndef f(e): return e * M['A']\n",
+    ),
+    "a set of classes": (
+        "class T:\n    def __init__(self): self.kinds = {base.Foo}\n"
+        "    def map(self, e): return [kind().k() for kind in self.kinds]",
+        "class Foo:\n    def k(self): return @@\n",
+    ),
+    "a set of long patterns": (
+        "def T(): return base.f",
+        "import re\nP = {re.compile('zz|' * 100 + '@@')}\ndef f(e): return [p.sub('', e) for p in P]\n",
+    ),
+    "an object that is handed on": (
+        "def T(): return base.f",
+        "class Conf:\n    def __init__(self, k): self.k = k\nOBJ = Conf(@@)\n"
+        "def use(x, c): return x * c.k\ndef f(e): return use(e, OBJ)\n",
+    ),
+}
+
+
+@contextlib.contextmanager
+def beside(tmp_path, steps: str, text: str):
+    """The module of the transform, beside `base_of_a_user`."""
+    tmp_path.mkdir()
+    (tmp_path / "base_of_a_user.py").write_text(text)
+    (tmp_path / "steps_of_a_user.py").write_text(f"import functools\nimport base_of_a_user as base\n{steps}\n")
+    sys.path.insert(0, str(tmp_path))
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        importlib.invalidate_caches()
+        yield importlib.import_module("steps_of_a_user")
+    finally:
+        sys.dont_write_bytecode = before
+        sys.path.remove(str(tmp_path))
+        for name in ("base_of_a_user", "steps_of_a_user"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("case", UNSAID)
+def test_what_no_text_says_of_classes_and_functions_counts(tmp_path, case):
+    steps, text = UNSAID[case]
+    prints = []
+    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
+        with beside(tmp_path / folder, steps, text.replace("@@", str(value))) as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
+    same, again, other = prints
+    assert same == again
+    with pytest.raises(DriftError, match=r"transforms\.\w+"):
+        check_drift({"transforms": same}, {"transforms": other})
+    earlier = {name: value for name, value in same.items() if name != "unsaid"} | {"told": 1}
+    assert check_drift({"transforms": earlier}, {"transforms": same}) == []
+    none_then = {name: value for name, value in same.items() if name != "unsaid"}
+    if "unsaid" in same:
+        with pytest.raises(DriftError, match=r"transforms\.unsaid"):
+            check_drift({"transforms": none_then}, {"transforms": same})
+
+
+FILLED = """
+class Tok:
+    table = {}
+    def __init__(self): self.cache = {}
+    def encode(self, text):
+        cache = self.cache
+        if text not in cache: cache[text] = len(text)
+        return cache[text]
+    def shared(self, text):
+        table = self.table
+        return table.setdefault(text, len(text))
+TOK = Tok()
+BY_LENGTH = {}
+CACHE = {}
+def f(e):
+    BY_LENGTH.setdefault(len(e), []); BY_LENGTH[len(e)].append(e)
+    own = CACHE
+    own[e] = 1
+    return TOK.encode(e) + TOK.shared(e)
+"""
+
+
+def test_a_cache_that_is_filled_by_another_name_is_no_change(tmp_path):
+    with beside(tmp_path / "a", "def T(): return base.f", FILLED) as module:
+        before = code_fingerprint([module.T()])
+        assert module.T()("text") == 8
+        assert code_fingerprint([module.T()]) == before

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+import pickle
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,7 +24,7 @@ from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.arrow.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
-from datarax_ray.read.identity.code import value_digest
+from datarax_ray.read.identity.code import data_digest, value_digest
 from datarax_ray.read.identity.sampled_rows import ADDRESS, MAX_WHOLE, hash_array, rows_digest, spread
 from datarax_ray.read.identity.users_code import asked
 from datarax_ray.read.retry import retried
@@ -175,7 +177,7 @@ class RandomAccessReader:
         """Its class, length and repr (without addresses): what is behind it is its own to name there.
 
         Of a list, tuple, array or Hugging Face dataset, which names nothing, a digest of some elements, spread over it,
-        and of few (20,000 elements, 4 MiB) one of all, unless they hold more than plain values.
+        and of few (20,000 elements, 4 MiB) one of all.
         """
         said = _name(self._data)
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
@@ -199,8 +201,8 @@ class RandomAccessReader:
             mean = len(_plain(some)) / len(some)
             is_small = self.num_records <= MAX_WHOLE and mean * self.num_records <= _SAMPLED_NBYTES
             return {"rows": hashlib.sha256(_plain(self._data)).hexdigest()[:16]} if is_small else {}
-        except (TypeError, ValueError, RecursionError):
-            return {}
+        except (TypeError, ValueError, RecursionError):  # more than plain values: dates, objects of a class
+            return _rows_digest(self._data)
 
     def close(self) -> None:
         if not self.is_managed:
@@ -276,10 +278,28 @@ class ArraysReader:
         """The number of rows, and a digest of names, shapes, dtypes and some rows, spread over each array."""
         count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         rows = spread(self.num_records, count)
-        return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))}
+        return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))} | self._digest_of_objects
+
+    @functools.cached_property
+    def _digest_of_objects(self) -> dict[str, str]:
+        """Of few rows with more than text: NumPy says less of an array in an array than it holds."""
+        found = [array.tolist() for _, array in leaves(self._columns) if array.dtype == object]
+        is_text = {str, bytes, type(None)}.issuperset(map(type, itertools.chain.from_iterable(found)))
+        return {} if is_text else _rows_digest(list(zip(*found, strict=True)))
 
     def close(self) -> None:
         pass
+
+
+def _rows_digest(rows: Sequence[Any]) -> dict[str, str]:
+    """Of all rows, where these are few and small."""
+    some = [rows[index] for index in spread(len(rows), 16).tolist()]
+    try:
+        is_small = len(rows) <= MAX_WHOLE and len(pickle.dumps(some)) / len(some) * len(rows) <= _SAMPLED_NBYTES
+    except Exception:  # of what no pickle takes
+        return {}
+    found = data_digest([*rows]) if is_small else ""
+    return {"rows": found} if found else {}
 
 
 def _as_array(values: Any) -> np.ndarray:

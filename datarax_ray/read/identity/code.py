@@ -87,8 +87,9 @@ def code_fingerprint(
     deeper in them than the digest goes. "kinds": one of what is a list, a tuple or a mapping, which the digest
     takes for one another. "modules": of what library each name of a module stands for. "tables": of some entries
     of tables that are too long to be told. "objects": of what the digest leaves out of some objects; see unsaid.
-    "told": that there are no "wrappers", "kinds" and "objects" where none is told, which states of earlier releases
-    do not say.
+    "unsaid": one of what neither texts nor these say; see referenced_globals._unsaid. "told": that there are no
+    "wrappers", "kinds", "objects" and, from 2 on, "unsaid" where none is told, which states of earlier releases do not
+    say.
 
     most: parts that are told, an array for each KiB of it. Raises: LongError where there are more.
     """
@@ -113,7 +114,7 @@ def code_fingerprint(
                 saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
         more = {
-            "told": 1,
+            "told": 2,
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
@@ -127,6 +128,7 @@ def code_fingerprint(
             "modules": telling.modules and digest(telling.modules),
             "tables": telling.tables and digest(telling.tables),
             "objects": telling.objects and digest(telling.objects),
+            "unsaid": telling.unsaid,
         }
         return found | {name: value for name, value in more.items() if value}
 
@@ -151,6 +153,15 @@ def value_digest(value: Any) -> str:
     """A digest of data: plain values, arrays and containers by what they hold, objects by their class and state."""
     with PARSING:
         return digest(_Telling().value(value, 0))
+
+
+def data_digest(rows: list[Any]) -> str:
+    """As value_digest, of all rows, with what is told beside their values; "" where these are long."""
+    telling = _Telling(most=_MAX_PARTS)
+    with PARSING, contextlib.suppress(LongError, RecursionError):
+        told = telling.value(rows, 0)
+        return digest([told, telling.bound, telling.kinds.digest, telling.objects, telling.deep])
+    return ""
 
 
 def read_digests(value: Any, module: str) -> tuple[str, str]:
@@ -313,6 +324,7 @@ class _Telling:
         self.kinds = _Kinds()
         self.tables: list[str] = []
         self.objects: list[str] = []  # what is told beside the values of some, see unsaid
+        self._unsaid: dict[str, Any] = {}  # what is told by itself in the end, see unsaid
         self._seen: set[types.CodeType] = set()
         self._classes: dict[type, Any] = {}  # a list may hold thousands of one
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
@@ -327,6 +339,19 @@ class _Telling:
         below = self._below
         late = [below.imports] if below.imports else []
         return digest([self._deep, below.around, below.used, below.settings, below.bound, *late])
+
+    @property
+    def unsaid(self) -> str:
+        """A digest of what is told of by itself, and of what that uses in turn; "" for nothing."""
+        apart, found = _Below(self._as_told, self._left), dict[str, str]()
+        waiting = self._unsaid | (self._below._unsaid if self._below else {})
+        while waiting:
+            value = waiting.pop(name := min(waiting))  # what is in a set has another order in every process
+            if name not in found:
+                found[name] = _source(value) if inspect.isfunction(value) else digest(apart._setting(value))
+                waiting |= apart._unsaid
+        late = [apart.around, apart.used, apart.settings, apart.bound, apart.imports, apart.modules, apart.tables]
+        return digest([sorted(found.items()), *late]) if found else ""
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
@@ -367,6 +392,8 @@ class _Telling:
         if isinstance(value, list | tuple):
             return [self.value(v, depth + 1) for v in value]
         if isinstance(value, set | frozenset):
+            codes = (item for item in value if isinstance(item, type | re.Pattern))  # repr says their names, cut
+            self._unsaid |= {f"{{{_label(item)}}} {said(item)}": item for item in codes}
             with self.kinds.left_out():  # another order in every process
                 return sorted(self._item(item, depth + 1) for item in value)
         if not inspect.isclass(value) and callable(asked(value, "__array__")) and asked(value, "shape") is not None:
@@ -453,6 +480,7 @@ class _Telling:
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
         self.modules |= dict(used.modules)
+        self._unsaid |= used.unsaid
         for name, each in used.imports:
             self.imports[name] = digest([self.imports.get(name), each])
         return found

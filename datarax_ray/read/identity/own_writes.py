@@ -14,14 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.elements.transforms import METHODS
-from datarax_ray.read.identity.users_code import GENERATED, asked, attributes_written, code_objects, is_users, methods
+from datarax_ray.read.identity.users_code import (
+    GENERATED,
+    MADE,
+    asked,
+    attributes_written,
+    code_objects,
+    is_users,
+    methods,
+)
 
 _MAX_FUNCTIONS = 1000
 # What stores to names that the code does not show, and what calls those.
 _UNSEEN = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval", "globals", "modules"}
 _CALLS = {"getattr", "methodcaller", "attrgetter", "exec", "eval"}
 _STORES = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF"}
-_MADE = ("__init__", "__post_init__", "__new__")  # where objects are made
 _EMPTY = types.CellType()
 
 
@@ -60,7 +67,7 @@ class OwnWrites:
 
         running = _followed(waiting, named)
         ran = {function.__code__ for function in running if function.__name__ not in vars(object)}
-        reading = (each for each in running if is_users(each) and each.__name__ not in _MADE)
+        reading = (each for each in running if is_users(each) and each.__name__ not in MADE)
         read = {name for function in reading for name in _names(function.__code__)[0]}
         found = cls(_stored(running), is_sure=not any(map(_hides_stores, running)))
         found.read = read if read.isdisjoint(_CALLS | _UNSEEN) else None
@@ -96,7 +103,7 @@ def _followed(waiting: list[Any], named: dict[str, list[Any]]) -> list[types.Fun
 
 
 def _stored(functions: Iterable[types.FunctionType]) -> set[str]:
-    functions = [each for each in functions if each.__name__ not in _MADE]
+    functions = [each for each in functions if each.__name__ not in MADE]
     return {name for each in functions for name in _names(each.__code__)[1]}.union(
         attributes_written(filter(is_users, functions))
     )
@@ -104,7 +111,7 @@ def _stored(functions: Iterable[types.FunctionType]) -> set[str]:
 
 def _hides_stores(function: types.FunctionType) -> bool:
     """Whether users' code may store to names that it does not show, but where objects are made."""
-    is_made = function.__name__ in _MADE or function.__code__.co_filename.startswith(GENERATED)
+    is_made = function.__name__ in MADE or function.__code__.co_filename.startswith(GENERATED)
     is_looked_at = is_users(function) and not is_made
     return is_looked_at and not _UNSEEN.isdisjoint(_names(function.__code__)[0])
 

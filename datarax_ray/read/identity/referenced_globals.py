@@ -13,15 +13,28 @@ import inspect
 import logging
 import types
 from collections.abc import Iterable, Iterator, Mapping, Set
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.late_imports import late_imports
-from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, bound_to, config_of, is_data, plainly, shortened
+from datarax_ray.read.identity.plain_data import (
+    PLACES,
+    PLAIN,
+    SETTINGS,
+    bound_to,
+    config_of,
+    is_data,
+    plainly,
+    shortened,
+)
 from datarax_ray.read.identity.users_code import (
     GENERATED,
+    MADE,
+    MADE_CLASSES,
+    NO_SOURCE,
     as_bare,
     asked,
     called,
@@ -35,6 +48,7 @@ from datarax_ray.read.identity.users_code import (
     module_of,
     with_nested,
     wrapping,
+    written_attributes,
     written_by,
 )
 
@@ -61,7 +75,7 @@ class Used(NamedTuple):
     attributes that these read, and those of `encode = tokenizer.encode`; the methods of such a frozen dataclass; the
     functions in np.vectorize and functools.singledispatch. imports: a digest of what
     functions import of users' modules when they run, by module. modules: of libraries, by the names that stand
-    for them.
+    for them. unsaid: see _unsaid.
     """
 
     reached: list[tuple[str, Any]]
@@ -70,6 +84,7 @@ class Used(NamedTuple):
     bound: list[tuple[str, Any]]
     imports: list[tuple[str, str]]
     modules: list[tuple[str, str]]
+    unsaid: list[tuple[str, Any]]
 
 
 def used_by(root: Any) -> Used:
@@ -94,6 +109,7 @@ def used_by(root: Any) -> Used:
     found = [(reached, written), (beside, written_there), (read.settings, read.written)]
     found.append((bound, read.written | far.written | behind.written))
     found += [(far.imports, set()), (read.modules | far.modules, set())]
+    found.append((_unsaid(root), set()))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
@@ -144,6 +160,111 @@ def _put_there(classes: Iterable[type]) -> dict[str, Any]:
                 held = {part: value for part, value in kept(each).items() if not _is_in_text(value, cls)}
                 found |= {f"{place}.{part}": lasting(value) for part, value in held.items()}
     return {name: value for name, value in found.items() if is_data(value) or is_users(value)}
+
+
+def _unsaid(root: Any) -> dict[str, Any]:
+    """What neither the text of a function or class, and of what that uses, says, nor what else is told of it, by name.
+
+    Classes in other modules of users' that a class inherits from; objects that classes hold, descriptors too, and that
+    code hands on, by their class and plain attributes; partials that classes hold; the arguments of what stands around
+    functions; what named tuples, enums and dataclasses without a text are made of.
+    """
+    found: dict[str, Any] = {}
+    held: dict[str, Any] = {}
+    made: dict[str, Any] = {}  # of classes, as they were made
+    written: set[str] = set()  # names of attributes, and of globals by their modules
+    written_anew: set[str] = set()  # likewise, where an object is made: of its class, too
+    waiting, seen = [root], set[int]()
+    while waiting and len(seen) < _MAX_FOUND:
+        code = waiting.pop()
+        if id(code) in seen or not is_users(code):
+            continue
+        seen.add(id(code))
+        used: dict[str, Any] = {}
+        for function in _walk(code, used, None):
+            for around in filter(is_users, map(as_bare, wrapping(function))):
+                place = f"{function.__module__}.{function.__qualname__}.{around.__qualname__}"
+                found |= {f"{place}.{name}": value for name, value in kept(around).items() if _is_told(value)}
+            if is_users(bare := inspect.unwrap(function)):
+                written |= _written_later(bare) | {_as_read(bare, name) for name in written_by(bare)}
+                written_anew |= written_attributes(bare) if bare.__name__ in MADE else set()
+                loads = (load for load in _loads(bare, None) if load.is_whole)
+                # what is called is told as `beside`, of frozen dataclasses as settings
+                handed = {load.name: load.value for load in loads if not callable(load.value)}
+                held |= {name: value for name, value in handed.items() if not _is_frozen(value)}
+        for cls in filter(inspect.isclass, [code, *used.values()]):
+            for base in filter(is_users, cls.__mro__):
+                place = f"{base.__module__}.{base.__qualname__}"
+                waiting.append(base)
+                found |= {place: base} if base.__module__ != cls.__module__ else {}
+                found |= {f"{place}()": parts} if (parts := _parts_of(base)) else {}
+                held |= {f"{place}.{name}": value for name, value in vars(base).items()}
+                making = (each for name, each in methods(base) if name in MADE_CLASSES)
+                names = {name for each in making for name in written_attributes(inspect.unwrap(each))}
+                made |= {
+                    f"{other.__module__}.{other.__qualname__}.{name}": value
+                    for other in filter(is_users, cls.__mro__)
+                    for name, value in vars(other).items()
+                    if name in names and isinstance(value, PLAIN)
+                }
+    gone = written | written_anew
+    made = {name: value for name, value in made.items() if name.rpartition(".")[2] not in gone}
+    held = {name: value for name, value in held.items() if gone.isdisjoint((name, name.rpartition(".")[2]))}
+    told = {name: _held_object(value, written) for name, value in held.items()}
+    return found | made | {name: value for name, value in told.items() if value is not None}
+
+
+def _is_told(value: Any) -> bool:
+    return is_data(value) or (isinstance(value, types.FunctionType | type) and is_users(value))
+
+
+def _held_object(value: Any, written: Set[str]) -> Any:
+    """What stands for an object of a user's class: that, and its plain attributes but for those of the names in
+    written. For a partial that, as a function. None for all else, which is told otherwise.
+    """
+    if isinstance(value, functools.partialmethod):
+        return functools.partial(value.func, *value.args, **value.keywords)
+    if isinstance(value, functools.partial):
+        return value
+    is_code = isinstance(inner(value), types.FunctionType | types.ModuleType | type)
+    if is_code or is_data(value) or not is_users(type(value)) or callable(asked(value, "fingerprint")):
+        return None
+    parts = [part for base in type(value).__mro__ for part in vars(base).items()]
+    own = written | {name for name, part in parts if isinstance(part, functools.cached_property)}
+    for function in (inspect.unwrap(each) for _, part in parts for each in called(part)):
+        own |= _written_later(function) if is_users(function) else set()
+    held = asked(value, "__dict__")
+    plain = held.items() if isinstance(held, dict) else ()
+    kinds = (np.memmap, *PLACES)  # what is mapped may be large, and places are those of a host
+    told = {name: part for name, part in plain if name not in own and is_data(part) and not isinstance(part, kinds)}
+    return [type(value), {name: shortened(part) for name, part in told.items()}]
+
+
+def _written_later(function: types.FunctionType) -> set[str]:
+    """The names of attributes that a function writes to while elements are made."""
+    return set() if function.__name__ in (*MADE, *MADE_CLASSES) else written_attributes(function)
+
+
+class _Parts(list[Any]):
+    """What a class without a text is made of."""
+
+
+@functools.lru_cache(1000)
+def _parts_of(cls: type) -> _Parts | None:
+    """The fields with their defaults, or the members, of a class that was made by a call; None of all others."""
+    if dataclasses.is_dataclass(cls):
+        parts = [[field.name, field.default] for field in dataclasses.fields(cls)]
+    elif issubclass(cls, Enum):
+        parts = [[member.name, member.value] for member in cls]
+    elif issubclass(cls, tuple) and hasattr(cls, "_field_defaults"):
+        parts = [[name, cls._field_defaults.get(name)] for name in cls._fields]  # type: ignore[attr-defined]
+    else:
+        return None
+    try:
+        inspect.getsource(cls)
+    except NO_SOURCE:
+        return _Parts([name, part] for name, part in parts if is_data(part) and not isinstance(part, PLACES))
+    return None
 
 
 def _is_in_text(value: Any, cls: type) -> bool:
@@ -552,6 +673,7 @@ def _as_read(function: types.FunctionType, written: str) -> str:
 
 def _attribute(value: Any, name: str) -> Any:
     """What the attribute holds; _UNSEEN where looking would run a method, or there is none."""
-    if isinstance(inspect.getattr_static(value, name, None), property | functools.cached_property):
+    kinds = (property, functools.cached_property)  # what the latter keeps hides it
+    if any(isinstance(inspect.getattr_static(each, name, None), kinds) for each in (value, type(value))):
         return _UNSEEN
     return asked(value, name, _UNSEEN)

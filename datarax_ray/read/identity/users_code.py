@@ -14,7 +14,7 @@ import sysconfig
 import textwrap
 import tokenize
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import PurePath
 from typing import Any
@@ -26,6 +26,8 @@ NO_SOURCE = (OSError, TypeError, SyntaxError, tokenize.TokenError)
 GENERATED = ("<string>", "<attrs")  # what a dataclass, a named tuple and attrs make of a class's text
 # What functions write to, by code and file: as their texts were at first, which may be edited while a program runs.
 _WRITTEN: dict[tuple[types.CodeType, str], set[str]] = {}
+MADE = ("__init__", "__post_init__", "__new__")  # where objects are made
+MADE_CLASSES = ("__init_subclass__", "__set_name__")
 CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
@@ -178,6 +180,12 @@ def attributes_written(functions: Iterable[types.FunctionType]) -> set[str]:
     return {name.rpartition(".")[2] for each in functions for name in written_by(inspect.unwrap(each))}
 
 
+def written_attributes(function: types.FunctionType) -> set[str]:
+    """The names of attributes, of whatever, that a function writes to; of no variable."""
+    names = (name.removeprefix(f"{function.__module__}.") for name in written_by(function))
+    return {name.rpartition(".")[2] for name in names if "." in name}
+
+
 def written_by(function: types.FunctionType) -> set[str]:
     """Globals, and attributes of such, that a function assigns to or assigns items of, declares global, or calls a
     changing method of: caches, counters.
@@ -197,14 +205,52 @@ def _written_names(function: types.FunctionType) -> set[str]:
     names: set[str] = set()
     is_lambda = function.__name__ == "<lambda>"  # whose text is that of the whole line
     tops = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)] if is_lambda else [tree]
-    for node in itertools.chain.from_iterable(map(ast.walk, tops)):
+    nodes = [*itertools.chain.from_iterable(map(ast.walk, tops))]
+    aliases = _aliases(nodes)
+    for node in nodes:
         if isinstance(node, ast.Global):
             names.update(node.names)
         elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            names.add(ast.unparse(node if isinstance(node, ast.Attribute) else node.value))
+            names |= _written_of(node if isinstance(node, ast.Attribute) else node.value, aliases)
         elif isinstance(node, ast.Attribute) and node.attr in CHANGING:
-            names.add(ast.unparse(node.value))
+            names |= _written_of(node.value, aliases)
     return names
+
+
+def _aliases(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:
+    """What a local name stands for to which a name, an attribute or an item is assigned, and nothing else
+    (`cache = self.cache`).
+    """
+    found: dict[str, ast.expr | None] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            value = node.value if isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript) else None
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    found[target.id] = value if target.id not in found else None
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _written_of(written: ast.expr, aliases: Mapping[str, ast.expr]) -> set[str]:
+    """What is written to as it stands in the text, and what that is an item of, or another name for."""
+    found = {ast.unparse(written)}
+    for _ in range(10):  # names may stand for one another
+        root, steps = written, list[ast.Attribute | ast.Subscript]()
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            steps.insert(0, root)
+            root = root.value
+        item = next((step for step in steps if isinstance(step, ast.Subscript)), None)
+        if item is not None:
+            written = item.value
+        elif isinstance(root, ast.Name) and root.id in aliases:
+            written = aliases[root.id]
+            for step in steps:
+                assert isinstance(step, ast.Attribute)
+                written = ast.Attribute(written, step.attr, ast.Load())
+        else:
+            break
+        found.add(ast.unparse(written))
+    return found
 
 
 def wrapping(function: Any) -> Iterator[types.FunctionType]:
