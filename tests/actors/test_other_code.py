@@ -327,6 +327,69 @@ def test_what_code_reads_travels_and_nothing_that_it_writes_to(users: Users, tmp
     }
 
 
+PUT = """
+import functools
+import numpy as np
+
+class Conf:
+    def __init__(self, k=1): self.k = k
+
+class Steps:
+    conf, least = Conf(), staticmethod(np.max)
+
+    @staticmethod
+    def go(x): return x
+
+    @classmethod
+    def of(cls, x): return x
+
+    @property
+    def k(self): return 1
+
+    def map(self, x):
+        return [self.least([x, 5]), self.go(x), self.of(x), self.k, self.conf.k]
+
+def plus(x, k=1):
+    return x + k
+
+TABLE = {"k": 1}
+
+def scaled(table):
+    def around(function):
+        @functools.wraps(function)
+        def inside(x): return function(x) * table["k"]
+        return inside
+    return around
+
+@scaled(TABLE)
+def decorated(x):
+    return x
+"""
+
+
+def test_what_is_put_into_classes_travels_and_what_cannot_is_an_error(users: Users) -> None:
+    put = users("users_put", PUT)
+    steps = put.Steps
+    steps.conf, steps.least = put.Conf(4), staticmethod(np.min)
+    steps.go, steps.of = staticmethod(lambda x: x * 5), classmethod(lambda cls, x: x * 6)
+    steps.k = property(lambda self: 7)
+    assert steps().map(3) == [3, 15, 18, 7, 4]
+    code = sent(steps())
+    anew(code, "users_put")
+    assert sys.modules["users_put"].Steps().map(3) == [3, 15, 18, 7, 4]
+    anew(sent(sys.modules["users_put"].Steps()), "users_put")  # the same there
+
+    put = importlib.import_module("users_put")
+    for root in (put.plus, put.decorated):
+        anew(sent(root), "users_put")
+        put = importlib.import_module("users_put")
+    put.plus.__defaults__, put.TABLE["k"] = (50,), 5
+    for name, root in (("plus", put.plus), ("decorated", put.decorated)):
+        with pytest.raises(OtherCodeError, match=rf"users_put\.{name} is .* in the driver, and cannot be set there"):
+            anew(sent(root), "users_put")
+        sys.modules["users_put"] = put
+
+
 @pytest.mark.parametrize("name", ["FACTOR", "Config.size", "Map.size"])
 def test_a_value_that_cannot_be_set_is_an_error_where_it_is_another(name: str, users: Users, monkeypatch: Any) -> None:
     settings = users("users_settings", SETTINGS)

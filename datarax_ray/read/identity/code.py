@@ -37,12 +37,22 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.text_scalars import said
-from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, config_of, shortened, unsaid
+from datarax_ray.read.identity.plain_data import (
+    PLACES,
+    SETTINGS,
+    LongTable,
+    bound_to,
+    config_of,
+    is_data,
+    shortened,
+    unsaid,
+)
 from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
     NO_SOURCE,
     asked,
+    called,
     cells,
     inner,
     is_users,
@@ -172,8 +182,14 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
     """
     with PARSING:
         found: Any = inner(value)
-        if inspect.isclass(found) or inspect.isfunction(found):
-            around = [_source(wrapper) for wrapper in wrappers(value)] if value is not found else []
+        if isinstance(value, staticmethod | classmethod | property):
+            functions = map(inspect.unwrap, called(value))
+            told = [type(value).__name__, [[_source(each), _told(kept(each))] for each in functions]]
+        elif inspect.isclass(found) or inspect.isfunction(found):
+            around = [
+                [_source(wrapper), _told([[name, part] for name, part in kept(wrapper).items() if is_data(part)])]
+                for wrapper in (wrappers(value) if value is not found else ())
+            ]
             held = kept(found) if inspect.isfunction(found) else {}
             held = {name: each for name, each in held.items() if not isinstance(each, io.IOBase)}  # file=sys.stderr
             # of functions that it holds the text alone, too: what these read is told by itself

@@ -256,7 +256,8 @@ def held_in(module: str, name: str) -> Any:
     value = imported(module)
     try:
         for part in name.split("."):
-            value = getattr(value, part)
+            kept = vars(value).get(part) if isinstance(value, type) else None
+            value = kept if isinstance(kept, staticmethod | classmethod | property) else getattr(value, part)
     except Exception:  # there is none, or a __getattr__ of the user's raises another error
         return _MISSING
     return value

@@ -357,12 +357,16 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
         read.settings.update(_of_class(cls, own))
         for base in filter(is_users, cls.__mro__):
             of = f"{base.__module__}.{base.__qualname__}"
-            read.put.update(
-                f"{of}.{name}"
-                for name, value in vars(base).items()
-                if isinstance(value, types.FunctionType) and value.__qualname__ != f"{base.__qualname__}.{name}"
-            )
+            read.put.update(f"{of}.{name}" for name, value in vars(base).items() if _is_put(value, base, name))
     return read
+
+
+def _is_put(value: Any, cls: type, name: str) -> bool:
+    """Whether what a class has there is no method of its text, but a user's function or object: it may be set since."""
+    functions = [*called(value)]
+    if functions:
+        return any(asked(each, "__qualname__") != f"{cls.__qualname__}.{name}" for each in functions)
+    return _held_object(value, set()) is not None and not name.startswith("__")
 
 
 @functools.cache  # once for each package
@@ -395,9 +399,10 @@ def _of_class(cls: type, own: Set[str]) -> dict[str, Any]:
 def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set[str]:
     """Names ("module.name.attribute") of what functions and classes read in modules of users', in whichever of them.
 
-    Functions, classes, plain data, plain attributes of objects, and of the classes themselves, and methods that were
-    put into these. Without what any of them writes to: that is another one in each process. carried: travel by value,
-    and with them the globals that they load.
+    Functions, classes, plain data, plain attributes of objects, and of the classes themselves, methods that were put
+    into these and objects that they hold, and the imported themselves that have defaults or are decorated. Without what
+    any of them writes to: that is another one in each process. carried: travel by value, and with them the globals
+    that they load.
     """
     names: set[str] = set()
     written: set[str] = set()
@@ -413,6 +418,9 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
             for name in code.co_names
         )
         names |= {*read.used, *read.attributes, *read.settings, *read.put}.difference(loaded)
+        bare = inner(root)
+        if not is_carried and isinstance(bare, types.FunctionType) and (defaults(bare) or bare is not root):
+            names.add(f"{root.__module__}.{root.__qualname__}")
     return names - written
 
 
