@@ -237,11 +237,9 @@ class Bytes:
         return {"tokens": np.frombuffer(element["text"].encode() + b"\n", np.uint8).astype(np.int32)}
 
 
+@pytest.mark.slow  # tests/pipeline packs over actors, and those above read streams there
 @pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize(
-    "packing",
-    [pytest.param(ConcatThenSplit(seq_len=100), marks=pytest.mark.slow), FirstFitPack(seq_len=100, too_long="split")],
-)
+@pytest.mark.parametrize("packing", [ConcatThenSplit(seq_len=100), FirstFitPack(seq_len=100, too_long="split")])
 def test_text_is_packed_from_a_stream_and_resumes_in_the_middle_of_a_line(corpus: list[str], packing: Any) -> None:
     dataset = stream(corpus)
     batches, states = run_saving(pipeline(make(dataset, [Bytes()], num_epochs=2), 16, packing=packing))

@@ -60,6 +60,7 @@ def write(folder: Path, read: Any = Records(), **given: Any) -> dict[str, bytes]
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.slow  # those below are of two
 def test_the_bytes_are_the_same_for_any_number_of_actors(tmp_path: Path) -> None:
     one = write(tmp_path / "0")
     for num_actors in (1, 2):
