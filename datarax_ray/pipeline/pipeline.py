@@ -78,11 +78,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     each keep that of their rows, and PipelineSave adds them up.
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
-    as NumPy object arrays. Iterating goes on from the position, which counts what was yielded: after `set_state`, or
-    after a `break`, the next `for` gives the next batch, and behind an error `next` asks for that one again. JAX's
-    contexts (jax.enable_x64, jax.default_device) hold where a batch is asked for, though it is made elsewhere. It ends
-    after the source's num_epochs, each shuffled and drawn anew; `seek(0)` starts again, with the same order and random
-    numbers.
+    as NumPy object arrays, so stages keep rows in their order, and as many. Iterating goes on from the position, which
+    counts what was yielded: after `set_state`, or after a `break`, the next `for` gives the next batch, and behind an
+    error `next` asks for that one again. JAX's contexts (jax.enable_x64, jax.default_device) hold where a batch is
+    asked for, though it is made elsewhere. It ends after the source's num_epochs, each shuffled and drawn anew;
+    `seek(0)` starts again, with the same order and random numbers.
 
     Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide,
     or a rank that is none of the mesh's.

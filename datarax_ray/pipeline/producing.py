@@ -128,13 +128,14 @@ class BatchProducer:
         """The batch after the stages, with what stayed on the host."""
         on_device, on_host = placed.columns, placed.host
         if on_device is not None:
+            beside = () if on_host is None else tuple(".".join(path) for path, _ in leaves(on_host))
             try:
-                on_device = self.stages(on_device, placed.start, placed.row_words)
+                on_device = self.stages(on_device, placed.start, placed.row_words, beside)
             except Exception as error:
-                if on_host is not None:
-                    names = ", ".join(".".join(path) for path, _ in leaves(on_host))
+                if beside:
                     error.add_note(
-                        f"on the host, where stages do not see them: {names}; make numbers of them in a transform"
+                        f"on the host, where stages do not see them: {', '.join(beside)}; make numbers of them in a "
+                        "transform"
                     )
                 raise
         elif self.stages.graph.nodes:

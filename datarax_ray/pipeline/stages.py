@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from typing import Any
@@ -28,7 +29,7 @@ from datarax_ray.pipeline.attributes import told
 from datarax_ray.pipeline.constants import Constants
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.elements.columns import given_note
+from datarax_ray.read.elements.columns import given_note, leaves
 from datarax_ray.read.identity.code import MAX_HELD, code_fingerprint, held
 from datarax_ray.read.identity.users_code import is_users
 
@@ -95,24 +96,29 @@ class Stages:
             settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
         return settings
 
-    def __call__(self, batch: Any, start: int, row_words: Any) -> Any:
-        """The sink's output. batch: device arrays. start: its first position; row_words: `words` of its rows'."""
+    def __call__(self, batch: Any, start: int, row_words: Any, beside: tuple[str, ...] = ()) -> Any:
+        """The sink's output. batch: device arrays. start: its first position; row_words: `words` of its rows'.
+
+        beside: fields on the host that pass by the stages, and are put beside the output.
+
+        Raises: ValueError where that has rows of other numbers than these; what a stage raises.
+        """
         if not self.graph.nodes:
             return batch
-        return self.apply(*self.split(), words(np.int64(start)), row_words, batch)
+        return self.apply(*self.split(beside), words(np.int64(start)), row_words, batch)
 
     def check(self) -> None:
         """Raise RuntimeError where what is a constant of the program was set since it was compiled."""
         self._constants.check()
 
-    def split(self) -> tuple[Any, Any]:
-        """The first arguments of `apply`: what is part of the program, and the variables and keys.
+    def split(self, beside: tuple[str, ...] = ()) -> tuple[Any, Any]:
+        """The first arguments of `apply`: what is part of the program, and the variables and keys; beside as of a call.
 
         Raises: RuntimeError as check.
         """
         self.check()
         graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
-        return _Program(graphdef), (*state, self._base_key)
+        return _Program(graphdef, beside), (*state, self._base_key)
 
     def _trace(self, program: _Program, state: Any, start: Any, row_words: Any, batch: Any) -> Any:
         keys, counts, rest, base_key = state
@@ -121,6 +127,7 @@ class Stages:
         before = jax.tree.leaves(rest)  # taken now: merged modules write into these very variables
         modules = nnx.merge(program.graphdef, keys, counts, rest)
         states: Any = {}
+        outputs: dict[str, Any] = {}
 
         def call(name: str, inputs: list[Any]) -> Any:
             nonlocal states
@@ -128,9 +135,9 @@ class Stages:
             keys = {"keys": jax.vmap(_fold, (None, 0))(base_key, row_words)} if self._takes_keys[name] else {}
             try:
                 if _is_operator(stage) and len(inputs) == 1:
-                    data, states = stage._apply_on_raw(inputs[0], states, None, row_words[:, 1])
-                    return data
-                found = stage(*inputs, **keys)
+                    found, states = stage._apply_on_raw(inputs[0], states, None, row_words[:, 1])
+                else:
+                    found = stage(*inputs, **keys)
             except Exception as error:
                 parts = [f"in stage {_label(name, stage)}", *(given_note(batch, error) for batch in inputs)]
                 error.add_note(", ".join(parts) + _how_to_call(stage, inputs[0]) + _how_to_draw(error))
@@ -139,18 +146,51 @@ class Stages:
                 raise TypeError(
                     f"stage {_label(name, stage)} returned None, which is no batch; does it end without `return`?"
                 )
+            outputs[name] = found
             return found
 
         out = self.graph.run(call, batch)
         _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])
-        return out if self._kept is None else _keep(self._kept, batch, out)
+        out = out if self._kept is None else _keep(self._kept, batch, out)
+        self._check_rows(batch, outputs, out, len(row_words), program.beside)
+        return out
+
+    def _check_rows(
+        self, batch: Any, outputs: Mapping[str, Any], out: Any, num_rows: int, beside: Sequence[str]
+    ) -> None:
+        """Raise ValueError where rows of `out` would stand beside those of other records, in fields that passed by.
+
+        A field that is only laid out anew (rows in groups, the time first) has as many values as before.
+        """
+        given, found = _shapes(batch), _shapes(out)
+        passing = [name for name in beside if name not in found]
+        if self._kept is not None and found.get(self._kept, ())[:1] == (num_rows,):
+            passing.append(self._kept)
+        if not passing:
+            return
+        for name, shape in found.items():
+            is_other = shape[:1] not in ((), (num_rows,)) and name in given
+            if is_other and math.prod(shape) != math.prod(given[name]):
+                stage = next(stage for stage, made in outputs.items() if _shapes(made).get(name, ())[:1] == shape[:1])
+                others = ", ".join(map(repr, passing))
+                remedy = "give a mask" if passing == [self._kept] else f"leave {others} out in a transform"
+                raise ValueError(
+                    f"stage {_label(stage, self.graph.nodes[stage])} gives {shape[0]} rows of {name!r} for a batch of "
+                    f"{num_rows}, and {num_rows} of {others} pass by the stages, so rows would stand beside what is of "
+                    "others. Leave rows out in a transform, an object with filter(element); or give what is no row for "
+                    f"each another name; or {remedy}"
+                )
 
 
 @dataclass(frozen=True)
 class _Program:
-    """A graphdef as jit's static argument: equal ones are one program, also where a setting in it is a dict."""
+    """jit's static argument: equal ones are one program, also where a setting in the graphdef is a dict.
+
+    beside: the fields that pass by the stages; where they are other ones, rows are to be checked again.
+    """
 
     graphdef: Any
+    beside: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         try:
@@ -208,6 +248,11 @@ def _told(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_told(part) for part in value]
     return {key: _told(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+def _shapes(batch: Any) -> dict[str, tuple[int, ...]]:
+    """Of each field of a batch, by its path."""
+    return {".".join(path): tuple(getattr(array, "shape", ())) for path, array in leaves(batch)}
 
 
 def _keep(name: str, batch: Any, out: Any) -> Any:

@@ -100,6 +100,19 @@ class TestRows:
         batches = [on_host(batch) for batch in make(source(files), stages=[only_even])]
         assert sum(batch["valid_mask"].sum() for batch in batches) == 60
 
+    def test_a_stage_that_gives_other_rows_gives_their_mask(self, files: list[Path]) -> None:
+        def half(batch: Any) -> Any:
+            return {"index": batch["index"][::2]}
+
+        def half_of_both(batch: Any) -> Any:
+            return half(batch) | {"valid_mask": batch["valid_mask"][::2]}
+
+        numbers = [decode, lambda element: {"index": element["index"]}]
+        for run in (lambda of: of.step(), lambda of: of.scan(lambda batch: batch["index"].sum(), length=1)):
+            with pytest.raises(ValueError, match=r"25 rows of 'index' for a batch of 50.* 'valid_mask'.* give a mask"):
+                run(make(source(files, numbers), stages=[half]))
+        assert make(source(files, numbers), stages=[half_of_both]).step()["valid_mask"].shape == (25,)
+
     def test_a_scan_counts_the_padded_batch_in(self, files: list[Path]) -> None:
         def mean(batch: Any) -> Any:
             mask = batch["valid_mask"]

@@ -151,6 +151,40 @@ class TestFields:
         with pytest.raises(ValueError, match=r"stages return .* the fields \['name', 'ragged'\] stay on the host"):
             next(iter(pipeline))
 
+    @pytest.mark.parametrize(
+        ("stages", "message"),
+        [
+            ([lambda batch: {"values": batch["values"][1:]}], r"stage 0_.* gives 3 rows of 'values' for a batch of 4"),
+            ([lambda b: b, lambda b: b | {"index": jnp.repeat(b["index"], 2)}], "stage 1_.* gives 8 rows of 'index'"),
+            ([lambda b: {"values": b["values"][2:]}, lambda b: b], "stage 0_.* gives 2 rows of 'values'"),
+        ],
+    )
+    def test_a_stage_that_gives_other_rows_than_they_have_is_an_error(
+        self, files: list[Path], stages: Any, message: str
+    ) -> None:
+        pipeline = make(files, batch_size=4, options={"stages": stages})
+        beside = ".* 4 of 'name', 'ragged' pass by the stages.* leave 'name', 'ragged' out in a transform"
+        with pytest.raises(ValueError, match=message + beside):
+            next(iter(pipeline))
+        assert pipeline.position == 0
+        numbers = (decode, lambda element: {"values": element["values"], "index": element["index"]})
+        make(files, numbers, 4, {"stages": stages}).step()  # where nothing passes by
+
+    def test_means_groups_of_rows_and_the_time_first_may_stand_beside_them(self, files: list[Path]) -> None:
+        def groups(batch: Any) -> Any:
+            mean = {"mean": batch["values"].mean(0), "count": batch["index"].sum()}
+            return mean | {"values": batch["values"].T, "index": batch["index"].reshape(2, 2)}
+
+        batch = make(files, batch_size=4, options={"stages": [groups]}).step()
+        assert {name: np.shape(value) for name, value in batch.items()} == {
+            "mean": (5,),
+            "count": (),
+            "values": (5, 4),
+            "index": (2, 2),
+            "name": (4,),
+            "ragged": (4,),
+        }
+
     def test_numbers_that_32_bits_do_not_hold_are_refused(self, files: list[Path]) -> None:
         for value, kind in ((2**31, "int64"), (1e300, "float64")):
             pipeline = make(files, [lambda _, value=value: {"x": value}])
