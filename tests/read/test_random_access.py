@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
+import datarax_ray
 from datarax_ray import load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
@@ -63,34 +64,52 @@ class Frame(pd.DataFrame):
 
 @pytest.mark.parametrize("frame", [FRAME, Frame(FRAME)])
 def test_a_data_frame_is_refused_since_an_index_gives_its_columns(frame: pd.DataFrame) -> None:
-    with pytest.raises(TypeError, match=r"an index gives the column of that name of a pandas.DataFrame, no row; give"):
+    with pytest.raises(TypeError, match=r"an index gives the column of that name of a pandas.DataFrame, no row; "):
         RandomAccessReader(frame)
 
 
 def test_a_series_is_refused_since_an_index_is_a_label() -> None:
     filtered = pd.Series([10, 11, 12], index=[2, 0, 1])
     with pytest.raises(
-        TypeError, match=r"the value of that label of a pandas.Series, .*: {\"x\": series.to_numpy\(\)}"
+        TypeError, match=r"the value of that label of a pandas.Series, .*{\"x\": series}\) reads its rows"
     ):
         RandomAccessReader(filtered)
 
 
 @pytest.mark.parametrize("table", [pa.table({"x": [1, 2]}), pa.record_batch({"x": [1, 2]})])
 def test_an_arrow_table_is_refused_since_an_index_gives_its_columns(table: pa.Table | pa.RecordBatch) -> None:
-    with pytest.raises(TypeError, match=r"an index gives a column of a pyarrow\.\w+, no row; give its arrays by name"):
+    with pytest.raises(TypeError, match=r"an index gives a column of a pyarrow\.\w+, no row; HFEagerSource"):
         RandomAccessReader(table)
 
 
-def test_the_rows_of_tables_are_those_of_what_the_errors_say_to_give() -> None:
-    table = pa.table({"x": [5, 6, 7], "t": ["a", "b", "c"]})
-    frame, batch = table.to_pandas().iloc[::-1].iloc[::-1], table.to_batches()[0]
-    for arrays in (
-        {name: frame[name].to_numpy() for name in frame.columns},
-        {name: table[name].to_numpy() for name in table.column_names},
-        {name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names},
-    ):
-        rows = ArraysReader(arrays).read(np.array([2, 0]))
-        assert {name: rows[name].tolist() for name in rows} == {"x": [7, 5], "t": ["c", "a"]}
+def source_for(data: Any) -> Any:
+    """What the call makes that the error names."""
+    with pytest.raises(TypeError) as raised:
+        RandomAccessReader(data)
+    call = str(raised.value).partition("; ")[2].removesuffix(" reads its rows")
+    names = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__}  # which are loaded when first used
+    names |= dict.fromkeys(("table", "batch", "series"), data)
+    return eval(call, {**names, "datasets": datasets, "pyarrow": pa})
+
+
+TABLE = pa.table({"x": [2**53 + 1, None, 7], "t": ["a", None, "c"]})
+
+
+@pytest.mark.parametrize("table", [TABLE, TABLE.to_batches()[0]], ids=lambda table: type(table).__name__)
+def test_the_call_that_is_named_for_a_table_keeps_its_values(table: Any) -> None:
+    assert list(source_for(table)) == TABLE.to_pylist()
+
+
+def test_the_call_that_is_named_for_a_frame_or_series_keeps_its_values_or_refuses_them() -> None:
+    exact, nulls = pd.array([2**53 + 1, 5], dtype="Int64"), pd.array([2**53 + 1, None], dtype="Int64")
+    frame = pd.DataFrame({"x": exact, "t": ["a", "b"], "f": [0.5, None]}, index=[9, 1])
+    rows = source_for(frame).get_batch(2)
+    assert [rows["x"].tolist(), rows["t"].tolist(), rows["f"][0]] == [[2**53 + 1, 5], ["a", "b"], 0.5]
+    assert np.isnan(rows["f"][1])
+    assert source_for(frame["x"]).get_batch(2)["x"].tolist() == [2**53 + 1, 5]
+    for data in (pd.DataFrame({"x": nulls}), pd.Series(nulls)):
+        with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fillna\(0\) of pandas"):
+            source_for(data)
 
 
 def test_text_is_no_list_of_its_letters() -> None:
@@ -208,7 +227,7 @@ def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
 def test_a_sparse_matrix_is_refused_with_what_has_its_rows(kind: Any) -> None:
     config = RandomAccessSourceConfig(num_epochs=1)
     matrix = kind(np.eye(3))
-    with pytest.raises(TypeError, match=r'no row; give its arrays by name: {"x": matrix\.toarray\(\)}'):
+    with pytest.raises(TypeError, match=r'no row; Ran.*, {"x": matrix\.toarray\(\)}\) reads its rows'):
         RandomAccessSource(config, matrix)
     with pytest.raises(TypeError, match=r"'a' is a \w+, no array or list .* element; its toarray\(\) is one"):
         RandomAccessSource(config, {"a": matrix})

@@ -43,15 +43,17 @@ _NO_ROWS = {
     "scipy.sparray": "a sparse array",
     "scipy.spmatrix": "a sparse matrix",
 }
-_COLUMNS = "{name: table[name].to_numpy() for name in "
+# What has their rows: columns as they are, for to_numpy() makes integers with nulls floats before anybody sees them.
 _ROWS = {
-    "pandas.DataFrame": f"{_COLUMNS}table.columns}}",
-    "pandas.Series": '{"x": series.to_numpy()}',
-    "pyarrow.Table": f"{_COLUMNS}table.column_names}}",
-    "pyarrow.RecordBatch": "{name: batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names}",
-    "polars.DataFrame": f"{_COLUMNS}table.columns}}",
+    "pandas.DataFrame": "{name: table[name] for name in table.columns}",
+    "pandas.Series": '{"x": series}',
     "scipy.sparray": '{"x": matrix.toarray()}',
     "scipy.spmatrix": '{"x": matrix.toarray()}',
+}
+_DATASETS = {
+    "pyarrow.Table": "datasets.Dataset(table)",
+    "pyarrow.RecordBatch": "datasets.Dataset(pyarrow.Table.from_batches([batch]))",
+    "polars.DataFrame": "datasets.Dataset.from_polars(table)",
 }
 _FIELDS = "{name: data[name] for name in data.dtype.names}"
 _DATASET = "datasets.arrow_dataset.Dataset"
@@ -82,9 +84,7 @@ class RandomAccessReader:
                 "its format, and of text give a list of its lines, say"
             )
         if (table := _table_kind(data)) is not None:
-            raise TypeError(
-                f"an index gives {_NO_ROWS[table]} of a {table}, no row; give its arrays by name: {_ROWS[table]}"
-            )
+            raise TypeError(f"an index gives {_NO_ROWS[table]} of a {table}, no row; {call_for(data)} reads its rows")
         if _has_fields(data):
             raise TypeError(
                 f"an index gives an np.void of the array's fields {list(data.dtype.names)}, no dict; give them by "
@@ -386,13 +386,13 @@ def call_for(data: Any) -> str | None:
     if isinstance(data, Mapping) and any(_is_hugging_face(split, *kinds) for split in data.values()):
         name = "train" if "train" in data else next(iter(data))
         data, said = data[name], f"data[{name!r}]"
-    if _is_hugging_face(data, _DATASET):
+    table = _table_kind(data)
+    said = said if table is None else {**_ROWS, **_DATASETS}[table]
+    if _is_hugging_face(data, _DATASET) or table in _DATASETS:
         return f"HFEagerSource(HFEagerConfig(), dataset={said})"
     if _is_hugging_face(data, _STREAM):
         return f"HFStreamingSource(HFStreamingConfig(streaming=True), dataset={said})"
-    if (table := _table_kind(data)) is not None:
-        said = _ROWS[table]
-    elif _has_fields(data):
+    if _has_fields(data):
         said = _FIELDS
     elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         return None
