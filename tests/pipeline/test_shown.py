@@ -24,6 +24,7 @@ from datarax_ray import (
     from_hf,
 )
 from datarax_ray.actors.recovery import Recoveries
+from datarax_ray.read.formats.random_access import RandomAccessReader
 
 
 def make(num_epochs: int = 1, transforms: Any = (), **options: Any) -> Pipeline:
@@ -112,7 +113,7 @@ DATA = grain.MapDataset.range(9)
 SAMPLER = grain.samplers.SequentialSampler(9)
 
 
-@pytest.mark.parametrize("make", [lambda each: Pipeline(source=each, batch_size=1), RaySource])
+@pytest.mark.parametrize("make", [lambda each: Pipeline(source=each, batch_size=1), RaySource, RandomAccessReader])
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [

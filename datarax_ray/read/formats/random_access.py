@@ -92,8 +92,7 @@ class RandomAccessReader:
             )
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
-                f"a data source has __len__ and __getitem__, {type(data).__name__} has not; "
-                f"a stream without random access is no indexed source: {OF_GENERATORS}"
+                f"a data source has __len__ and __getitem__, {type(data).__name__} has not{remedy_for(data)}"
             )
         self._data = data
         self._num_threads = num_threads
