@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse
 
 import datarax_ray
-from datarax_ray import load
+from datarax_ray import Pipeline, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
@@ -110,6 +110,25 @@ def test_the_call_that_is_named_for_a_frame_or_series_keeps_its_values_or_refuse
     for data in (pd.DataFrame({"x": nulls}), pd.Series(nulls)):
         with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fillna\(0\) of pandas"):
             source_for(data)
+
+
+class Forgetful:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> None:
+        {"x": index}  # noqa: B018
+
+
+@pytest.mark.parametrize(("data", "record"), [(Forgetful(), 0), ([None, None], 0), (["a", None], 1)])
+def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(data: Any, record: int) -> None:
+    config = RandomAccessSourceConfig(num_epochs=1)
+    with pytest.raises(
+        RecordError, match=rf"{record}\] \(position {record}\).*: the element is None.*without `return`"
+    ):
+        Pipeline(source=RandomAccessSource(config, data), batch_size=2).step()
+    made = RandomAccessSource(config, data, transforms=lambda element: {"is_none": element is None})
+    assert made.get_batch(2)["is_none"].tolist() == [element is None for element in (data[0], data[1])]
 
 
 def test_text_is_no_list_of_its_letters() -> None:

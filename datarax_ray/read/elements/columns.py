@@ -292,6 +292,13 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
                 f"{named(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; {remedy}", index
             )
     if first is None:
+        none = None if path else next((index for index, value in enumerate(values) if value is None), None)
+        if none is not None:
+            raise ColumnError(
+                "the element is None, which is nothing for a batch; does `__getitem__` of the data end without "
+                f"`return`? Or, {LEAVE_NONE_OUT}",
+                none,
+            )
         return np.fromiter(values, object, len(values))
     shape = np.shape(values[0])
     for index, value in enumerate(values):
