@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeAlias, overload
 
+from datarax_ray.actors.outside.scaling import limits
 from datarax_ray.actors.source import RaySource
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.decode import DecodeMaterialized
@@ -128,8 +129,8 @@ def load(
     {'x': array([1, 3]), 'y': array([2, 4])}
     """
     _check(paths)
-    if num_actors == 0:
-        raise ValueError("num_actors=0: None, the default, reads in this process, and a number starts so many actors")
+    if num_actors is not None:
+        limits(num_actors, of_none="reading in this process")
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
     kind, name = kind_of(paths, split)
     if kind == "hf":

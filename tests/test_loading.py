@@ -182,8 +182,11 @@ def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tm
 
 def test_no_actors_are_none_and_not_zero(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x\n1\n")
-    with pytest.raises(ValueError, match="num_actors=0: None, the default, reads in this process"):
-        load(tmp_path, num_actors=0)
+    for number in (0, -1, (3, 2)):
+        with pytest.raises(ValueError, match="num_actors must be at least 1, .* None is for reading in this process"):
+            load(tmp_path, num_actors=number)
+    with pytest.raises(TypeError, match=r"num_actors is a whole number, got 1.5, .* or None for reading in this proc"):
+        load(tmp_path, num_actors=1.5)  # type: ignore[call-overload]
 
 
 def test_which_image_fed_a_row_is_told_by_its_file(tmp_path: Path) -> None:

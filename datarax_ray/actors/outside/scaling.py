@@ -37,8 +37,8 @@ class Decision:
     reason: str
 
 
-def limits(num_actors: Any) -> tuple[int, int]:
-    """(least, most) of what a user gave as a number of actors, or as such a pair.
+def limits(num_actors: Any, of_none: str = "one per CPU") -> tuple[int, int]:
+    """(least, most) of what a user gave as a number of actors, or as such a pair. of_none: what None is for there.
 
     >>> limits(4), limits((2, 16))
     ((4, 4), (2, 16))
@@ -48,11 +48,11 @@ def limits(num_actors: Any) -> tuple[int, int]:
             raise ValueError(f"num_actors must be a number, or (least, most), got {num_actors!r}")
         least, most = (whole("num_actors", number) for number in num_actors)
     else:
-        least = most = whole("num_actors", num_actors, ", (least, most) for as many as help, or None for one per CPU")
+        least = most = whole("num_actors", num_actors, f", (least, most) for as many as help, or None for {of_none}")
     if least < 1 or most < least:
         raise ValueError(
             f"num_actors must be at least 1, or (least, most) with 1 <= least <= most, got {num_actors!r}; "
-            "None is for one per CPU"
+            f"None is for {of_none}"
         )
     return least, most
 
