@@ -370,7 +370,7 @@ class TestErrors:
         with pytest.raises(SkippedError, match="max_skipped=2"):
             list(mix([component(0, 7, on_error="skip", max_skipped=100), bad]))
         assert listed.exists()
-        other = component(0, 7, skipped_path=str(tmp_path / "other.jsonl"))
+        other = component(0, 7, on_error="skip", skipped_path=str(tmp_path / "other.jsonl"))
         with pytest.raises(ValueError, match="give them one skipped_path"):
             mix([other, bad])
 

@@ -190,7 +190,7 @@ class ErrorsConfig(EpochsConfig):
     on_error: "raise", or "skip" records that cannot be read, decoded or transformed, and count and list them; or a
     function of the RecordError, True to skip. max_skipped: more skipped records are an error, None for no limit.
     skipped_path: a JSON-lines file that lists them, each once a pass whatever the resumes, or a URL below which there
-    are such files; None for none. A file that is there and no such list is refused.
+    are such files; None for none. A file that is there and no such list is refused. Both need an on_error that skips.
     """
 
     on_error: OnError = "raise"
@@ -201,6 +201,12 @@ class ErrorsConfig(EpochsConfig):
         super().__post_init__()
         check_on_error(self.on_error)
         SkipOptions(self.max_skipped)  # the path is looked at where there is a source: files may be on another machine
+        for name in ("max_skipped", "skipped_path"):
+            if self.on_error == "raise" and (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"{name}={value!r} needs an on_error that leaves records out, 'skip' or a function, and "
+                    "on_error='raise' ends at the first broken one; give that, or leave it out"
+                )
 
     @property
     def skip_options(self) -> SkipOptions:
