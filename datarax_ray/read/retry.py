@@ -13,7 +13,7 @@ import random
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from datarax_ray.read.errors import StorageError, message_of
@@ -151,7 +151,11 @@ def _with_cause(error: Exception) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says; of what could not be read as HTTP not the bytes."""
+    """What an error says; of what could not be read as HTTP not the bytes, and of what was redirected again and again
+    where to at last.
+    """
+    if history := _redirects(error):
+        return f"its server redirected it {len(history)} times, at last to {history[-1].headers.get('Location')}"
     if not _is_no_http(error):
         return message_of(error)
     what = str(error.message).partition("\n")[0].rstrip(":")[:80]  # type: ignore[attr-defined]
@@ -216,10 +220,19 @@ def _is_no_http(error: BaseException) -> bool:
     return hasattr(error, "message") and "aiohttp.http_exceptions" in kinds
 
 
+def _redirects(error: BaseException) -> Sequence[Any]:
+    """The answers that aiohttp followed before it gave up, as each led to another one; () for any other error."""
+    kind = type(error)
+    is_redirect = (kind.__module__, kind.__name__) == ("aiohttp.client_exceptions", "TooManyRedirects")
+    return error.history if is_redirect else ()  # type: ignore[attr-defined]
+
+
 def status_of(error: BaseException) -> int | None:
     """The status of HTTP that an error of an HTTP library carries, as a server said it."""
     if _is_no_http(error):
         return None
+    if history := _redirects(error):
+        return int(history[-1].status)
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore's
         metadata = response.get("ResponseMetadata")
