@@ -16,7 +16,7 @@ from datarax_ray.read.formats.parquet import by_ranges
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.remote.disk_cache import kept_in
 from datarax_ray.read.formats.remote.mirrors import PAGE
-from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
+from datarax_ray.read.formats.remote.ranges import ChangedError, NoRangesError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.http_files import HttpFiles
 from tests.tables import write_tables
@@ -266,6 +266,19 @@ def test_a_server_without_versions_or_ranges_is_told_and_read_as_far_as_it_can_b
         assert what == "whole"
     assert "nothing is read ahead" in caplog.text
     served.what = lambda number: ""
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "num_asked"),
+    [("whole", NoRangesError, 4), ('W/"1"', ChangedError, 2), ("loop", StorageError, 10)],
+)
+def test_what_the_server_refuses_of_one_row_group_is_not_asked_for_of_the_others(data, served, what, error, num_asked):
+    """Of a small file the end is the whole, which a server gives that has no ranges."""
+    parquet.write_table(pa.table({"index": np.arange(1000)}), data / "a.parquet", row_group_size=GROUP)
+    served.what = lambda number: what if number > 2 else ""
+    with pytest.raises(error, match=r"a\.parquet"):
+        ParquetReader.of(f"{served.url}/a.parquet", remote=QUICK)
+    assert served.num_broken == num_asked
 
 
 def test_what_is_no_parquet_is_told_with_what_it_is(data, served):

@@ -28,7 +28,7 @@ from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, Remote
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, ChangedError, NoRangesError, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
 
@@ -211,7 +211,7 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
                 continue
             try:
                 return retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
-            except StorageError:
+            except (StorageError, ChangedError, NoRangesError):
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
                 continue
