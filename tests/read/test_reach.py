@@ -1607,3 +1607,46 @@ def test_a_cache_that_is_filled_by_another_name_is_no_change(tmp_path):
         before = code_fingerprint([module.T()])
         assert module.T()("text") == 8
         assert code_fingerprint([module.T()]) == before
+
+
+EDITED = """
+import functools
+def f(e):
+    return e * 2
+
+class Map:
+    def map(self, e):
+        return [x for x in e if x > 1]
+
+def around(g):
+    @functools.wraps(g)
+    def h(e): return g(e)
+    return h
+
+@around
+def decorated(e):
+    return e
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("f", "e * 2", "e * 3"), ("Map", "x > 1", "x < 1"), ("decorated", "return g(e)", "return g(e) + 1")],
+)
+def test_a_file_that_is_edited_once_it_is_imported_says_nothing_of_what_runs(tmp_path, caplog, name, old, new):
+    """The first source is made after the edit: nothing looked at the text before."""
+
+    def print_of(folder: str, now: str, before: str = EDITED) -> dict:
+        with beside(tmp_path / folder, "T = base", before) as module:
+            (tmp_path / folder / "base_of_a_user.py").write_text(now)
+            made = getattr(module.T, name)
+            return code_fingerprint([made() if isinstance(made, type) else made])
+
+    runs = print_of("a", EDITED)
+    assert print_of("b", "import math\n# written above it\n" + EDITED) == runs, "of other lines"
+    assert not caplog.messages
+    edited = EDITED.replace(old, new)
+    told = print_of("c", edited)
+    assert "was edited after this program imported it" in caplog.text
+    with pytest.raises(DriftError):
+        check_drift({"transforms": told}, {"transforms": print_of("d", edited, edited)})

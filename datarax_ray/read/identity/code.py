@@ -17,6 +17,8 @@ import importlib.util
 import inspect
 import io
 import json
+import linecache
+import logging
 import math
 import os
 import pickle
@@ -24,6 +26,7 @@ import re
 import sys
 import textwrap
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -54,6 +57,7 @@ from datarax_ray.read.identity.users_code import (
     asked,
     called,
     cells,
+    code_objects,
     inner,
     is_users,
     kept,
@@ -62,10 +66,13 @@ from datarax_ray.read.identity.users_code import (
     without_docstrings,
 )
 
+logger = logging.getLogger("datarax_ray")
+
 # One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
 # (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
 # another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
 PARSING = threading.RLock()
+_BEGAN = time.time()
 _TEXTS: dict[tuple[str, types.CodeType, str], str] = {}  # of functions, by name, code and file
 _TEXTS_OF_CLASSES: weakref.WeakKeyDictionary[type, tuple[list[types.CodeType], str]] = weakref.WeakKeyDictionary()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
@@ -612,10 +619,55 @@ def _text(code: Any) -> str:
     try:
         if getattr(code, "__name__", "") == "<lambda>":
             raise SyntaxError("getsource gives the line, which may hold several lambdas")
-        text = ast.unparse(without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(code)))))
+        text = ast.unparse(without_docstrings(ast.parse(textwrap.dedent(_source_lines(code)))))
     except NO_SOURCE:  # built by exec, written in C, or a lambda
         text = _bytecode(code)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _source_lines(code: Any) -> str:
+    """The source that a function or class was made of. Raises: EditedError where its file has another now."""
+    bare = inspect.unwrap(code) if inspect.isfunction(code) else code
+    of_class = [each for methods_of in _methods(code).values() for each in methods_of] if inspect.isclass(code) else []
+    for function in of_class or [bare]:
+        body = asked(function, "__code__")
+        if not isinstance(body, types.CodeType) or not _may_be_edited(body.co_filename):
+            continue
+        now = _codes_in(body.co_filename, os.stat(body.co_filename).st_mtime_ns).get(body.co_qualname, ())
+        same = next((each for each in now if _code_object(each) == _code_object(body)), None)
+        if same is None and (now or not of_class):  # of a class others may put methods there
+            logger.warning(
+                "%s was edited after this program imported it, and %s is other code there: the state says what runs "
+                "here, so that no program takes it that has what is there now. Start this one again to have that",
+                body.co_filename, body.co_qualname
+            )  # fmt: skip
+            raise EditedError(body.co_filename)
+        if same is not None and function is bare:
+            return "".join(inspect.getblock(linecache.getlines(body.co_filename)[same.co_firstlineno - 1 :]))
+    return inspect.getsource(code)
+
+
+class EditedError(OSError):
+    """A file has other code than what was made of it."""
+
+
+def _may_be_edited(file: str) -> bool:
+    """Whether a file was written while this program runs; later than what of it was imported before this package."""
+    try:
+        return os.stat(file).st_mtime >= _BEGAN
+    except OSError:
+        return False
+
+
+@functools.lru_cache(16)
+def _codes_in(file: str, stamp: int) -> dict[str, list[types.CodeType]]:
+    """The code of a file's functions, by their qualified names. stamp: when it was written."""
+    linecache.checkcache(file)
+    found: dict[str, list[types.CodeType]] = {}
+    with contextlib.suppress(SyntaxError, ValueError):  # it is being edited
+        for code in code_objects(compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)):
+            found.setdefault(code.co_qualname, []).append(code)
+    return found
 
 
 def _bytecode(code: Any) -> str:
@@ -624,7 +676,12 @@ def _bytecode(code: Any) -> str:
         return repr(_code_object(body))
     name = f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
     # Of a class of a notebook's cell Python finds no text. For what namedtuple and the like make the name stands.
-    return repr([name, *_members(code)]) if inspect.isclass(code) and code.__module__ == "__main__" else name
+    is_known = inspect.isclass(code) and (code.__module__ == "__main__" or any(map(_may_be_edited, _files_of(code))))
+    return repr([name, *_members(code)]) if is_known else name
+
+
+def _files_of(cls: type) -> set[str]:
+    return {each.__code__.co_filename for functions in _methods(cls).values() for each in functions}
 
 
 def _members(cls: type) -> list[Any]:
