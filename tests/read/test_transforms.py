@@ -20,9 +20,10 @@ from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.read.elements.transforms import Progress, element_rng, steps
+from datarax_ray.read.elements.transforms import Progress, check_arguments, element_rng, steps
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.streams.element_stream import ElementStream
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
 def run(transforms, elements, *, positions=None, seed=0, on_error="raise") -> Progress:
@@ -107,6 +108,49 @@ class Decoder:
 def test_what_is_no_transform_is_refused(transforms, error, message):
     with pytest.raises(error, match=message):
         steps(transforms)
+
+
+class TakesLess:
+    def __init__(self, kind):
+        setattr(self, kind, lambda: None)
+
+
+class TakesMore:
+    def random_map(self, element, rng, scale):
+        return element
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (
+            TakesLess("random_map"),
+            r"random_map of .* with \(element, rng\), .* write `def random_map\(self, element, r",
+        ),
+        (TakesMore(), r"random_map of transform TakesMore .*takes \(element, rng, scale\); write"),
+        (
+            TakesLess("map_with_index"),
+            r"with \(position, element\), .* `def map_with_index\(self, position, element\)`",
+        ),
+        (TakesLess("map_columns"), r"with \(columns\)"),
+        (TakesLess("flat_map"), r"with \(element\)"),
+        (
+            lambda element, rng: 1,
+            r"transform <lambda> is called with \(element\), and takes \(element, rng\); an object",
+        ),
+    ],
+)
+def test_a_transform_that_takes_more_or_less_than_it_is_given_is_refused_with_what_that_is(transform, message):
+    with pytest.raises(TypeError, match=message):
+        RandomAccessSource(RandomAccessSourceConfig(), {"x": [1]}, transforms=[transform])
+
+
+def test_one_that_hides_what_it_takes_is_called():
+    @functools.wraps(lambda element, other: None)
+    def wrapped(*given):
+        return given[0]
+
+    check_arguments([wrapped, max, functools.partial(max, 3), np.negative, GrainRandom(), Split(), Decoder().decode])
 
 
 def test_no_transforms_are_none():

@@ -35,6 +35,13 @@ from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
 
 _BOOLS = (bool, np.bool_)
+# What the methods are called with; the others with an element.
+_GIVEN = {
+    "random_map": ("element", "rng"),
+    "map_with_index": ("position", "element"),
+    "decode": ("records",),
+    "map_columns": ("columns",),
+}
 METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
 
 
@@ -72,6 +79,33 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
                 f"transform {step.name} decodes records, so it must be the first; it is number {step.index}"
             )
     return found
+
+
+def check_arguments(transforms: Any) -> None:
+    """Raise TypeError for a transform that takes more, or less, than it will be called with."""
+    for transform, step in zip(listed(transforms), steps(transforms), strict=True):
+        given = _GIVEN.get(step.kind, ("element",))
+        is_plain = not callable(getattr(transform, step.kind, None))
+        function = transform if is_plain else getattr(transform, step.kind)
+        try:
+            signature = inspect.signature(function, follow_wrapped=False)
+        except (TypeError, ValueError):  # of a builtin, which has none
+            continue
+        try:
+            signature.bind(*given)
+        except TypeError:
+            arguments = ", ".join(given)
+            remedy = (
+                "an object with random_map(element, rng) gets random numbers, and one with map_with_index(position, "
+                "element) the position"
+                if is_plain
+                else f"write `def {step.kind}(self, {arguments})`"
+            )
+            whose = "" if is_plain else f"{step.kind} of "
+            raise TypeError(
+                f"{whose}transform {step.name} is called with ({arguments}), and takes "
+                f"({', '.join(signature.parameters)}); {remedy}"
+            ) from None
 
 
 def listed(transforms: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.elements.transforms import OnError, Step, steps
+from datarax_ray.read.elements.transforms import OnError, Step, check_arguments, steps
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
@@ -33,7 +33,7 @@ class ElementStream:
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", whole_epochs(self.num_epochs))
         check_on_error(self.on_error)
-        steps(self.transforms)
+        check_arguments(self.transforms)
         object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
         errors = code_fingerprint((self.on_error,)) if callable(self.on_error) else self.on_error
         object.__setattr__(self, "_errors", errors)
