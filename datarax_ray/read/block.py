@@ -257,7 +257,10 @@ def _call(step: Step, given: Any, count: int) -> Columns:
         if isinstance(array, np.ma.MaskedArray):
             copied(array, path)
         if not isinstance(array, np.ndarray) or not array.ndim:
-            raise TypeError(f"{name} is a {type(array).__name__}; {step.kind} gives arrays with a row for each record")
+            remedy = "" if isinstance(array, np.ndarray | np.generic) else "; np.asarray makes one of it"
+            raise TypeError(
+                f"{name} is a {type(array).__name__}; {step.kind} gives NumPy arrays with a row for each record{remedy}"
+            )
         if len(array) != count:
             raise ValueError(
                 f"{name} has {len(array)} rows for {count} records; {step.kind} gives one for each. A filter(element) "

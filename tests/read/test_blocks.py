@@ -227,8 +227,11 @@ def test_a_record_that_does_not_decode_is_named_or_skipped():
         (lambda first: {"x": np.zeros(len(first) + 1)}, r"x has \d+ rows for \d+ records"),
         (lambda first: {}, "has no fields"),
         (lambda first: {"a": {}}, "has no fields"),
-        (lambda first: {"x": first}, "x is a list; decode gives arrays with a row for each record"),
-        (lambda first: {"x": np.float32(1)}, "x is a float32"),
+        (
+            lambda first: {"x": first},
+            "x is a list; decode gives NumPy arrays with a row for each record; np.asarray makes one of it",
+        ),
+        (lambda first: {"x": np.float32(1)}, "x is a float32; .* each record\n"),
         (lambda first: None, "transform Picky returned None; does it end without `return`"),
     ],
 )

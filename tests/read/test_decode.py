@@ -267,6 +267,14 @@ def test_what_is_no_dict_of_fields_is_refused_when_it_is_made(make):
         make(["tokens"])
 
 
+@pytest.mark.parametrize("decoder", [DecodeMsgpack(), DecodeJson(), DecodeExample()])
+def test_a_row_in_the_place_of_a_record_is_told_as_one(decoder):
+    with pytest.raises(TypeError, match=r"is a row that has the fields \['text', 'x'\] already; leave the decoder out"):
+        decoder.map({"x": 1, "text": "a"})
+    with pytest.raises(TypeError, match="a record is bytes, and this one is a int"):
+        decoder.map(3)
+
+
 def test_arrays_are_bool_int_uint_or_float():
     with pytest.raises(ValueError, match="cannot be converted to complex64"):
         DecodeJson({"x": "complex64"})

@@ -173,6 +173,10 @@ def test_an_index_reaches_what_the_mixture_gives_and_no_further() -> None:
     for index in (len(given), 200, -len(given) - 1):
         with pytest.raises(IndexError, match=f"index {index} is outside an epoch of {len(given)} records"):
             mixture[index]
+    with pytest.raises(
+        TypeError, match=r"whole number, got slice\(1, 3, None\); one at a time, or get_batch_at\(start, s"
+    ):
+        mixture[1:3]  # type: ignore[index]
 
 
 def test_elements_of_unlike_shapes_come_one_by_one_as_they_do_from_each_source() -> None:

@@ -108,6 +108,20 @@ def missing_field(field: str, fields: Iterable[str]) -> ValueError:
     return ValueError(f"there is no field {field!r}; the element has {names}")
 
 
+def no_record(given: Any) -> TypeError:
+    """Return the error for what a decoder of records was given in place of bytes.
+
+    >>> no_record(3)
+    TypeError('a record is bytes, and this one is a int')
+    """
+    if not isinstance(given, Mapping):
+        return TypeError(f"a record is bytes, and this one is a {type(given).__name__}")
+    return TypeError(
+        f"a record is bytes, and this one is a row that has the fields {sorted(given, key=str)} already; leave the "
+        "decoder out, or decode a field in a function of the element"
+    )
+
+
 def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any]:
     """Return `value` as an array of `dtype` (bool, int, uint or float) whose numbers are those of `value`.
 

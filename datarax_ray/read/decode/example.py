@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
-from datarax_ray.read.decode.dense import exact_array, missing_field, real_dtype_name, shape_of
+from datarax_ray.read.decode.dense import exact_array, missing_field, no_record, real_dtype_name, shape_of
 from datarax_ray.read.decode.example_proto import example_class
 from datarax_ray.read.formats.sniff import how_to_decode
 
@@ -131,6 +131,8 @@ def _stored_features(record: bytes) -> dict[str, Any]:
         raise ValueError(
             f"a record of {len(record)} bytes is not a tf.train.Example: {error}.{how_to_decode(record)}"
         ) from error
+    except TypeError as error:
+        raise no_record(record) from error
     stored = {name: feature for name, feature in features.items() if feature.WhichOneof("kind")}
     if not stored:
         raise ValueError(

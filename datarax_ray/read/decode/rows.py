@@ -9,7 +9,7 @@ from typing import Any, NoReturn, final
 import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
-from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field
+from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field, no_record
 from datarax_ray.read.formats.sniff import how_to_decode
 
 # Deeper than anything that people write, and far from where stacking and pickling give up (some 300).
@@ -52,6 +52,8 @@ class DecodeMsgpack(NamedArguments):
             value = msgpack.unpackb(record, raw=False, ext_hook=_refuse_extension, timestamp=2)
         except ValueError as error:
             raise _undecodable(record, "msgpack", error) from error
+        except TypeError as error:
+            raise no_record(record) from error
         return _element(value, "msgpack map", self.arrays or {})
 
 
@@ -84,6 +86,8 @@ class DecodeJson(NamedArguments):
             value = json.loads(record)
         except (ValueError, RecursionError) as error:
             raise _undecodable(record, "JSON", error) from error
+        except TypeError as error:
+            raise no_record(record) from error
         return _element(value, "JSON object", self.arrays or {})
 
 

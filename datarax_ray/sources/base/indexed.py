@@ -126,7 +126,8 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
 
         Raises: IndexError outside the epoch, or where a filter drops the element; TypeError with a flat_map.
         """
-        index, n = operator.index(index), len(self)
+        index = whole("the index of an element", index, "; one at a time, or get_batch_at(start, size) for several")
+        n = len(self)
         epoch, stop = int(self.current_epoch.get_value()), self._source.description.stop
         epoch = epoch if stop is None else min(epoch, (stop - 1) // n)
         count = n if stop is None else min(n, stop - epoch * n)  # a mixture may end within its first epoch
