@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeAlias, overload
@@ -52,7 +51,6 @@ from datarax_ray.sources.kinds import kind_of, split_of
 
 logger = logging.getLogger("datarax_ray")
 
-_QUOTED = re.compile(rb'"[^"]*"')
 
 # What reads a format, by the name that sniff has for it.
 _SOURCES: dict[str, tuple[Any, Any]] = {
@@ -145,8 +143,11 @@ def load(
         if format_name == "ArrayRecord" and is_materialized(paths):
             transforms = (DecodeMaterialized(), *listed(transforms))
         if format_name == "CSV":
-            header = _QUOTED.sub(b"", head).replace(b"\r", b"\n").partition(b"\n")[0]
-            order["delimiter"] = max(",\t;|", key=header.decode("utf-8", "replace").count)
+            try:
+                order["delimiter"] = sniff.delimiter(head)
+            except ValueError as error:
+                first = paths if isinstance(paths, str | os.PathLike) else paths[0]
+                raise ValueError(f"{for_people(os.fspath(first))}: {error}") from None
         source = source_type(config(**order), paths, transforms=transforms)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
@@ -213,7 +214,7 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         if suffix in looked_at:
             continue
         head, tail = retried(partial(_ends, filesystem, path), f"{for_people(path)} while it was looked at")
-        if head:  # else another one may tell
+        if head.strip(b"\0"):  # else another one may tell: an empty file, a tar file without members
             looked_at.add(suffix)
         name = sniff.file_format(head, tail)
         # one column, a newline in quotes: the first lines tell of a text, and the name of which
@@ -229,7 +230,14 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
                 image,
                 known[0],
             )
-        return known[0], found[known[0]][1]
+        path, head = found[known[0]]
+        if known[0] == "CSV" and not path.lower().endswith(CSV.suffixes):
+            logger.warning(
+                "%s is read as CSV by how its first lines look, of which the first names the columns. Where it is "
+                "text, give a list of its lines: RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), lines)",
+                for_people(path),
+            )
+        return known[0], head
     said = ", ".join(
         f"{path} ({name or ('of no known format' if head else 'empty')})"
         for name, (path, head) in sorted(found.items(), key=str)

@@ -1,6 +1,7 @@
 """load: it reads what the source of that format reads, and says what it found where it cannot choose."""
 
 import gzip
+import io
 import itertools
 import json
 import logging
@@ -122,6 +123,51 @@ def test_what_is_named_csv_is_read_so_where_its_first_lines_alone_do_not_tell(
             load(tmp_path)
     else:
         assert list(load(tmp_path)) == want
+
+
+def test_what_stands_between_values_is_what_splits_the_first_lines_alike(tmp_path: Path) -> None:
+    texts = {
+        "time (h, m, s);x\n1;2\n": [{"time (h, m, s)": 1, "x": 2}],
+        "a,b|c\n1,2\n": [{"a": 1, "b|c": 2}],
+        'a;b\n"x, y";2\n': [{"a": "x, y", "b": 2}],
+        "a,b,c;d\n1,2,3;4\n": [{"a": 1, "b": 2, "c;d": "3;4"}],
+        "a|b": [],
+    }
+    for number, (text, rows) in enumerate(texts.items()):
+        (tmp_path / f"{number}.csv").write_text(text)
+        if rows:
+            assert list(load(tmp_path / f"{number}.csv", num_epochs=1)) == rows
+    (tmp_path / "prices.csv").write_text("price, EUR;qty\n1,5;2\n2,5;3\n")
+    with pytest.raises(ValueError, match=r"prices\.csv: ',' splits .* 2 values each, and ';' into 2 .*delimiter=';'"):
+        load(tmp_path / "prices.csv")
+    config = CSVSourceConfig(delimiter=";", column_types={"price, EUR": "string"}, num_epochs=1)  # as it says
+    assert next(iter(CSVSource(config, tmp_path / "prices.csv"))) == {"price, EUR": "1,5", "qty": 2}
+
+
+def test_text_that_looks_like_csv_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("names.txt", "names.csv"):
+        (tmp_path / name).write_text("Doe, John\nSmith, Jane\nBerg, Ann\n")
+        assert len(load(tmp_path / name)) == 2
+    (said,) = [each for each in caplog.messages if "is read as CSV by how its first lines look" in each]
+    assert said.startswith(f"{tmp_path}/names.txt ")
+
+
+def test_the_first_shard_may_be_a_tar_file_without_members(tmp_path: Path) -> None:
+    tarfile.open(tmp_path / "a.tar", "w").close()
+    with tarfile.open(tmp_path / "b.tar", "w") as shard:
+        member = tarfile.TarInfo("1.txt")
+        member.size = 1
+        shard.addfile(member, io.BytesIO(b"x"))
+    for paths in (tmp_path, [tmp_path / "a.tar", tmp_path / "b.tar"]):
+        assert [element["txt"] for element in load(paths, num_epochs=1)] == ["x"]
+
+
+def test_hidden_folders_and_files_are_no_classes_nor_images(tmp_path: Path) -> None:
+    for name in (".ipynb_checkpoints/0.png", "cat/0.png", "cat/._0.png", "cat/.hidden/1.png", "dog/0.png"):
+        write_image(tmp_path / name, 1)
+    folder = ImageFolder(tmp_path)
+    assert folder.class_names == ("cat", "dog")
+    assert len(folder) == 2
 
 
 def test_a_compressed_file_beside_the_others_of_a_directory_is_said_to_be_left_out(

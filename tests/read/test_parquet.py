@@ -212,6 +212,12 @@ def test_so_are_those_that_have_more_in_a_struct_but_for_what_is_left_out(tmp_pa
     assert ParquetReader.of(tmp_path, columns=["a.b"]).num_records == 2
 
 
+def test_a_file_without_rows_has_no_types_to_differ_in(tmp_path):
+    parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
+    parquet.write_table(pa.table({"a": pa.array([], pa.string())}), tmp_path / "b.parquet")
+    assert ParquetReader.of(tmp_path).read(np.arange(2))["a"].tolist() == [1, 2]
+
+
 def test_files_whose_arrays_are_alike_are_one_dataset(tmp_path):
     parquet.write_table(pa.table({"a": ["x"], "b": [1]}), tmp_path / "1.parquet")
     other = pa.table({"b": [2], "a": pa.array(["y"]).dictionary_encode()})

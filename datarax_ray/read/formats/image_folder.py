@@ -32,7 +32,8 @@ class ImageFolder(NamedArguments):
 
     An element is {"image": uint8 (height, width, 3), "label": int}. class_names: by label, sorted. A class is a folder
     that is there, with images in it; files beside the folders, and those of other names in them, are left out, and a
-    warning counts the images among them (.gif, .jfif, those without a suffix).
+    warning counts the images among them (.gif, .jfif, those without a suffix). Names that begin with "." are left out,
+    of folders and files, which torchvision takes: `.ipynb_checkpoints` would be the first class.
 
     Two folders are told apart by all names, and by sizes and bytes of 1,000 images.
 
@@ -51,6 +52,7 @@ class ImageFolder(NamedArguments):
         self.directory = os.path.abspath(os.path.expanduser(os.fspath(directory)))
         with os.scandir(self.directory) as found:
             entries = sorted(found, key=lambda entry: entry.name)
+        entries = [entry for entry in entries if entry.name[:1] != "."]
         self.class_names = tuple(entry.name for entry in entries if entry.is_dir())
         if not self.class_names:
             raise ValueError(
@@ -166,6 +168,7 @@ def _images_in(folder: str, others: _Others) -> list[str]:
     above: dict[str, tuple[str, ...]] = {}  # of each folder, itself and those that it is in, wherever links lead
     for root, folders, names in os.walk(folder, followlinks=True):
         mine = above.pop(root, (os.path.realpath(folder),))
+        folders[:] = [name for name in folders if name[:1] != "."]
         for path in (os.path.join(root, name) for name in folders):
             real = os.path.realpath(path)
             if any(each == real or each.startswith(real + os.sep) for each in mine):
@@ -174,7 +177,7 @@ def _images_in(folder: str, others: _Others) -> list[str]:
         found.append((root, names))
     images = []
     for root, names in sorted(found):
-        for name in sorted(names):
+        for name in sorted(name for name in names if name[:1] != "."):
             if name.lower().endswith(_SUFFIXES):
                 images.append(os.path.join(root, name))
             else:

@@ -5,6 +5,8 @@ A guess for people: what reads a file decides by itself whether it is one of its
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import itertools
 import json
 import os
@@ -41,6 +43,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\xfe", _NO_UTF_8),  # the byte order mark of UTF-16, as Excel writes text
     (0, b"\xfe\xff", _NO_UTF_8),
 )
+_DELIMITERS, _MAX_LINES = ",\t;|", 20  # of CSV files, and lines that are looked at for them
+_QUOTED = re.compile(r'"[^"]*"')
 _PAGE = re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE)
 IMAGES = ("PNG", "JPEG")
 _MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
@@ -111,6 +115,35 @@ def record_format(record: bytes) -> str | None:
     if _is_example(record):
         return "tf.train.Example"
     return "msgpack" if _is_msgpack_map(record) else None
+
+
+def delimiter(head: bytes) -> str:
+    """What stands between the values of a CSV file that begins so: what splits its first lines into as many, or else
+    what the first of them has most of.
+
+    Raises: ValueError where two would split them into as many values, and into others.
+
+    >>> delimiter(b"time (h, m, s);x\\n1;2\\n")
+    ';'
+    """
+    text = head.decode("utf-8-sig", "replace")
+    lines = text.splitlines()
+    if len(head) >= HEAD_NBYTES:
+        lines = lines[:-1]  # the last one is cut
+    fits: dict[str, int] = {}
+    for each in _DELIMITERS:
+        with contextlib.suppress(csv.Error):
+            found = {len(row) for row in csv.reader(lines[:_MAX_LINES], delimiter=each) if row}
+            fits |= {each: max(found)} if len(found) == 1 else {}
+    most = max(fits.values(), default=1)
+    best = [each for each, count in fits.items() if count == most > 1]
+    if len(best) > 1 and len(lines) > 1:
+        raise ValueError(
+            f"{best[0]!r} splits its first lines into {most} values each, and {best[1]!r} into {most} others; say "
+            f"which it is: CSVSource(CSVSourceConfig(delimiter={best[1]!r}, num_epochs=1), paths)"
+        )
+    header = _QUOTED.sub("", text).replace("\r", "\n").partition("\n")[0]
+    return best[0] if best else max(_DELIMITERS, key=header.count)
 
 
 def advice(file: Any, path: str, wanted: str = "") -> str:
