@@ -159,7 +159,8 @@ def _check(paths: Any) -> None:
         return  # `kept` says what is the matter
     first = paths[0] if isinstance(paths, list | tuple) and paths else None
     said = type(paths).__name__ if first is None else f"{type(paths).__name__} of {type(first).__name__}"
-    if (isinstance(first, Mapping) or not isinstance(paths, Sequence)) and (call := call_for(paths)):
+    is_data = isinstance(first, Mapping | int | float) or hasattr(first, "__array__")
+    if (is_data or not isinstance(paths, Sequence)) and (call := call_for(paths)):
         raise TypeError(f"load takes paths, and a {said} is data itself: {call}")
     if not isinstance(paths, Iterable):
         raise TypeError(f"load takes a path, or a list of these, got {paths!r}")

@@ -323,6 +323,7 @@ def test_a_generator_of_paths_is_a_list_of_them(tmp_path: Path) -> None:
             r"dict is data itself: RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), data\)",
         ),
         (np.arange(3), TypeError, "ndarray is data itself: RandomAccessSource"),
+        ([np.arange(2)], TypeError, "list of ndarray is data itself: RandomAccessSource"),
         (
             pa.table({"x": [1]}),
             TypeError,

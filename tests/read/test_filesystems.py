@@ -194,6 +194,13 @@ def test_what_names_nothing_is_refused(directory, monkeypatch, paths, error, mes
         find_on(paths, None, SUFFIXES)
 
 
+@pytest.mark.parametrize("part", ["[-1:]", "[::2]"])
+def test_a_part_that_no_file_has_says_what_parts_are(tmp_path, part):
+    (tmp_path / "a.array_record").touch()
+    with pytest.raises(FileNotFoundError, match=rf"a.array_record{re.escape(part)}: .* both 0 or more, and no step"):
+        find_on(f"{tmp_path}/a.array_record{part}", None, SUFFIXES)
+
+
 def test_a_directory_without_data_says_what_is_in_it(tmp_path):
     (tmp_path / "note.txt").write_bytes(b"x")
     with pytest.raises(FileNotFoundError, match=r"none of the 1 files .* is named \*.parquet, \*.pq \(.*note.txt\)"):

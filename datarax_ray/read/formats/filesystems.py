@@ -219,8 +219,13 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         found = _glob(filesystem, path)
         if isinstance(filesystem, LocalFileSystem):
             check_there(set(glob.iglob(path, recursive=True)).difference(found))
-        part = re.fullmatch(r"(.+)\[(-?\d*:-?\d*)\]", path)
+        part = re.fullmatch(r"(.+)\[(-?\d*:-?\d*(?::-?\d*)?)\]", path)
         if not found and part and filesystem.get_file_info(part[1]).type == FileType.File:
+            if part[1].endswith(".array_record"):
+                raise FileNotFoundError(
+                    f"{redacted(path)}: [start:stop] takes the records from start on and before stop, both 0 or more, "
+                    "and no step; datarax-ray inspect says how many there are"
+                )
             raise FileNotFoundError(
                 f"{redacted(path)}: [start:stop] takes a part of an ArrayRecord file alone, and names no file here. "
                 f"Read {redacted(part[1])}: itertools.islice(source, 10) gives its first 10 elements, and "

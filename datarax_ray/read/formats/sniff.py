@@ -67,7 +67,7 @@ _READERS = {
     **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
     "HTML": "a server gives one for a folder, whose URL ends with a slash, or where one has to log in",
-    "NumPy zip": "of np.load(PATH) RandomAccessSource takes its arrays",
+    "NumPy zip": "of np.load('PATH') RandomAccessSource takes its arrays",
 }
 DECODERS = {  # by their names in datarax_ray
     "tf.train.Example": "DecodeExample",
