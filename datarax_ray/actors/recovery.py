@@ -104,7 +104,8 @@ class Recoveries:
         self._tell(
             its,
             [its.actor],
-            "reader actor %d %s after %.1f s, %d requests were asked for again; it is now %s; reason: %s",
+            "reader actor %d %s, %.1f s after its loss was noticed; %d requests were asked for again; it is now %s; "
+            "reason: %s",
             (its.actor, its.kind, its.took_s, its.num_retried, its.where, its.reason),
             took_s=its.took_s,
             num_retried=its.num_retried,

@@ -191,6 +191,11 @@ class Flow:
         self._opinions = Opinions()
         self._look_at = 0.0
 
+    def readers(self) -> tuple[tuple[int, ...], Mapping[int, float]]:
+        """Who runs, and how much each reads; waits a moment where nobody does."""
+        with self._timings.making.lap("waiting"):
+            return self._pool.actors(), self._pool.weights()
+
     def poll(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
         """Ask these actors for what may be asked for. Does not wait.
 

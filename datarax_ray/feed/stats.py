@@ -319,8 +319,11 @@ class Timings:
         self._num_batches += 1
         self._num_records += num_records
 
-    def stats(self, num_actors: int) -> PipelineStats:
-        """What was counted up to now. num_actors: that are meant to read, 0 where this process does."""
+    def stats(self, num_actors: int | None) -> PipelineStats:
+        """What was counted up to now. num_actors: that are meant to read, 0 of those that were closed; None where this
+        process does.
+        """
+        num_actors = 0 if num_actors is None else num_actors or len(self._actors)
         return PipelineStats(
             self._num_batches,
             self._num_records,

@@ -291,7 +291,7 @@ class _Flows:
 
     def _chunks(self, flow: Flow) -> Chunks:
         while not flow.window.is_finished and not self._options.cancelled():
-            actors, weights = self._pool.actors(), self._pool.weights()
+            actors, weights = flow.readers()
             lost = [each.poll(actors, weights) for each in self._flows]
             if any(lost):
                 continue
@@ -350,7 +350,7 @@ def _selected(
     )
     with closing(places), closing(rows):
         while not (places.window.is_finished and rows.window.is_finished) and not options.cancelled():
-            reading, weights = pool.actors(), pool.weights()
+            reading, weights = places.readers()
             is_lost = places.poll(reading, weights) | rows.poll(reading, weights)
             while places.window.is_ready and selected.is_exhausted:  # what is known is dealt when there is room for it
                 selected.add_places(*places.first())

@@ -24,8 +24,8 @@ TABLE: dict[str, tuple[Callable[[Recoveries], None], str, int, str, int]] = {
         lambda it: it.add(Recovery("restarted", 3, "pid 8 on node ab", "killed", 1.5, 4)),
         "restarted",
         logging.WARNING,
-        "reader actor 3 restarted after 1.5 s, 4 requests were asked for again; it is now pid 8 on node ab; "
-        "reason: killed",
+        "reader actor 3 restarted, 1.5 s after its loss was noticed; 4 requests were asked for again; it is now pid 8 "
+        "on node ab; reason: killed",
         1,
     ),
     "a benched node": (

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.flow import Arrived, LocalPool, Lost
 from datarax_ray.feed.source import Source
+from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError, without_later
@@ -270,6 +271,23 @@ def test_behind_a_filter_only_a_trainers_own_rows_travel_to_it(sets, process_cou
     for pool in pools:
         assert 0.9 * whole.received_nbytes < process_count * pool.received_nbytes < 1.1 * whole.received_nbytes
     assert shared.nbytes == 0
+
+
+@pytest.mark.parametrize("shares_actors", [False, True])
+def test_while_nobody_runs_the_stream_waits_and_assembles_nothing(sets, shares_actors):
+    now = [0.0]
+
+    class Late(LocalPool):
+        def actors(self):
+            now[0] += 5.0 * (now[0] < 10.0)
+            return super().actors() if now[0] >= 10.0 else ()
+
+    description = describe(sets[1000], num_epochs=1)
+    timings = Timings(lambda: now[0])
+    options = {"shares_actors": shares_actors, "process_count": 1 + shares_actors, "timings": timings}
+    with timings.making.lap("assembling"):
+        list(stream(description, pool=Late(description), batch_size=100, **options))
+    assert timings.making.spent == {"assembling": 0.0, "waiting": 10.0}
 
 
 class ClockedPool(LocalPool):
