@@ -1493,6 +1493,11 @@ UNSAID = {
         "class T:\n    lut = Lut(base.K)\n    def map(self, e): return self.lut.go(e)",
         "K = @@\n",
     ),
+    "what an object of a class uses": (
+        "class Lut:\n    def __init__(self): self.a = 1\n    def go(self, x): return base.k(x)\n"
+        "class T:\n    lut = Lut()\n    def map(self, e): return self.lut.go(e)",
+        "def other(x): return x * @@\ndef k(x): return other(x)\n",
+    ),
     "a descriptor": (
         "class Const:\n    def __init__(self, k): self.k = k\n    def __get__(self, of, kind=None): return self.k\n"
         "class T:\n    k = Const(base.K)\n    def map(self, e): return e * self.k",

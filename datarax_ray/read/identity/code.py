@@ -50,7 +50,7 @@ from datarax_ray.read.identity.plain_data import (
     shortened,
     unsaid,
 )
-from datarax_ray.read.identity.referenced_globals import lasting, used_by, wrappers
+from datarax_ray.read.identity.referenced_globals import lasting, unsaid_of, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
     NO_SOURCE,
@@ -366,15 +366,15 @@ class _Telling:
     @property
     def unsaid(self) -> str:
         """A digest of what is told of by itself, and of what that uses in turn; "" for nothing."""
-        apart, found = _Below(self._as_told, self._left), dict[str, str]()
+        apart, found = _Apart(self._as_told, self._left), dict[str, str]()
         waiting = self._unsaid | (self._below._unsaid if self._below else {})
         while waiting:
             value = waiting.pop(name := min(waiting))  # what is in a set has another order in every process
             if name not in found:
                 found[name] = _source(value) if inspect.isfunction(value) else digest(apart._setting(value))
                 waiting |= apart._unsaid
-        late = [apart.around, apart.used, apart.settings, apart.bound, apart.imports, apart.modules, apart.tables]
-        return digest([sorted(found.items()), *late]) if found else ""
+                apart._unsaid = {}
+        return digest([sorted(found.items()), apart.bound, apart.tables]) if found else ""
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
@@ -559,6 +559,18 @@ class _Below(_Telling):
             self._found[id(value)] = value, digest(super().value(value, 0))
             self._level -= 1
         return self._found[id(value)][1]
+
+
+class _Apart(_Below):
+    """Tells code by its text, and what it uses, which lies anywhere, as `_unsaid`: once."""
+
+    def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
+        super().__init__(as_told, most)
+        self._known: dict[str, Any] = {}
+
+    def _reached(self, code: Any) -> Any:
+        self._unsaid |= unsaid_of(code, self._known)
+        return []
 
 
 def _places_in(name: str, value: Any) -> dict[str, Any]:

@@ -162,13 +162,23 @@ def _put_there(classes: Iterable[type]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if is_data(value) or is_users(value)}
 
 
-def _unsaid(root: Any) -> dict[str, Any]:
+def unsaid_of(root: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """As _unsaid, with what a function or class uses, where that is not known by then: takes it, by name."""
+    before = {*known}
+    found = _unsaid(root, known)
+    return {name: known[name] for name in known.keys() - before if _is_told(known[name])} | found
+
+
+def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
     """What neither the text of a function or class, and of what that uses, says, nor what else is told of it, by name.
 
     Classes in other modules of users' that a class inherits from; objects that classes hold, descriptors too, and that
     code hands on, by their class and plain attributes; partials that classes hold; the arguments of what stands around
     functions; what named tuples, enums and dataclasses without a text are made of.
+
+    known: takes what it uses, by name; what is there is not looked at again.
     """
+    used = {} if known is None else known
     found: dict[str, Any] = {}
     held: dict[str, Any] = {}
     made: dict[str, Any] = {}  # of classes, as they were made
@@ -180,7 +190,7 @@ def _unsaid(root: Any) -> dict[str, Any]:
         if id(code) in seen or not is_users(code):
             continue
         seen.add(id(code))
-        used: dict[str, Any] = {}
+        before = {*used}
         for function in _walk(code, used, None):
             for around in filter(is_users, map(as_bare, wrapping(function))):
                 place = f"{function.__module__}.{function.__qualname__}.{around.__qualname__}"
@@ -192,7 +202,7 @@ def _unsaid(root: Any) -> dict[str, Any]:
                 # what is called is told as `beside`, of frozen dataclasses as settings
                 handed = {load.name: load.value for load in loads if not callable(load.value)}
                 held |= {name: value for name, value in handed.items() if not _is_frozen(value)}
-        for cls in filter(inspect.isclass, [code, *used.values()]):
+        for cls in filter(inspect.isclass, [code, *(used[name] for name in sorted(used.keys() - before))]):
             for base in filter(is_users, cls.__mro__):
                 place = f"{base.__module__}.{base.__qualname__}"
                 waiting.append(base)
