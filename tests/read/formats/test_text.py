@@ -226,6 +226,16 @@ def test_a_field_that_the_first_rows_lack_is_named_with_what_reads_it(tmp_path: 
         TextReader.of(tmp_path, JSONLines()).read(np.array([2]))
 
 
+def test_another_file_than_the_broken_one_that_the_types_are_of_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "", "a.jsonl")
+    other = write(tmp_path, '{"version": 1}\n', "meta.json")
+    write(tmp_path, '{"x": 1}\n', "train.jsonl")
+    with pytest.raises(BrokenRowGroupError, match=rf"first rows of {other}, unless .*; leave that out by a glob where"):
+        TextReader.of(tmp_path, JSONLines()).read(np.array([1]))
+    with pytest.raises(BrokenRowGroupError, match="of the first rows, unless column_types names others$"):
+        TextReader.of(write(tmp_path, '{"x": 1}\n{"x": 2}\nnull\n', "z.jsonl"), JSONLines()).read(np.array([2]))
+
+
 def test_types_that_are_given_read_a_field_that_the_first_rows_lack(tmp_path: Path) -> None:
     write(tmp_path, '{"x":1,"s":{"a":1}}\n', "1.jsonl")
     write(tmp_path, '{"x":2,"y":3,"s":{"a":1,"b":4}}\n', "2.jsonl")

@@ -189,7 +189,11 @@ class TextReader(GroupedRows):
                 raise BrokenRowGroupError(f"{where}: {bent}")
             return table.select(self.schema.names)
         except (pa.ArrowException, UnicodeDecodeError) as error:
+            first = next(each.path for each in self.files if each.rows)  # find_text takes the types of it
+            of, out = (
+                (f" of {first}", "; leave that out by a glob where it is no data") if first != file.path else ("", "")
+            )
             raise BrokenRowGroupError(
-                f"{where} does not parse: {error}. Columns are of the types of the first rows, unless column_types "
-                "names others"
+                f"{where} does not parse: {error}. Columns are of the types of the first rows{of}, unless column_types "
+                f"names others{out}"
             ) from error
