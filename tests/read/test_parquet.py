@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -201,6 +202,29 @@ def test_files_with_other_fields_are_refused_with_both(tmp_path, paths):
     with pytest.raises(ValueError, match=r"field 'name' is missing in .*other.* and string in .*columns=\["):
         ParquetReader.of([other, *paths])
     assert ParquetReader.of([other, *paths], columns=["index"]).num_records == N + 3
+
+
+@pytest.mark.parametrize("name", ["0.parquet", "2.parquet"])
+def test_the_types_of_a_file_without_rows_do_not_matter(tmp_path, name):
+    parquet.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
+    alone = ParquetReader.of(tmp_path).fingerprint()
+    parquet.write_table(pa.table({"a": pa.array([], pa.string()), "c": pa.array([], pa.null())}), tmp_path / name)
+    for options in ({}, {"columns": ["a", "b"]}, {"exclude": ["b"]}):
+        reader = ParquetReader.of(tmp_path, **options)
+        assert reader.read(np.array([0]))["a"].tolist() == [1]
+    assert ParquetReader.of(tmp_path).fingerprint()["schema"] == alone["schema"]
+
+
+@pytest.mark.parametrize(("null", "value"), [(None, 2), ([], [2]), ({"b": None}, {"b": 2})])
+@pytest.mark.parametrize("names", ["12", "21"])
+def test_a_column_without_values_is_told_with_what_gives_it_a_type(tmp_path, null, value, names):
+    for name, each in zip(names, (null, value), strict=True):
+        parquet.write_table(pa.table({"a": [each]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(ValueError, match=r"field 'a' is .*null.* where no row has a value") as raised:
+        ParquetReader.of(tmp_path)
+    call = re.search(r"pq\.write_table\(.*'\)(?=,)", str(raised.value))
+    eval(call[0], {"pq": parquet})
+    assert ParquetReader.of(tmp_path).num_records == 2
 
 
 def test_so_are_those_that_have_more_in_a_struct_but_for_what_is_left_out(tmp_path):

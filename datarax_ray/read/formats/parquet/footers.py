@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -34,6 +35,7 @@ logger = logging.getLogger("datarax_ray")
 SUFFIXES = (".parquet", ".parq", ".pq")
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
+_NULL = re.compile(r"\bnull\b(?!:)")  # Arrow's type, also in a list or struct; but for a field of that name
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
 
@@ -96,13 +98,27 @@ def read_footers(
 def look_up(
     paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = REMOTE
 ) -> Footers:
-    """As read_footers, where there may be no row."""
+    """As read_footers, where there may be no row. The first file that has some decides the fields and their types, for
+    all that have some.
+    """
     paths = kept(paths)  # they are looked at twice
     columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
     filesystem, found, is_by_ranges = _found(paths, filesystem)
 
+    first = found[0]
+
     def choose(schema: Any) -> tuple[str, ...]:
-        return select(schema, found[0], columns, exclude)
+        return select(schema, first, columns, exclude)
+
+    def chosen_in(place: _OnFilesystem | _ByRanges) -> tuple[tuple[str, ...], dict[str, str]]:
+        nonlocal first
+        for first in found:
+            if (said := place.chosen(first, choose)) is not None:
+                return said
+        first = found[0]
+        said = place.chosen(first, choose, with_rows=False)
+        assert said is not None
+        return said
 
     place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem, columns, exclude)
     broken: Exception | None = None
@@ -112,21 +128,21 @@ def look_up(
         if is_by_ranges:
             try:
                 far = _ByRanges(filesystem.handler, remote, columns, exclude)
-                leaves, types = far.chosen(found[0], choose)
+                leaves, types = chosen_in(far)
                 place = far
             except NoRangesError as error:
                 logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
         if leaves is None:
-            leaves, types = place.chosen(found[0], choose)
+            leaves, types = chosen_in(place)
     except (OSError, ValueError) as error:
         broken = error  # it is told below, with the others
 
     def inspect(path: str) -> FileFooter:
-        if broken is not None and path == found[0]:
+        if broken is not None and path == first:
             raise broken  # not asked once more: now it might open
         footer, other = place.inspect(path, leaves)
-        if leaves is not None and other != types and footer.num_rows:
-            raise ValueError(_difference(found[0], types, path, other))
+        if leaves is not None and footer.num_rows and other != types:
+            raise ValueError(_difference(first, types, path, other))
         return footer
 
     files = tuple(inspect_all(inspect, found))
@@ -178,10 +194,16 @@ class _OnFilesystem:
         self._filesystem = filesystem
         self._named = columns, exclude
 
-    def chosen(self, path: str, choose: Choose) -> tuple[tuple[str, ...], dict[str, str]]:
-        """The leaves that `choose` names of the schema of a file, and the types of the fields that they are of."""
-        opened, _ = self._open(path, None)
+    def chosen(
+        self, path: str, choose: Choose, *, with_rows: bool = True
+    ) -> tuple[tuple[str, ...], dict[str, str]] | None:
+        """The leaves that `choose` names of the schema of a file, and the types of the fields that they are of; None,
+        unless with_rows=False, of a file without rows.
+        """
+        opened, footer = self._open(path, None)
         try:
+            if with_rows and not footer.num_rows:
+                return None
             leaves = choose(opened.schema)
             return leaves, _types(opened, leaves)
         finally:
@@ -215,12 +237,17 @@ class _ByRanges:
         self._what = _what(columns, exclude)
         self._index = Index()
 
-    def chosen(self, path: str, choose: Choose) -> tuple[tuple[str, ...], dict[str, str]]:
+    def chosen(
+        self, path: str, choose: Choose, *, with_rows: bool = True
+    ) -> tuple[tuple[str, ...], dict[str, str]] | None:
         """As _OnFilesystem's."""
         if (known := self._known(self._files.url_of(path))) is not None:
-            return tuple(known["leaves"]), known["types"]
+            is_empty = not sum(known["file"]["rows"])
+            return None if with_rows and is_empty else (tuple(known["leaves"]), known["types"])
         with self._looked_at(path) as (raw, _):
-            opened, _ = opened_in(raw, path, None)
+            opened, footer = opened_in(raw, path, None)
+            if with_rows and not footer.num_rows:
+                return None
             leaves = choose(opened.schema)
             return leaves, _types(opened, leaves)
 
@@ -412,8 +439,17 @@ def _types(opened: Any, leaves: Sequence[str]) -> dict[str, str]:
 
 def _difference(path: str, types: dict[str, str], other_path: str, other: dict[str, str]) -> str:
     name = next(name for name in sorted(types | other) if types.get(name) != other.get(name))
+    kinds = {path: types.get(name, "missing"), other_path: other.get(name, "missing")}
+    untyped = [each for each, kind in kinds.items() if _NULL.search(kind)]
+    rewrite = "Rewrite one of them"
+    if len(untyped) == 1 and "missing" not in kinds.values():
+        (no_value,), (typed,) = untyped, kinds.keys() - untyped
+        rewrite = (
+            "A type is null where no row has a value. Give it the other's, pq.write_table(pq.ParquetFile("
+            f"{no_value!r}).read().cast(pq.ParquetFile({typed!r}).schema_arrow), {no_value!r})"
+        )
     without = "leave the field out (exclude_columns)" if name in types else "name those to read (columns=[...])"
     return (
-        f"field {name!r} is {types.get(name, 'missing')} in {path} and {other.get(name, 'missing')} in {other_path}; "
-        f"every element has the same fields. Rewrite one of them, {without}, or make two sources."
+        f"field {name!r} is {kinds[path]} in {path} and {kinds[other_path]} in {other_path}; "
+        f"every element has the same fields. {rewrite}, {without}, or make two sources."
     )
