@@ -71,6 +71,15 @@ _TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
 
+def _chosen(paths: Any = "", **_: Any) -> str:
+    """The name of the source that load would make of these paths; "" where that is none of files."""
+    try:
+        paths = kept(paths)
+        return _SOURCES["ArrayRecord" if are_told(paths) else _found(paths)[0]][0].__name__
+    except Exception:  # another argument is what is told of
+        return ""
+
+
 @overload
 def load(
     paths: Any,
@@ -93,7 +102,7 @@ def load(
     num_actors: int | tuple[int, int],
     split: str | None = ...,
 ) -> RaySource: ...
-@named_arguments
+@partial(named_arguments, chosen=_chosen)
 def load(
     paths: Any,
     *,

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -39,7 +40,7 @@ def test_a_name_that_is_like_none_is_answered_with_all() -> None:
         datarax_ray.DecodeRaw("uint8", height=3)  # type: ignore[call-arg]
 
 
-def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round() -> None:
+def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"ParquetSourceConfig takes no argument 'columns'\. ParquetSource takes it"):
         datarax_ray.ParquetSourceConfig(columns=["x"])  # type: ignore[call-arg]
     with pytest.raises(
@@ -47,6 +48,9 @@ def test_what_a_source_takes_is_told_to_its_config_and_the_other_way_round() -> 
         match=r"'fill_nulls'\. CSVSource\(CSVSourceConfig\(fill_nulls=\.\.\., num_epochs=1\), \.\.\.\) takes it",
     ):
         datarax_ray.load("data/*.parquet", fill_nulls={})  # type: ignore[call-arg]
+    (tmp_path / "x.jsonl").write_text('{"x": 1}\n')
+    with pytest.raises(TypeError, match=r"s'\. JSONLinesSource\(JSONLinesSourceConfig\(.*\), \.\.\.\) takes it$"):
+        datarax_ray.load(tmp_path, fill_nulls={})  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"CSVSource takes no argument 'column_types'\. CSVSourceConfig takes it"):
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})  # type: ignore[call-arg]
 

@@ -148,9 +148,13 @@ def flag(name: str, value: Any) -> bool:
     raise TypeError(f"{name} is True or False, got {value!r}")
 
 
-def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: int = 0) -> None:
+def check_names(
+    called: Callable[..., Any], given: Iterable[str], num_unnamed: int = 0, chosen: Callable[[], str] = str
+) -> None:
     """Raise TypeError unless this takes arguments of these names, with the one that may be meant, or all that it takes;
     or so many without a name, with the names that it wants.
+
+    chosen: the name of the source that a function which makes several would make; "" where nothing tells.
 
     Python says so much of functions from 3.13 on, and of classes with a metaclass, as NNX's, of none.
     """
@@ -174,7 +178,7 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
     known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     if unknown := [name for name in given if name not in known]:
         near = [name for name in known if not name.startswith("exclude_") or any("excl" in each for each in unknown)]
-        remedy = _told(unknown, getattr(called, "instead_of", {})) or _taken_beside(called, unknown)
+        remedy = _told(unknown, getattr(called, "instead_of", {})) or _taken_beside(called, unknown, chosen)
         remedy = remedy or _told(unknown, _ELSEWHERE) or nearest(unknown, near)
         remedy = remedy or f" It takes {', '.join(known) or 'none'}"
         raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
@@ -199,9 +203,9 @@ def _told(names: Iterable[str], texts: Mapping[str, str]) -> str:
     return "".join(f" {text}" for text in dict.fromkeys(texts[name] for name in names if name in texts))
 
 
-def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
+def _taken_beside(called: Callable[..., Any], names: Sequence[str], chosen: Callable[[], str]) -> str:
     """Of a source, which of these its config takes, and the other way round, with a space before it; "" for none. Of a
-    function that makes sources, which of them take them all, with the first one's call.
+    function that makes sources, the chosen one's call if it takes them all, else which do, with the first one's call.
     """
     scope = vars(sys.modules[called.__module__])
     if not inspect.isclass(called):
@@ -218,6 +222,8 @@ def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
                 takers[source.__name__] = f"{source.__name__}({config.__name__}({given}), ...{more})"
         if not takers:
             return ""
+        if (name := chosen()) in takers:
+            takers = {name: takers[name]}
         (_, call), *others = takers.items()
         also = f", and so {'do' if len(others) > 1 else 'does'} {', '.join(name for name, _ in others)}"
         return f" {call} takes it" + f"{also}; print({called.__name__}(...)) says which it is here" * bool(others)
@@ -247,12 +253,14 @@ class NamedArguments:
         return super().__new__(cls)
 
 
-def named_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
-    """The same of a function that people call."""
+def named_arguments(
+    function: Callable[_P, _Result], chosen: Callable[..., str] = lambda *args, **named: ""
+) -> Callable[_P, _Result]:
+    """The same of a function that people call. chosen: as of check_names, by what it was called with."""
 
     @functools.wraps(function)
     def call(*args: _P.args, **named: _P.kwargs) -> _Result:
-        check_names(function, named)
+        check_names(function, named, chosen=lambda: chosen(*args, **named))
         return function(*args, **named)
 
     return call
