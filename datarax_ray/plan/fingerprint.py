@@ -75,7 +75,7 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         ),
         f"{one}s.unsaid": (
             f"something about the code of the {one}s is another that its text does not say (a class of another module "
-            f"that it inherits from, an object that a class holds, the argument of a decorator), and {differ}",
+            f"that it inherits from, the code of an object that a class holds, what is registered), and {differ}",
             f"Restore the old code or value, or {allow} meant or decides nothing.",
         ),
         f"{one}s.places": (

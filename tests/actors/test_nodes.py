@@ -205,7 +205,7 @@ def test_objects_that_are_lost_alone_are_read_again(
             assert got == want
             pytest.skip("all that was spilled when it was deleted had been used already, so nothing was lost")
         assert set(recoveries.counts) == {"reread"}
-        assert recoveries.num_retried == recoveries.counts["reread"] == caplog.text.count(" reread after")
+        assert recoveries.num_retried == recoveries.counts["reread"] == caplog.text.count(" reread, ")
         assert {(i, s["pid"]) for i, s in distributed.stats().items()} == {(i, s["pid"]) for i, s in actors.items()}
     assert got == want
 

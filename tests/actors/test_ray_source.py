@@ -309,7 +309,7 @@ def test_an_actor_that_will_not_come_back_is_replaced_once(files: list[Path], ca
         until_all_run(distributed)
         assert distributed.recoveries.counts == {"replaced": 1}
     assert_equal(got, want)
-    assert len([line for line in caplog.messages if "reader actor 0 replaced after" in line]) == 1
+    assert len([line for line in caplog.messages if "reader actor 0 replaced, " in line]) == 1
 
 
 def test_a_failing_transform_names_transform_file_record_position_and_actor(files: list[Path]) -> None:

@@ -1,6 +1,5 @@
 """What is taken for a data source, and what only looks like one."""
 
-import dataclasses
 import datetime
 import decimal
 import threading
@@ -308,12 +307,7 @@ def test_of_few_elements_all_are_looked_at() -> None:
 
     for unlooked in (["a" * 500] * 10_000, list(range(20_001)), [threading.Lock()] * 2000):
         assert rows(unlooked) is None, unlooked[0]
-    assert rows([object()] * 2000) == rows([object()] * 2000)
-
-
-@dataclasses.dataclass
-class Row:
-    x: int
+    assert rows([{"a": object()}] * 2000) is None, "objects may hold anything, in any order"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +318,6 @@ class Row:
         lambda x: {"x": x, 2: 1},
         lambda x: {x, "a"},
         lambda x: (x, {"a": {1j}}),
-        Row,
     ],
 )
 def test_of_few_elements_all_are_looked_at_that_are_no_plain_values(row) -> None:

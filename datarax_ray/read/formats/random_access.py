@@ -25,6 +25,7 @@ from datarax_ray.read.formats.arrow.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.code import data_digest, value_digest
+from datarax_ray.read.identity.plain_data import holds_objects
 from datarax_ray.read.identity.sampled_rows import ADDRESS, MAX_WHOLE, hash_array, rows_digest, spread
 from datarax_ray.read.identity.users_code import asked
 from datarax_ray.read.retry import retried
@@ -291,10 +292,12 @@ class ArraysReader:
 
 
 def _rows_digest(rows: Sequence[Any]) -> dict[str, str]:
-    """Of all rows, where these are few and small."""
+    """Of all rows, where these are few and small, and hold no objects of other classes: which may hold anything."""
     some = [rows[index] for index in spread(len(rows), 16).tolist()]
+    if len(rows) > MAX_WHOLE or holds_objects(rows):
+        return {}
     try:
-        is_small = len(rows) <= MAX_WHOLE and len(pickle.dumps(some)) / len(some) * len(rows) <= _SAMPLED_NBYTES
+        is_small = len(pickle.dumps(some)) / len(some) * len(rows) <= _SAMPLED_NBYTES
     except Exception:  # of what no pickle takes
         return {}
     found = data_digest([*rows]) if is_small else ""

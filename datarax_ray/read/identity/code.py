@@ -46,7 +46,6 @@ from datarax_ray.read.identity.plain_data import (
     LongTable,
     bound_to,
     config_of,
-    is_data,
     shortened,
     unsaid,
 )
@@ -193,10 +192,7 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
             functions = map(inspect.unwrap, called(value))
             told = [type(value).__name__, [[_source(each), _told(kept(each))] for each in functions]]
         elif inspect.isclass(found) or inspect.isfunction(found):
-            around = [
-                [_source(wrapper), _told([[name, part] for name, part in kept(wrapper).items() if is_data(part)])]
-                for wrapper in (wrappers(value) if value is not found else ())
-            ]
+            around = [_source(wrapper) for wrapper in wrappers(value)] if value is not found else []
             held = kept(found) if inspect.isfunction(found) else {}
             held = {name: each for name, each in held.items() if not isinstance(each, io.IOBase)}  # file=sys.stderr
             # of functions that it holds the text alone, too: what these read is told by itself

@@ -105,6 +105,25 @@ def holds_code(value: Any) -> bool:
     return False
 
 
+def holds_objects(value: Any) -> bool:
+    """Whether there is more than plain data in a container, and data as plain as that, however deep."""
+    seen = set[int]()
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        kind = type(part)
+        if kind in (list, tuple, set, frozenset, dict):
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            waiting += [*part, *(part.values() if kind is dict else ())]
+        elif kind not in _SINGLE and not isinstance(part, (*SETTINGS, np.generic)):
+            return True
+        elif kind is np.ndarray and part.dtype.hasobject:
+            waiting.append(part.tolist())
+    return False
+
+
 def plainly(value: Any) -> Any:
     """Plain data of the same meaning, of types that are nearly plain data; None for all others."""
     if isinstance(value, slice | range | operator.itemgetter | operator.attrgetter | operator.methodcaller | UUID):

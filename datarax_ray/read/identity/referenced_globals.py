@@ -21,18 +21,17 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.identity.late_imports import late_imports
 from datarax_ray.read.identity.plain_data import (
-    PLACES,
     PLAIN,
     SETTINGS,
     bound_to,
     config_of,
+    holds_code,
     is_data,
     plainly,
     shortened,
 )
 from datarax_ray.read.identity.users_code import (
     GENERATED,
-    MADE,
     MADE_CLASSES,
     NO_SOURCE,
     as_bare,
@@ -163,27 +162,26 @@ def _put_there(classes: Iterable[type]) -> dict[str, Any]:
 
 
 def unsaid_of(root: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """As _unsaid, with what a function or class uses, where that is not known by then: takes it, by name."""
+    """As _unsaid, with the code that a function or class uses, where that is not known by then: takes it, by name."""
     before = {*known}
     found = _unsaid(root, known)
-    return {name: known[name] for name in known.keys() - before if _is_told(known[name])} | found
+    new = {name: known[name] for name in known.keys() - before}
+    return {name: value for name, value in new.items() if isinstance(value, types.FunctionType | type)} | found
 
 
 def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
     """What neither the text of a function or class, and of what that uses, says, nor what else is told of it, by name.
 
-    Classes in other modules of users' that a class inherits from; objects that classes hold, descriptors too, and that
-    code hands on, by their class and plain attributes; partials that classes hold; the arguments of what stands around
-    functions; what named tuples, enums and dataclasses without a text are made of.
+    Classes in other modules of users' that a class inherits from, and those of objects that it holds, descriptors too;
+    what `__init_subclass__` registers of code; what named tuples, enums and dataclasses without a text are made of. No
+    value that an object holds: that may be a clock, or a folder of this process.
 
     known: takes what it uses, by name; what is there is not looked at again.
     """
     used = {} if known is None else known
     found: dict[str, Any] = {}
-    held: dict[str, Any] = {}
     made: dict[str, Any] = {}  # of classes, as they were made
-    written: set[str] = set()  # names of attributes, and of globals by their modules
-    written_anew: set[str] = set()  # likewise, where an object is made: of its class, too
+    written: set[str] = set()  # names of attributes
     waiting, seen = [root], set[int]()
     while waiting and len(seen) < _MAX_FOUND:
         code = waiting.pop()
@@ -191,68 +189,26 @@ def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
             continue
         seen.add(id(code))
         before = {*used}
-        for function in _walk(code, used, None):
-            for around in filter(is_users, map(as_bare, wrapping(function))):
-                place = f"{function.__module__}.{function.__qualname__}.{around.__qualname__}"
-                found |= {f"{place}.{name}": value for name, value in kept(around).items() if _is_told(value)}
-            if is_users(bare := inspect.unwrap(function)):
-                written |= _written_later(bare) | {_as_read(bare, name) for name in written_by(bare)}
-                written_anew |= written_attributes(bare) if bare.__name__ in MADE else set()
-                loads = (load for load in _loads(bare, None) if load.is_whole)
-                # what is called is told as `beside`, of frozen dataclasses as settings
-                handed = {load.name: load.value for load in loads if not callable(load.value)}
-                held |= {name: value for name, value in handed.items() if not _is_frozen(value)}
+        for function in map(inspect.unwrap, _walk(code, used, None)):
+            if is_users(function) and function.__name__ not in MADE_CLASSES:
+                written |= written_attributes(function)
         for cls in filter(inspect.isclass, [code, *(used[name] for name in sorted(used.keys() - before))]):
             for base in filter(is_users, cls.__mro__):
-                place = f"{base.__module__}.{base.__qualname__}"
                 waiting.append(base)
+                place = f"{base.__module__}.{base.__qualname__}"
                 found |= {place: base} if base.__module__ != cls.__module__ else {}
                 found |= {f"{place}()": parts} if (parts := _parts_of(base)) else {}
-                held |= {f"{place}.{name}": value for name, value in vars(base).items()}
+                kinds = {name: type(value) for name, value in vars(base).items() if not is_data(value)}
+                found |= {f"{place}.{name}": kind for name, kind in kinds.items() if is_users(kind)}
                 making = (each for name, each in methods(base) if name in MADE_CLASSES)
                 names = {name for each in making for name in written_attributes(inspect.unwrap(each))}
                 made |= {
                     f"{other.__module__}.{other.__qualname__}.{name}": value
                     for other in filter(is_users, cls.__mro__)
                     for name, value in vars(other).items()
-                    if name in names and isinstance(value, PLAIN)
+                    if name in names and isinstance(value, PLAIN) and holds_code(value)
                 }
-    gone = written | written_anew
-    made = {name: value for name, value in made.items() if name.rpartition(".")[2] not in gone}
-    held = {name: value for name, value in held.items() if gone.isdisjoint((name, name.rpartition(".")[2]))}
-    told = {name: _held_object(value, written) for name, value in held.items()}
-    return found | made | {name: value for name, value in told.items() if value is not None}
-
-
-def _is_told(value: Any) -> bool:
-    return is_data(value) or (isinstance(value, types.FunctionType | type) and is_users(value))
-
-
-def _held_object(value: Any, written: Set[str]) -> Any:
-    """What stands for an object of a user's class: that, and its plain attributes but for those of the names in
-    written. For a partial that, as a function. None for all else, which is told otherwise.
-    """
-    if isinstance(value, functools.partialmethod):
-        return functools.partial(value.func, *value.args, **value.keywords)
-    if isinstance(value, functools.partial):
-        return value
-    is_code = isinstance(inner(value), types.FunctionType | types.ModuleType | type)
-    if is_code or is_data(value) or not is_users(type(value)) or callable(asked(value, "fingerprint")):
-        return None
-    parts = [part for base in type(value).__mro__ for part in vars(base).items()]
-    own = written | {name for name, part in parts if isinstance(part, functools.cached_property)}
-    for function in (inspect.unwrap(each) for _, part in parts for each in called(part)):
-        own |= _written_later(function) if is_users(function) else set()
-    held = asked(value, "__dict__")
-    plain = held.items() if isinstance(held, dict) else ()
-    kinds = (np.memmap, *PLACES)  # what is mapped may be large, and places are those of a host
-    told = {name: part for name, part in plain if name not in own and is_data(part) and not isinstance(part, kinds)}
-    return [type(value), {name: shortened(part) for name, part in told.items()}]
-
-
-def _written_later(function: types.FunctionType) -> set[str]:
-    """The names of attributes that a function writes to while elements are made."""
-    return set() if function.__name__ in (*MADE, *MADE_CLASSES) else written_attributes(function)
+    return found | {name: value for name, value in made.items() if name.rpartition(".")[2] not in written}
 
 
 class _Parts(list[Any]):
@@ -273,7 +229,7 @@ def _parts_of(cls: type) -> _Parts | None:
     try:
         inspect.getsource(cls)
     except NO_SOURCE:
-        return _Parts([name, part] for name, part in parts if is_data(part) and not isinstance(part, PLACES))
+        return _Parts([name, part] for name, part in parts if isinstance(part, int | str | None))
     return None
 
 
@@ -372,11 +328,8 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
 
 
 def _is_put(value: Any, cls: type, name: str) -> bool:
-    """Whether what a class has there is no method of its text, but a user's function or object: it may be set since."""
-    functions = [*called(value)]
-    if functions:
-        return any(asked(each, "__qualname__") != f"{cls.__qualname__}.{name}" for each in functions)
-    return _held_object(value, set()) is not None and not name.startswith("__")
+    """Whether a class has a function there that is no method of its text: it may have been set since."""
+    return any(asked(each, "__qualname__") != f"{cls.__qualname__}.{name}" for each in called(value))
 
 
 @functools.cache  # once for each package
@@ -409,10 +362,9 @@ def _of_class(cls: type, own: Set[str]) -> dict[str, Any]:
 def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set[str]:
     """Names ("module.name.attribute") of what functions and classes read in modules of users', in whichever of them.
 
-    Functions, classes, plain data, plain attributes of objects, and of the classes themselves, methods that were put
-    into these and objects that they hold, and the imported themselves that have defaults or are decorated. Without what
-    any of them writes to: that is another one in each process. carried: travel by value, and with them the globals
-    that they load.
+    Functions, classes, plain data, plain attributes of objects, and of the classes themselves, and methods that were
+    put into these. Without what any of them writes to: that is another one in each process. carried: travel by value,
+    and with them the globals that they load.
     """
     names: set[str] = set()
     written: set[str] = set()
@@ -428,9 +380,6 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
             for name in code.co_names
         )
         names |= {*read.used, *read.attributes, *read.settings, *read.put}.difference(loaded)
-        bare = inner(root)
-        if not is_carried and isinstance(bare, types.FunctionType) and (defaults(bare) or bare is not root):
-            names.add(f"{root.__module__}.{root.__qualname__}")
     return names - written
 
 
