@@ -60,21 +60,24 @@ _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 
 
 class Used(NamedTuple):
-    """What decides what a function or class does: (name, value) of each, sorted by name. Data that the code writes to
-    (a cache) is left out: it would be another one after the first call.
+    """What decides what a function or class does: (name, value) of each, sorted by name.
 
-    reached: functions, classes and plain values. beside: plain attributes of objects and classes at module level
-    (`args.scale`, `Config.size`), where they are read by name; the defaults and closures of the functions that it
-    calls, and objects that it calls. States of earlier releases have these two, so the others tell nothing of them.
+    Data that the code writes to (a cache) is left out: it would be another one after the first call. States of earlier
+    releases have reached and beside, so the others tell nothing of these two.
 
+    reached: functions, classes and plain values.
+    beside: plain attributes of objects and classes at module level (`args.scale`, `Config.size`), where they are read
+        by name; the defaults and closures of the functions that it calls, and objects that it calls.
     settings: those that are no plain data (patterns, decimals, dates, paths, members of enums), and objects of users'
-    frozen dataclasses that are handed on whole; and plain attributes of classes that their own methods read
-    (`self.SCALE`). bound: what module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of more
-    types; the methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain
-    attributes that these read, and those of `encode = tokenizer.encode`; the methods of such a frozen dataclass; the
-    functions in np.vectorize and functools.singledispatch. imports: a digest of what
-    functions import of users' modules when they run, by module. modules: of libraries, by the names that stand
-    for them. unsaid: see _unsaid.
+        frozen dataclasses that are handed on whole; and plain attributes of classes that their own methods read
+        (`self.SCALE`).
+    bound: what module-level names stand for of a library (`REDUCE = np.mean`: "mean"), and data of more types; the
+        methods of users' objects at module level that the code calls (`tokenizer.encode`), and the plain attributes
+        that these read, and those of `encode = tokenizer.encode`; the methods of such a frozen dataclass; the functions
+        in np.vectorize and functools.singledispatch.
+    imports: a digest of what functions import of users' modules when they run, by module.
+    modules: of libraries, by the names that stand for them.
+    unsaid: see _unsaid.
     """
 
     reached: list[tuple[str, Any]]
