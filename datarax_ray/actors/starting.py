@@ -169,8 +169,8 @@ def when_others_start(num_actors: int, options: ActorOptions) -> str:
         return "when their processes are up: the cluster has room, and they are still being started"
     if found == "in use":
         return (
-            f"when their processes are up, or others (sources of this program too) let go of what they hold ({needed})"
-            f"{_of_notebooks()}"
+            "when their processes are up, or others (sources of this program too) let go of what they hold "
+            f"({needed}): close those that are done, or give sources of one program fewer actors each{_of_notebooks()}"
         )
     return f"when the cluster has room ({needed})"
 

@@ -620,8 +620,8 @@ def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_startin
         ):
             next(second.batches(0, StreamOptions(8)))
     assert (
-        "let go of what they hold (each needs 16 CPU of 16, 0 CPU free); cells that ended with a pipeline"
-        in caplog.text
+        "let go of what they hold (each needs 16 CPU of 16, 0 CPU free): close those that are done, or give sources of "
+        "one program fewer actors each; cells that ended with a pipeline" in caplog.text
     )
 
 

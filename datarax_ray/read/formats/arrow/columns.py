@@ -80,6 +80,42 @@ def plain_type(kind: pa.DataType) -> str:
     return "binary" if is_bytes else str(kind)
 
 
+def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type of a column of which some rows have the one and some the other: they are the same to plain_type, but for
+    what is null in one of them, where no row has a value; None where they are not.
+
+    >>> import pyarrow as pa
+    >>> typed(pa.struct([("a", pa.null()), ("b", pa.int8())]), pa.struct([("a", pa.string()), ("b", pa.null())]))
+    StructType(struct<a: string, b: int8>)
+    >>> typed(pa.null(), pa.list_(pa.int64())), typed(pa.string(), pa.list_(pa.null()))
+    (ListType(list<element: int64>), None)
+    """
+    import pyarrow as pa
+
+    t = pa.types
+    if plain_type(one) == plain_type(other):
+        return one
+    if t.is_null(one) or t.is_null(other):
+        return other if t.is_null(one) else one
+    if t.is_struct(one) and t.is_struct(other):
+        names = [field.name for field in one]
+        if sorted(names) != sorted(field.name for field in other):
+            return None
+        kinds = [typed(one.field(name).type, other.field(name).type) for name in names]
+        return None if None in kinds else pa.struct(list(zip(names, kinds, strict=True)))
+    if _is_list(one) and _is_list(other):
+        kind = typed(one.value_type, other.value_type)
+        return None if kind is None else pa.list_(kind)
+    return None
+
+
+def chunked_nulls(count: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of nulls."""
+    import pyarrow as pa
+
+    return pa.chunked_array([pa.nulls(count, kind)])
+
+
 def fixed_nbytes(kind: pa.DataType) -> int | None:
     """Bytes of one value as it lies in an array; None where that depends on the value."""
     import pyarrow as pa

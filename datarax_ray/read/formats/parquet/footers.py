@@ -6,19 +6,20 @@ others by pyarrow's filesystems. What a file was found to hold is the same by bo
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type
+from datarax_ray.read.formats.arrow.columns import chunked_nulls, fixed_nbytes, plain_type, typed
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.spans import check_chunks
@@ -35,11 +36,10 @@ logger = logging.getLogger("datarax_ray")
 SUFFIXES = (".parquet", ".parq", ".pq")
 _TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
-_NULL = re.compile(r"\bnull\b(?!:)")  # Arrow's type, also in a list or struct; but for a field of that name
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
 
-Choose: TypeAlias = Callable[[Any], tuple[str, ...]]  # leaves, of a schema
+Choose: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]  # the leaves that are read, of all of a file
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class FileFooter:
     row groups on the average, so that lists differ in length.
     url, version, footer: of one that is read by ranges, what its client is asked for, which may hold a secret, the
     version (an ETag, say), and where the footer begins; "" of others.
+    untyped: what the fields are, where that of one is null, and Footers has the type of other files; "" elsewhere.
     """
 
     path: str
@@ -63,6 +64,7 @@ class FileFooter:
     url: str = field(default="", compare=False, repr=False)
     version: str = field(default="", compare=False)
     footer: int = field(default=0, compare=False)
+    untyped: str = field(default="", compare=False, repr=False)
 
     @property
     def num_rows(self) -> int:
@@ -71,12 +73,30 @@ class FileFooter:
 
 @dataclass(frozen=True)
 class Footers:
-    """All files of a source. leaves: paths of the leaf columns that are read. types: what they are, field by field."""
+    """All files of a source. leaves: paths of the leaf columns that are read. schema: the fields, by name, that these
+    are of. Where no row of a file has a value, its writer may have said null: they are read as the type of the others.
+    """
 
     filesystem: Any
     files: tuple[FileFooter, ...]
     leaves: tuple[str, ...]
-    types: dict[str, str]
+    schema: Any
+
+    @property
+    def types(self) -> dict[str, str]:
+        """What the fields are."""
+        return _types(self.schema)
+
+    def typed(self, table: Any, file: int) -> Any:
+        """A table of rows of this file, of the types of all."""
+        if not self.files[file].untyped:
+            return table
+        columns = {}
+        for name in dict.fromkeys([*table.column_names, *self.schema.names]):
+            kind = self.schema.field(name).type
+            column = table.column(name) if name in table.column_names else chunked_nulls(table.num_rows, kind)
+            columns[name] = column if plain_type(column.type) == plain_type(kind) else column.cast(kind)
+        return type(table).from_pydict(columns)
 
 
 def read_footers(
@@ -103,57 +123,38 @@ def look_up(
     """
     paths = kept(paths)  # they are looked at twice
     columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
+    if columns is not None and exclude:
+        raise ValueError(f"give columns or exclude_columns, not both; got {columns!r} and {exclude!r}")
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a list of names, got {columns!r}; write [{columns!r}]")
     filesystem, found, is_by_ranges = _found(paths, filesystem)
+    choose = partial(_chosen, columns=columns, exclude=exclude)
+    place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem, choose)
+    first: _Seen | Exception | None = None
+    if is_by_ranges:
+        far = _ByRanges(filesystem.handler, remote, _what(columns, exclude), choose)
+        try:
+            first, place = far.inspect(found[0]), far
+        except NoRangesError as error:
+            logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
+        except (OSError, ValueError) as error:
+            first, place = error, far  # it is told below, with the others
 
-    first = found[0]
+    def inspect(path: str) -> _Seen:
+        if path != found[0] or first is None:
+            return place.inspect(path)
+        if isinstance(first, Exception):
+            raise first
+        return first
 
-    def choose(schema: Any) -> tuple[str, ...]:
-        return select(schema, first, columns, exclude)
-
-    def chosen_in(place: _OnFilesystem | _ByRanges) -> tuple[tuple[str, ...], dict[str, str]]:
-        nonlocal first
-        for first in found:
-            if (said := place.chosen(first, choose)) is not None:
-                return said
-        first = found[0]
-        said = place.chosen(first, choose, with_rows=False)
-        assert said is not None
-        return said
-
-    place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem, columns, exclude)
-    broken: Exception | None = None
-    leaves: tuple[str, ...] | None = None
-    types: dict[str, str] = {}
-    try:
-        if is_by_ranges:
-            try:
-                far = _ByRanges(filesystem.handler, remote, columns, exclude)
-                leaves, types = chosen_in(far)
-                place = far
-            except NoRangesError as error:
-                logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
-        if leaves is None:
-            leaves, types = chosen_in(place)
-    except (OSError, ValueError) as error:
-        broken = error  # it is told below, with the others
-
-    def inspect(path: str) -> FileFooter:
-        if broken is not None and path == first:
-            raise broken  # not asked once more: now it might open
-        footer, other = place.inspect(path, leaves)
-        if leaves is not None and footer.num_rows and other != types:
-            raise ValueError(_difference(first, types, path, other))
-        return footer
-
-    files = tuple(inspect_all(inspect, found))
+    leaves, schema, files = _as_one(inspect_all(inspect, found), columns, exclude)
     place.close()
     if filesystem.type_name == "local":
         check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
     elif is_by_ranges:
         sizes = {file.url: (file.nbytes, None) for file in files if file.url}
         check_folders(sizes, sizes.__getitem__)
-    assert leaves is not None
-    return Footers(filesystem, files, leaves, types)
+    return Footers(filesystem, files, leaves, schema)
 
 
 def urls_of(paths: Any) -> tuple[str, ...]:
@@ -166,18 +167,86 @@ def keep(footers: Footers, columns: Iterable[str] | None, exclude: Sequence[str]
     """Add to an index what was found of files that are read by ranges, for these arguments of look_up."""
     what = _what(None if columns is None else tuple(columns), exclude)
     for file in footers.files:
-        if file.version:
-            _add(index, what, file, footers.leaves, footers.types)
+        if file.version and not file.untyped:  # these are looked at anew
+            _add(index, what, _Seen(file, footers.leaves, None, footers.schema))
+
+
+class _Seen(NamedTuple):
+    """A file, as it would be read alone. left_out: the leaves that are not read; None where an index does not say."""
+
+    footer: FileFooter
+    leaves: tuple[str, ...]
+    left_out: tuple[str, ...] | None
+    schema: Any
+
+    @property
+    def path(self) -> str:
+        return self.footer.path
+
+
+def _as_one(
+    found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequence[str]
+) -> tuple[tuple[str, ...], Any, tuple[FileFooter, ...]]:
+    """The leaves, the schema and the files of Footers. Raises: ValueError where files have not the same fields."""
+    first = next((each for each in found if each.footer.num_rows), found[0])
+    _check_names(first, columns, exclude)
+
+    def check(each: _Seen, like: Sequence[_Seen] = (first,)) -> None:
+        for other in like:
+            if each.footer.num_rows and _unified(other.schema, each.schema) is None:
+                raise ValueError(_difference(other.path, _types(other.schema), each.path, _types(each.schema)))
+
+    inspect_all(check, found, name=lambda each: each.path)
+    types = [str(_types(each.schema)) if each.footer.num_rows else "" for each in found]
+    distinct = {str(_types(first.schema)): first}
+    for told, each in zip(types, found, strict=True):
+        if told:
+            distinct.setdefault(told, each)
+    schema = first.schema
+    for number, each in enumerate(distinct.values()):
+        check(each, [*distinct.values()][:number])
+        schema = _unified(schema, each.schema)
+    wanted = {"", str(_types(schema))}
+    files = [
+        each.footer if told in wanted else replace(each.footer, untyped=told)
+        for told, each in zip(types, found, strict=True)
+    ]
+    leaves = dict.fromkeys(leaf for each in distinct.values() for leaf in each.leaves)
+    inner = {leaf[:index] for leaf in leaves for index, letter in enumerate(leaf) if letter == "."}
+    return tuple(leaf for leaf in leaves if leaf not in inner), schema, tuple(files)
+
+
+def _unified(schema: Any, other: Any) -> Any:
+    """The schema of the files of both; None where there is none. Fields are by name, in order."""
+    import pyarrow as pa
+
+    if schema.names != other.names:
+        return None
+    kinds = [typed(one, another) for one, another in zip(schema.types, other.types, strict=True)]
+    return None if None in kinds else pa.schema(zip(schema.names, kinds, strict=True))
 
 
 def _what(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    """What an index is asked for: types of before did not say which fields a file has beside those of the first."""
-    return digest([columns, *exclude, "and others"])
+    """What an index is asked for. Earlier ones had the names of types alone, and no fields beside the first file's."""
+    return digest([columns, *exclude, "schema"])
 
 
-def _add(index: Index, what: str, file: FileFooter, leaves: Sequence[str], types: dict[str, str]) -> None:
-    told = {name: value for name, value in asdict(file).items() if name not in ("path", "url")}
-    index.add(file.url, {"version": file.version, "leaves": list(leaves), "types": types, "file": told}, what)
+def _add(index: Index, what: str, seen: _Seen) -> None:
+    file = {name: value for name, value in asdict(seen.footer).items() if name not in ("path", "url", "untyped")}
+    told = {"version": seen.footer.version, "leaves": list(seen.leaves), "schema": _told(seen.schema), "file": file}
+    index.add(seen.footer.url, told, what)
+
+
+def _told(schema: Any) -> str:
+    """A schema as text: as Arrow's streams have it, in base64."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def _read(told: str) -> Any:
+    """The schema that _told gave as text."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
 
 
 def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
@@ -190,83 +259,45 @@ def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
 class _OnFilesystem:
     """Files on a filesystem of pyarrow's, as they are looked at."""
 
-    def __init__(self, filesystem: Any, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
+    def __init__(self, filesystem: Any, choose: Choose) -> None:
         self._filesystem = filesystem
-        self._named = columns, exclude
+        self._choose = choose
 
-    def chosen(
-        self, path: str, choose: Choose, *, with_rows: bool = True
-    ) -> tuple[tuple[str, ...], dict[str, str]] | None:
-        """The leaves that `choose` names of the schema of a file, and the types of the fields that they are of; None,
-        unless with_rows=False, of a file without rows.
-        """
-        opened, footer = self._open(path, None)
+    def inspect(self, path: str) -> _Seen:
+        opened, footer = retried(lambda: open_file(self._filesystem, path, self._choose), f"{path} while it was opened")
         try:
-            if with_rows and not footer.num_rows:
-                return None
-            leaves = choose(opened.schema)
-            return leaves, _types(opened, leaves)
-        finally:
-            opened.close(force=True)
-
-    def inspect(self, path: str, leaves: Sequence[str] | None) -> tuple[FileFooter, dict[str, str]]:
-        """The footer, and the types of the fields that are read: of these leaves, and of more that the file has."""
-        opened, footer = self._open(path, leaves)
-        try:
-            return footer, {} if leaves is None else _types(opened, _with_more(opened.schema, leaves, *self._named))
+            return _seen(opened, footer, self._choose)
         finally:
             opened.close(force=True)
 
     def close(self) -> None:
         """All were looked at."""
 
-    def _open(self, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
-        return retried(lambda: open_file(self._filesystem, path, leaves), f"{path} while it was opened")
-
 
 class _ByRanges:
     """Files behind URLs, as they are looked at: by what is known of them where they are still that version.
 
-    files: knows their URLs.
+    files: knows their URLs. what: see _what.
     """
 
-    def __init__(self, files: Any, remote: Remote, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
+    def __init__(self, files: Any, remote: Remote, what: str, choose: Choose) -> None:
         self._files = files
         self._remote = remote
-        self._named = columns, exclude
-        self._what = _what(columns, exclude)
+        self._what = what
+        self._choose = choose
         self._index = Index()
 
-    def chosen(
-        self, path: str, choose: Choose, *, with_rows: bool = True
-    ) -> tuple[tuple[str, ...], dict[str, str]] | None:
-        """As _OnFilesystem's."""
-        if (known := self._known(self._files.url_of(path))) is not None:
-            is_empty = not sum(known["file"]["rows"])
-            return None if with_rows and is_empty else (tuple(known["leaves"]), known["types"])
-        with self._looked_at(path) as (raw, _):
-            opened, footer = opened_in(raw, path, None)
-            if with_rows and not footer.num_rows:
-                return None
-            leaves = choose(opened.schema)
-            return leaves, _types(opened, leaves)
-
-    def inspect(self, path: str, leaves: Sequence[str] | None) -> tuple[FileFooter, dict[str, str]]:
-        """As _OnFilesystem's."""
+    def inspect(self, path: str) -> _Seen:
         url = self._files.url_of(path)
-        known = self._known(url)
-        if known is not None and leaves is not None and known["leaves"] == list(leaves):
+        if (known := self._known(url)) is not None:
             told = known["file"]
             told |= {"rows": tuple(told["rows"]), "decoded_nbytes": tuple(told["decoded_nbytes"])}
-            return FileFooter(path, url=url, **told), known["types"]
+            return _Seen(FileFooter(path, url=url, **told), tuple(known["leaves"]), None, _read(known["schema"]))
         with self._looked_at(path) as (raw, version):
-            opened, footer = opened_in(raw, path, leaves)
-            found = replace(footer, url=url, version=version)
-            if leaves is None:
-                return found, {}
-            types = _types(opened, _with_more(opened.schema, leaves, *self._named))
-        _add(self._index, self._what, found, leaves, types)
-        return found, types
+            opened, footer = opened_in(raw, path, self._choose)
+            found = _seen(opened, replace(footer, url=url, version=version), self._choose)
+        _add(self._index, self._what, found)
+        return found
 
     def close(self) -> None:
         """All were looked at: keep what was found for later starts."""
@@ -290,20 +321,26 @@ class _ByRanges:
             yield pa.OSFile(image.path), version
 
 
-def open_file(filesystem: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
-    """The opened ParquetFile, and its footer. leaves: as of Footers, None for all.
+def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
+    names = _leaves(opened.schema)
+    leaves = choose(names)
+    return _Seen(footer, leaves, tuple(leaf for leaf in names if leaf not in {*leaves}), _schema(opened, leaves))
+
+
+def open_file(filesystem: Any, path: str, choose: Choose = tuple) -> tuple[Any, FileFooter]:
+    """The opened ParquetFile, and its footer, of the leaves that are read.
 
     Raises: OSError where there is none; ValueError for what is no complete Parquet file.
     """
     raw = filesystem.open_input_file(path)
     try:
-        return opened_in(raw, path, leaves)
+        return opened_in(raw, path, choose)
     except BaseException:
         raw.close()
         raise
 
 
-def opened_in(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, FileFooter]:
+def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
     """As open_file, of a file that pyarrow opened, in which at least what is looked at here is there."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -318,41 +355,33 @@ def opened_in(raw: Any, path: str, leaves: Sequence[str] | None) -> tuple[Any, F
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
             raise pa.ArrowInvalid(f"its footer says {metadata.num_rows} rows, and {sum(counts)} in its row groups")
         opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
-        return opened, _footer(path, nbytes, opened, leaves, content, nbytes - len(stored))
+        return opened, _footer(path, nbytes, opened, choose(_leaves(opened.schema)), content, nbytes - len(stored))
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
         advice = sniff.advice(raw, path, "Parquet")
         raise sniff.incomplete(path, "Parquet", f"{error} ({nbytes:,} bytes)", advice) from error
 
 
-def select(schema: Any, path: str, columns: Iterable[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
-    """Paths of the leaf columns under the names in columns, or under none of those in exclude."""
-    leaves = _leaves(schema)
-    if columns is not None and exclude:
-        raise ValueError(f"give columns or exclude_columns, not both; got {columns!r} and {exclude!r}")
-    if isinstance(columns, str):
-        raise TypeError(f"columns is a list of names, got {columns!r}; write [{columns!r}]")
-    names = list(exclude if columns is None else columns)
+def _chosen(leaves: Sequence[str], columns: Sequence[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
+    """The leaf columns under the names in columns, or under none of those in exclude."""
+    names = exclude if columns is None else columns
+    wanted = columns is not None
+    return tuple(leaf for leaf in leaves if any(_is_under(leaf, name) for name in names) == wanted)
+
+
+def _check_names(first: _Seen, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
+    """That the first file has what is named, and something is left."""
+    if columns is None and first.left_out is None:
+        return  # they were looked at when it was
+    leaves = [*first.leaves, *(first.left_out or ())]
+    names = exclude if columns is None else columns
     unknown = [name for name in names if not any(_is_under(leaf, name) for leaf in leaves)]
     if unknown:
         fields = sorted({leaf.partition(".")[0] for leaf in leaves})
         raise ValueError(
-            f"{path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *leaves])}"
+            f"{first.path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *leaves])}"
         )
-    wanted = columns is not None
-    found = tuple(leaf for leaf in leaves if any(_is_under(leaf, name) for name in names) == wanted)
-    if not found:
-        raise ValueError(f"{path}: no column of {leaves} is left; an element needs at least one field")
-    return found
-
-
-def _with_more(
-    schema: Any, leaves: Sequence[str], columns: Sequence[str] | None, exclude: Sequence[str]
-) -> Sequence[str]:
-    """These leaves, and the others of a file that would be read if it were the first: of what it has more."""
-    found = _leaves(schema)
-    if columns is not None or not {*leaves} <= {*found}:  # what is missing is told first
-        return leaves
-    return [leaf for leaf in found if not any(_is_under(leaf, name) for name in exclude)]
+    if not first.leaves:
+        raise ValueError(f"{first.path}: no column of {leaves} is left; an element needs at least one field")
 
 
 def _leaves(schema: Any) -> list[str]:
@@ -390,18 +419,17 @@ def _content(raw: Any, nbytes: int, stored: bytes) -> str:
     return content.hexdigest()[:16]
 
 
-def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str] | None, content: str, begin: int) -> FileFooter:
+def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str], content: str, begin: int) -> FileFooter:
     """begin: of the footer."""
     metadata = opened.metadata
-    wanted = None if leaves is None or len(leaves) == metadata.num_columns else set(leaves)
+    wanted = None if len(leaves) == metadata.num_columns else set(leaves)
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
     read = [index for index, column in enumerate(columns) if wanted is None or column.path in wanted]
     lists = [index for index in read if columns[index].max_repetition_level]
     chosen = [] if wanted is None else read
     check_chunks(metadata, [columns[index].path for index in chosen or lists])
-    selected = opened.schema_arrow if leaves is None else _selected(opened, leaves)
-    fixed = sum(fixed_nbytes(field.type) or 0 for field in selected)
+    fixed = sum(fixed_nbytes(field.type) or 0 for field in _selected(opened, leaves))
     return FileFooter(
         path,
         nbytes,
@@ -430,26 +458,25 @@ def _selected(opened: Any, leaves: Sequence[str]) -> Any:
     return opened.read_row_groups([], columns=list(leaves)).schema
 
 
-def _types(opened: Any, leaves: Sequence[str]) -> dict[str, str]:
+def _schema(opened: Any, leaves: Sequence[str]) -> Any:
+    """The fields that these leaves of a file are of, by name, and what Arrow makes of them."""
+    import pyarrow as pa
+
     schema = _selected(opened, leaves)
     if len(set(schema.names)) < len(schema.names):
         raise ValueError(f"the fields {sorted(schema.names)} are not distinct; an element is a dict")
-    return {field.name: plain_type(field.type) for field in sorted(schema, key=lambda field: field.name)}
+    return pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)])
+
+
+def _types(schema: Any) -> dict[str, str]:
+    return {field.name: plain_type(field.type) for field in schema}
 
 
 def _difference(path: str, types: dict[str, str], other_path: str, other: dict[str, str]) -> str:
     name = next(name for name in sorted(types | other) if types.get(name) != other.get(name))
     kinds = {path: types.get(name, "missing"), other_path: other.get(name, "missing")}
-    untyped = [each for each, kind in kinds.items() if _NULL.search(kind)]
-    rewrite = "Rewrite one of them"
-    if len(untyped) == 1 and "missing" not in kinds.values():
-        (no_value,), (typed,) = untyped, kinds.keys() - untyped
-        rewrite = (
-            "A type is null where no row has a value. Give it the other's, pq.write_table(pq.ParquetFile("
-            f"{no_value!r}).read().cast(pq.ParquetFile({typed!r}).schema_arrow), {no_value!r})"
-        )
     without = "leave the field out (exclude_columns)" if name in types else "name those to read (columns=[...])"
     return (
         f"field {name!r} is {kinds[path]} in {path} and {kinds[other_path]} in {other_path}; "
-        f"every element has the same fields. {rewrite}, {without}, or make two sources."
+        f"every element has the same fields. Rewrite one of them, {without}, or make two sources."
     )

@@ -112,7 +112,7 @@ class _OpenFile:
         try:
             nbytes = self._raw.size()
             file = pa.PythonFile(BytesFile(self._read, nbytes), mode="r")
-            self.parquet, self.footer = opened_in(file, path, footers.leaves)
+            self.parquet, self.footer = opened_in(file, path, lambda _: footers.leaves)
             try:
                 self._spans = RowGroupSpans.of_metadata(self.parquet.metadata, footers.leaves, self.footer.footer)
             except OSError as error:

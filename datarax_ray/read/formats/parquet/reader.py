@@ -155,7 +155,7 @@ class ParquetReader(GroupedRows):
 
     def _table_of(self, group: int) -> Any:
         file, index = self._places[group]
-        return (self._far or self._near).table(file, index)
+        return self.footers.typed((self._far or self._near).table(file, index), file)
 
     def _decode(self, group: int) -> Columns | OddGroup:
         import pyarrow as pa
@@ -186,36 +186,47 @@ class ParquetReader(GroupedRows):
 
 
 def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
-    """What columns become, by the first rows that can be read; lists are of one length only if the footers agree."""
+    """What columns become, by the first rows that can be read, and the first of files that have null for a type; lists
+    are of one length only if the footers agree.
+    """
     files = [file for file in footers.files if file.num_rows]
-    means = {leaf: {file.list_values[leaf] for file in files} for leaf in (files[0].list_values if files else ())}
+    means: dict[str, set[int | None]] = {}
+    for leaf, mean in (each for file in files for each in file.list_values.items()):
+        means.setdefault(leaf, set()).add(mean)
     uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
     is_far = footers.files[0].version
     with contextlib.closing(RowGroupRanges(footers, remote) if is_far else RowGroupFiles(footers)) as groups:
         table = _first_table(footers, groups.first_rows)
     if table is None:
         return ColumnTypes({}, (), (), fill)
-    table = in_storage(table)
     types = ColumnTypes.of(table, fill=fill, ragged=uneven)
     warn_of_nulls(table, types)
     return types
 
 
 def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -> Any:
-    """first_rows(file, row group, how many) of the first row group that can be read; None where there is none."""
+    """first_rows(file, row group, how many) of the first row group that can be read, and of the first of each other
+    schema; None where there is none.
+    """
     import pyarrow as pa
 
+    tables: dict[str, Any] = {}
     for number, file in enumerate(footers.files):
         for index, rows in enumerate(file.rows):
-            if not rows:
+            if not rows or file.untyped in tables:
                 continue
             try:
-                return retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
+                table = retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
             except (StorageError, ChangedError, NoRangesError):
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
                 continue
-    return None
+            tables[file.untyped] = in_storage(footers.typed(table, number))
+    if not tables:
+        return None
+    first, *others = tables.values()
+    alike = (other.select(first.column_names).cast(first.schema) for other in others)
+    return pa.concat_tables([first, *alike])
 
 
 def _warn_of_partitions(footers: Footers, known: set[str]) -> None:
