@@ -262,6 +262,16 @@ def test_a_file_without_values_has_the_types_of_the_others(tmp_path, null, value
     assert len({plain_type(reader.table(row, row + 1).schema.field("a").type) for row in range(len(records))}) == 1
 
 
+def test_a_file_without_values_may_have_a_dot_in_a_name(tmp_path):
+    tables = [{"a": [None], "a.b": [1], "c": [None]}, {"a": ["x"], "a.b": [2], "c": [{"d": 3}]}]
+    found = ParquetReader.of(_written(tmp_path / "x", map(pa.table, tables))).read(np.arange(2))
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "a": [None, "x"],
+        "a.b": [1, 2],
+        "c": [None, {"d": 3}],
+    }
+
+
 def test_files_of_which_one_has_no_type_and_the_others_two_are_refused(tmp_path):
     for number, values in enumerate(([None], [1], ["x"])):
         parquet.write_table(pa.table({"a": values}), tmp_path / f"{number}.parquet")

@@ -212,8 +212,14 @@ def _as_one(
         for told, each in zip(types, found, strict=True)
     ]
     leaves = dict.fromkeys(leaf for each in distinct.values() for leaf in each.leaves)
-    inner = {leaf[:index] for leaf in leaves for index, letter in enumerate(leaf) if letter == "."}
-    return tuple(leaf for leaf in leaves if leaf not in inner), schema, tuple(files)
+    named = {leaf for each in distinct.values() for leaf in _above(each.leaves) & {*each.leaves}}  # "a" beside "a.b"
+    untyped = _above(leaves) - named  # of a list or struct in other files
+    return tuple(leaf for leaf in leaves if leaf not in untyped), schema, tuple(files)
+
+
+def _above(leaves: Iterable[str]) -> set[str]:
+    """What these are under, if their dots are of lists and structs."""
+    return {leaf[:index] for leaf in leaves for index, letter in enumerate(leaf) if letter == "."}
 
 
 def _unified(schema: Any, other: Any) -> Any:
