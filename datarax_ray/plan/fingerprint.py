@@ -32,6 +32,10 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"Set the old value, or {allow} meant or decides nothing. An object that is called may say what decides "
         f"the {made} by a method fingerprint() -> str.",
     )
+    imported = (
+        f"a name that the {one}s read stands for another library, and {differ}",
+        f"Restore the old import, or {allow} meant.",
+    )
     return {
         f"{one}s": (
             differ,
@@ -60,10 +64,8 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"what the {one}s hold and read has a tuple where a list was, say, and {differ}",
             f"Restore the old value, or {allow} meant or decides nothing.",
         ),
-        f"{one}s.modules": (
-            f"a name that the {one}s read stands for another library, and {differ}",
-            f"Restore the old import, or {allow} meant.",
-        ),
+        f"{one}s.libraries": imported,
+        f"{one}s.modules": imported,
         f"{one}s.tables": (
             f"a long table that the {one}s read has other entries, and {differ}",
             f"Restore the old table, or {allow} meant or decides nothing.",
@@ -152,10 +154,10 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
 _LATER_OF_CODE = {
     *("wrappers", "held", "used", "settings", "places", "bound"),
-    *("imports", "each", "deep", "kinds", "modules", "tables", "objects", "unsaid", "told"),
+    *("imports", "each", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "told"),
 }
 # Of these, those that are not there where there is nothing to tell: "told" beside them says so, from this number on.
-_TOLD = {"wrappers": 1, "kinds": 1, "objects": 1, "unsaid": 2}
+_TOLD = {"wrappers": 1, "kinds": 1, "objects": 1, "unsaid": 2, "libraries": 3}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -236,7 +238,14 @@ def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[
         setting = place.replace(".places.", ".settings.", 1)
         if setting in old and setting not in new:
             old[place] = old.pop(setting)
+    for key in filter(_is_of_libraries, old.keys() & new.keys()):  # they say the same, whatever the module's name is
+        for settings in (old, new):
+            settings.pop(f"{key.removesuffix('libraries')}modules", None)
     return old, new
+
+
+def _is_of_libraries(key: str) -> bool:
+    return key.endswith(".libraries") and _is_later(key)
 
 
 def _changed(

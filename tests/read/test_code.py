@@ -10,7 +10,9 @@ import hashlib
 import importlib
 import importlib.util
 import io
+import json
 import linecache
+import os
 import pathlib
 import re
 import struct
@@ -264,6 +266,32 @@ def test_a_fingerprint_is_the_same_in_every_process():
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+def test_a_script_that_reads_libraries_alone_is_the_same_where_it_is_imported(tmp_path):
+    program = """
+    import json
+    {imported} as xp
+    from datarax_ray.read.identity.code import code_fingerprint
+    def f(e): return xp.sqrt(e)
+    def found(): return json.dumps({{"transforms": code_fingerprint([f])}})
+    if __name__ == "__main__":
+        import other, script
+        print(json.dumps([found(), script.found(), other.found()]))
+    """
+    for name, imported in {"script": "import cmath", "other": "import math"}.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(program.format(imported=imported)))
+    env = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    run = subprocess.run([sys.executable, tmp_path / "script.py"], env=env, capture_output=True, check=True, text=True)
+    as_script, imported, other = map(json.loads, json.loads(run.stdout))
+    assert check_drift(as_script, imported) == []
+    with pytest.raises(DriftError, match=r"transforms.libraries: .* stands for another library"):
+        check_drift(as_script, other)
+    earlier = {"transforms": {name: value for name, value in as_script["transforms"].items() if name != "libraries"}}
+    earlier["transforms"]["told"] = 2
+    assert check_drift(earlier, as_script) == []
+    with pytest.raises(DriftError, match=r"transforms.modules: .* stands for another library"):
+        check_drift(earlier, other)
 
 
 # Cells of a notebook: of what they define in __main__ Python finds the text of functions alone, by the cell's name.

@@ -92,22 +92,27 @@ class LongError(Exception):
 def code_fingerprint(
     transforms: Iterable[Any], as_told: Callable[[Any], Any] = lambda value: value, most: float = math.inf
 ) -> dict[str, Any]:
-    """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms.
+    """{"names": [...], "digest": hex}: the first 20 names, and a digest over all transforms; and where there are any:
 
-    "wrappers": a digest of the users' functions that functools.wraps puts around others, where there are any. The
-    digest, which states of earlier releases have, is of what is inside these. "held": for attributes of users' objects,
-    where there are any, a few digits each, so that the one that changed can be named. "used": so for what the code
-    reads of objects at module level, and the defaults and closures of what it calls; as_told: what stands for such an
-    object. "settings", "bound", "imports": so for what Used says, "places" for the paths and times among the settings,
-    of which a warning tells. "each": so for the transforms, where there are several. "deep": a digest of what lies
-    deeper in them than the digest goes. "kinds": one of what is a list, a tuple or a mapping, which the digest
-    takes for one another. "modules": of what library each name of a module stands for. "tables": of some entries
-    of tables that are too long to be told. "objects": of what the digest leaves out of some objects; see unsaid.
-    "unsaid": one of what neither texts nor these say; see referenced_globals._unsaid. "told": that there are no
-    "wrappers", "kinds", "objects" and, from 2 on, "unsaid" where none is told, which states of earlier releases do not
-    say.
+    wrappers: a digest of the users' functions that functools.wraps puts around others. The digest, which states of
+        earlier releases have, is of what is inside these.
+    held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
+    used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
+    settings, bound, imports: so of what Used says.
+    places: so of the paths and times among the settings, of which a warning tells.
+    each: so of the transforms, where there are several.
+    deep: a digest of what lies deeper in them than the digest goes.
+    kinds: one of what is a list, a tuple or a mapping, which the digest takes for one another.
+    modules: one of what library each name of a module stands for, for states of earlier releases.
+    libraries: the same without the name of the transform's own module, which is __main__ where that is run.
+    tables: one of some entries of tables that are too long to be told.
+    objects: one of what the digest leaves out of some objects; see unsaid.
+    unsaid: one of what neither texts nor these say; see referenced_globals._unsaid.
+    told: a number, always. Without it there may be more than is told: in a state that has it, there are no wrappers,
+        kinds and objects where none is told; from 2 on no unsaid, from 3 on no libraries.
 
-    most: parts that are told, an array for each KiB of it. Raises: LongError where there are more.
+    as_told: what stands for an object at module level. most: parts that are told, an array for each KiB of it. Raises:
+    LongError where there are more.
     """
     transforms = tuple(transforms)
     names = [_label(transform) for transform in transforms]
@@ -130,7 +135,7 @@ def code_fingerprint(
                 saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
         more = {
-            "told": 2,
+            "told": 3,
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
@@ -142,6 +147,7 @@ def code_fingerprint(
             "deep": telling.deep,
             "kinds": telling.kinds.digest,
             "modules": telling.modules and digest(telling.modules),
+            "libraries": telling.libraries and digest(sorted(telling.libraries)),
             "tables": telling.tables and digest(telling.tables),
             "objects": telling.objects and digest(telling.objects),
             "unsaid": telling.unsaid,
@@ -340,6 +346,7 @@ class _Telling:
         self.bound: dict[str, str] = {}  # likewise
         self.imports: dict[str, str] = {}  # of what is imported late, by module
         self.modules: dict[str, str] = {}  # of libraries, by the names that stand for them
+        self.libraries: set[tuple[str, str]] = set()  # likewise, without the module that has the code
         self.kinds = _Kinds()
         self.tables: list[str] = []
         self.objects: list[str] = []  # what is told beside the values of some, see unsaid
@@ -388,7 +395,8 @@ class _Telling:
         if depth > _MAX_DEPTH:
             if self._below is None:
                 self._below = _Below(self._as_told, self._left)
-                self._below.modules, self._below.tables = self.modules, self.tables
+                self._below.modules, self._below.libraries = self.modules, self.libraries
+                self._below.tables = self.tables
                 self._below.objects = self.objects
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
@@ -499,6 +507,7 @@ class _Telling:
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
         self.modules |= dict(used.modules)
+        self.libraries |= {(name.removeprefix(f"{code.__module__}."), library) for name, library in used.modules}
         self._unsaid |= used.unsaid
         for name, each in used.imports:
             self.imports[name] = digest([self.imports.get(name), each])
