@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import gc
 import os
 import pickle
 import subprocess
@@ -270,6 +271,26 @@ def test_a_file_without_values_may_have_a_dot_in_a_name(tmp_path):
         "a.b": [1, 2],
         "c": [None, {"d": 3}],
     }
+
+
+def test_nothing_keeps_the_files_that_were_looked_at_and_read(paths):
+    kept = {}
+    for _ in range(3):
+        reader = ParquetReader.of(paths)
+        reader.read(np.arange(N))
+        reader.close()
+        gc.collect()
+        kept[len(kept)] = sum(isinstance(each, parquet.ParquetFile) for each in gc.get_objects())
+    assert kept[0] == kept[1] == kept[2]
+
+
+def test_lists_may_be_of_items_in_one_file_and_of_elements_in_another(tmp_path):
+    table = pa.table({"x": [[1, 2], [3, 4]], "y": [[{"z": [1]}], []]})
+    for compliant in (True, False):
+        parquet.write_table(table, tmp_path / f"{compliant}.parquet", use_compliant_nested_type=compliant)
+    found = ParquetReader.of(tmp_path).read(np.arange(4))
+    assert found["x"].tolist() == [[1, 2], [3, 4]] * 2
+    assert found["y"].tolist() == [[{"z": [1]}], []] * 2
 
 
 def test_files_of_which_one_has_no_type_and_the_others_two_are_refused(tmp_path):

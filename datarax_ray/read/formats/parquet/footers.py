@@ -198,10 +198,10 @@ def _as_one(
 
     inspect_all(check, found, name=lambda each: each.path)
     types = [str(_types(each.schema)) if each.footer.num_rows else "" for each in found]
-    distinct = {str(_types(first.schema)): first}
+    distinct = {(str(_types(first.schema)), first.leaves): first}
     for told, each in zip(types, found, strict=True):
         if told:
-            distinct.setdefault(told, each)
+            distinct.setdefault((told, each.leaves), each)
     schema = first.schema
     for number, each in enumerate(distinct.values()):
         check(each, [*distinct.values()][:number])

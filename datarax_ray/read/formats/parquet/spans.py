@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -61,12 +60,22 @@ def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:
     end. What reads ahead asks for the same and raises. No row is read.
     Raises: OSError.
     """
+    import pyarrow as pa
     from pyarrow import parquet
 
+    asked: list[int] = []
+
+    def no_row(start: int, stop: int) -> bytes:
+        asked.append(start)  # an error would be kept, with all that its frames hold, by what pyarrow keeps of the file
+        return b""
+
     if leaves:
-        opened = parquet.ParquetFile(BytesFile(_no_row, sys.maxsize), metadata=metadata, pre_buffer=True)
-        with contextlib.suppress(_RowError):
+        opened = parquet.ParquetFile(BytesFile(no_row, sys.maxsize), metadata=metadata, pre_buffer=True)
+        try:
             opened.read_row_groups(list(range(metadata.num_row_groups)), list(leaves), use_threads=False)
+        except (pa.ArrowException, OSError):
+            if not asked:  # before rows, which are not there
+                raise
 
 
 def first_rows(opened: Any, index: int, count: int, leaves: Sequence[str]) -> Any:
@@ -76,14 +85,6 @@ def first_rows(opened: Any, index: int, count: int, leaves: Sequence[str]) -> An
     for batch in opened.iter_batches(count, row_groups=[index], columns=list(leaves)):
         return pa.Table.from_batches([batch])
     raise pa.ArrowInvalid(f"row group {index} has no row, and the footer says that it has")
-
-
-class _RowError(Exception):
-    """Rows would be read: what was asked for before is in order."""
-
-
-def _no_row(start: int, stop: int) -> Any:
-    raise _RowError
 
 
 class BytesFile:
