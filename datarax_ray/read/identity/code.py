@@ -49,7 +49,7 @@ from datarax_ray.read.identity.plain_data import (
     shortened,
     unsaid,
 )
-from datarax_ray.read.identity.referenced_globals import lasting, unsaid_of, used_by, wrappers
+from datarax_ray.read.identity.referenced_globals import Used, lasting, unsaid_of, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
     NO_SOURCE,
@@ -304,8 +304,7 @@ class _Kinds:
     """A digest of what kinds of containers were told, in their order; "" for lists alone."""
 
     def __init__(self) -> None:
-        self._found = hashlib.sha256()
-        self._is_alike = True
+        self.found = bytearray()
         self.are_left_out = False
         self._ours: dict[int, Any] = {}  # held, so that no other object gets the address
 
@@ -316,9 +315,11 @@ class _Kinds:
 
     def add(self, value: Any) -> None:
         if not self.are_left_out and id(value) not in self._ours:
-            kind = b"m" if isinstance(value, Mapping) else b"t" if isinstance(value, tuple) else b"l"
-            self._is_alike &= kind == b"l"
-            self._found.update(kind)
+            self.found += b"m" if isinstance(value, Mapping) else b"t" if isinstance(value, tuple) else b"l"
+
+    def add_all(self, found: bytes) -> None:
+        """Those of containers that were told before."""
+        self.found += found
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
@@ -330,7 +331,7 @@ class _Kinds:
 
     @property
     def digest(self) -> str:
-        return "" if self._is_alike else self._found.hexdigest()[:16]
+        return hashlib.sha256(self.found).hexdigest()[:16] if self.found.strip(b"l") else ""
 
 
 class _Telling:
@@ -353,6 +354,10 @@ class _Telling:
         self._unsaid: dict[str, Any] = {}  # what is told by itself in the end, see unsaid
         self._seen: set[types.CodeType] = set()
         self._classes: dict[type, Any] = {}  # a list may hold thousands of one
+        self._used: dict[int, tuple[Any, Used]] = {}  # of each function and class; held, likewise
+        self._under_way: set[str] = set()  # tables at module level, by name: their own functions may read them
+        self._tables: dict[Any, tuple[Any, bytes, float]] = {}  # what stands for one, its kinds and number of parts
+        self._num_again = 0  # how often one was met that is under way
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
         self._below: _Below | None = None
         self._deep: list[str] = []
@@ -467,12 +472,16 @@ class _Telling:
             ]
         if inspect.isclass(value):
             if value not in self._classes:
+                num_again = self._num_again
                 # This package's own classes keep what they do from release to release; their text may change.
                 own = value.__module__.startswith("datarax_ray.")
                 bases = [] if own else _own_bases(value)
                 for base in bases:
                     self._look_around(base)
-                self._classes[value] = [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
+                told = [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
+                if self._num_again > num_again:
+                    return told  # elsewhere what is under way is another
+                self._classes[value] = told
             return self._classes[value]
         if asked(value, "__wrapped__") is not None:  # functools.wraps, functools.cache, jax.jit
             return [type(value).__qualname__, self.value(value.__wrapped__, depth + 1)]
@@ -487,10 +496,14 @@ class _Telling:
     def _reached(self, code: Any) -> Any:
         """What a function or class uses: of code the source, as what that uses stands in the list too."""
         found: list[Any] = []
-        used = used_by(code)
+        if id(code) not in self._used:
+            self._used[id(code)] = code, used_by(code)
+        used = self._used[id(code)][1]
         for name, value in used.reached:
-            is_code = inspect.isclass(value) or inspect.isfunction(value)
-            found.append([name, _source(value) if is_code else self.value(value, 1)])
+            if inspect.isclass(value) or inspect.isfunction(value):
+                found.append([name, _source(value)])
+            else:
+                found.append([name, self._table(name, value)])
         for name, value in used.beside:
             if name not in self.used:
                 self.used[name] = ""  # what a closure holds may use the same again
@@ -512,6 +525,34 @@ class _Telling:
         for name, each in used.imports:
             self.imports[name] = digest([self.imports.get(name), each])
         return found
+
+    def _table(self, name: str, value: Any) -> Any:
+        """What stands for a value at module level, of which functions in it may read it again, or other tables: it is
+        looked at again until that tells nothing new, and then known for what is under way.
+        """
+        if name in self._under_way:
+            self._num_again += 1
+            return "under way"
+        key = name, frozenset(self._under_way), self.kinds.are_left_out
+        if key in self._tables:
+            told, kinds, parts = self._tables[key]
+            self.kinds.add_all(kinds)
+            self._left -= parts
+            return told
+        num_again, before, num_kinds, left = self._num_again, self._told_beside(), len(self.kinds.found), self._left
+        self._under_way.add(name)
+        told = self.value(value, 1)
+        self._under_way.remove(name)
+        if is_cyclic := self._num_again > num_again:
+            told = digest(told)  # written out, tables of which each reads all would have no end either
+        if is_cyclic or self._told_beside() == before:
+            self._tables[key] = told, bytes(self.kinds.found[num_kinds:]), left - self._left
+        return told
+
+    def _told_beside(self) -> list[Any]:
+        """What is another one after something was told that is told once."""
+        lists = (self.around, self.used, self.settings, self.places, self.tables, self.objects, self._deep)
+        return [*map(len, (*lists, self._classes, self._seen)), {**self.bound}, {**self.imports}]
 
     def _setting(self, value: Any) -> Any:
         """A plain value for one, the same with every release of Python."""
