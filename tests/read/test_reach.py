@@ -18,6 +18,7 @@ from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.plan.fingerprint import digest as digest_of
+from datarax_ray.read.identity import code
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.referenced_globals import used_by
 
@@ -1554,6 +1555,100 @@ def test_what_no_text_says_of_classes_and_functions_counts(tmp_path, case):
     if "unsaid" in same:
         with pytest.raises(DriftError, match=r"transforms\.unsaid"):
             check_drift({"transforms": none_then}, {"transforms": same})
+
+
+# What is reached as an attribute of a module: as it would be by `from base_of_a_user import go`.
+BEYOND = {
+    "an object that is called": "class S:\n    def __call__(self, e): return e * @@\ngo = S()\n",
+    "what one holds": "class S:\n    def __init__(self, k): self.k = k\n    def __call__(self, e): return e * self.k\n"
+    "go = S(@@)\n",
+    "a partial": "def mul(e, k): return e * k\ngo = functools.partial(mul, k=@@)\n",
+    "a bound method": "class S:\n    def run(self, e): return e * @@\ngo = S().run\n",
+    "singledispatch": "@functools.singledispatch\ndef go(e): return 0\n@go.register\ndef _(e: int): return e * @@\n",
+    "a decorator that is a class": "class deco:\n    def __init__(self, f): self.f = f\n"
+    "    def __call__(self, e): return self.f(e)\n@deco\ndef go(e): return e * @@\n",
+    "a method": "class S:\n    def run(self, e): return e * @@\n    def __call__(self, e): return e\ngo = S()\n",
+    "what code there calls": "class S:\n    def __call__(self, e): return e * @@\n"
+    "inner = S()\ndef go(e): return inner(e)\n",
+    "a property": "class S:\n    k = property(lambda self: 0)\n    @property\n    def run(self): return @@\n"
+    "    def __call__(self, e): return e\ngo = S()\n",
+}
+
+
+@pytest.mark.parametrize("case", BEYOND)
+def test_what_is_reached_through_a_module_counts(tmp_path, case):
+    steps = "def T(): return lambda e: (base.go(e), base.go.run if hasattr(base.go, 'run') else 0)"
+    prints = []
+    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
+        with beside(tmp_path / folder, steps, f"import functools\n{BEYOND[case].replace('@@', str(value))}") as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
+    same, again, other = prints
+    assert same == again
+    with pytest.raises(DriftError, match=r"transforms\.beyond\.base_of_a_user"):
+        check_drift({"transforms": same}, {"transforms": other})
+    earlier = {name: value for name, value in same.items() if name not in ("beyond", "libraries")} | {"told": 2}
+    assert check_drift({"transforms": earlier}, {"transforms": other}) == []
+
+
+TABLES = """
+import functools
+OPS, PARTS, KINDS = {}, {}, set()
+def op(f): OPS[f.__name__] = f; return f
+@op
+def mul(x, k): return x * k
+@op
+def seq(x, ops):
+    for name, kw in ops: x = OPS[name](x, **kw)
+    return x
+def kind(c): KINDS.add(c); PARTS[c.__name__] = c; return c
+@kind
+class Leaf:
+    def run(self, x): return [OPS, PARTS] and x + 7
+@kind
+class Node:
+    def run(self, x): return [each().run(x) for each in KINDS] + [PARTS["Leaf"]().run(x)]
+def of_function(e): return OPS["seq"](e, [("mul", {"k": 2})])
+def of_class(e): return PARTS["Node"]().run(e)
+def of_set(e): return [each().run(e) for each in KINDS], OPS
+"""
+
+
+@pytest.mark.parametrize(("get", "change"), [("of_function", "x * k"), ("of_class", "x + 7"), ("of_set", "x + 7")])
+def test_a_table_may_be_read_by_what_is_in_it(tmp_path, get, change):
+    assert TABLES.count(change) == 1
+    first = found(tmp_path / "a", get, TABLES)
+    assert first == found(tmp_path / "b", get, TABLES)
+    assert first != found(tmp_path / "c", get, TABLES.replace(change, f"{change} + 1"))
+
+
+def test_such_tables_are_the_same_in_every_process(tmp_path):
+    (tmp_path / "tables_of_a_user.py").write_text(TABLES)
+    program = (
+        "import tables_of_a_user as m; from datarax_ray.read.identity.code import code_fingerprint as f\n"
+        "print(f([m.of_function, m.of_class, m.of_set]))"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    said = {
+        subprocess.check_output(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
+        )
+        for seed in range(4)
+    }
+    assert len(said) == 1
+
+
+def test_tables_of_code_that_reads_further_tables_are_looked_at_a_few_times_each(tmp_path, monkeypatch):
+    count = 6
+    text = "L0 = {i: abs for i in range(6)}\n" + "".join(
+        "".join(f"def f{level}_{i}(e): return L{level - 1}[{i}](e)\n" for i in range(count))
+        + f"L{level} = {{{', '.join(f'{i}: f{level}_{i}' for i in range(count))}}}\n"
+        for level in range(1, 5)
+    )
+    looks = []
+    told = code._Telling._reached
+    monkeypatch.setattr(code._Telling, "_reached", lambda self, made: looks.append(made) or told(self, made))
+    found(tmp_path, "f4_0", text)
+    assert len(looks) <= 3 * 4 * count
 
 
 FILLED = """

@@ -98,7 +98,7 @@ def code_fingerprint(
         earlier releases have, is of what is inside these.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
-    settings, bound, imports: so of what Used says.
+    settings, bound, beyond, imports: so of what Used says.
     places: so of the paths and times among the settings, of which a warning tells.
     each: so of the transforms, where there are several.
     deep: a digest of what lies deeper in them than the digest goes.
@@ -142,6 +142,7 @@ def code_fingerprint(
             "settings": _few(telling.settings),
             "places": _few(telling.places),
             "bound": _few(telling.bound),
+            "beyond": _few(telling.beyond),
             "imports": _few(telling.imports),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
             "deep": telling.deep,
@@ -345,6 +346,7 @@ class _Telling:
         self.settings: dict[str, str] = {}  # likewise
         self.places: dict[str, str] = {}  # likewise
         self.bound: dict[str, str] = {}  # likewise
+        self.beyond: dict[str, str] = {}  # likewise
         self.imports: dict[str, str] = {}  # of what is imported late, by module
         self.modules: dict[str, str] = {}  # of libraries, by the names that stand for them
         self.libraries: set[tuple[str, str]] = set()  # likewise, without the module that has the code
@@ -368,7 +370,7 @@ class _Telling:
         if self._below is None:
             return ""
         below = self._below
-        late = [below.imports] if below.imports else []
+        late = [each for each in (below.imports, below.beyond) if each]
         return digest([self._deep, below.around, below.used, below.settings, below.bound, *late])
 
     @property
@@ -519,6 +521,12 @@ class _Telling:
                 said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
+        for name, value in used.beyond:
+            if not any(name in told for told in (self.used, self.settings, self.places, self.bound, self.beyond)):
+                is_code = isinstance(value, types.FunctionType | type)
+                self.beyond[name] = ""  # as above
+                said = _source(value) if is_code else self._setting(lasting(self._as_told(value)))
+                self.beyond[name] = digest(_anywhere(said, name.partition(".")[0]))
         self.modules |= dict(used.modules)
         self.libraries |= {(name.removeprefix(f"{code.__module__}."), library) for name, library in used.modules}
         self._unsaid |= used.unsaid
@@ -551,7 +559,7 @@ class _Telling:
 
     def _told_beside(self) -> list[Any]:
         """What is another one after something was told that is told once."""
-        lists = (self.around, self.used, self.settings, self.places, self.tables, self.objects, self._deep)
+        lists = (self.around, self.used, self.settings, self.places, self.beyond, self.tables, self.objects, self._deep)
         return [*map(len, (*lists, self._classes, self._seen)), {**self.bound}, {**self.imports}]
 
     def _setting(self, value: Any) -> Any:

@@ -78,6 +78,8 @@ class Used(NamedTuple):
     imports: a digest of what functions import of users' modules when they run, by module.
     modules: of libraries, by the names that stand for them.
     unsaid: see _unsaid.
+    beyond: of what it reaches through modules (`ops.normalize(x)`), and of what code of other modules uses: objects
+        that are called, and what bound says of others.
     """
 
     reached: list[tuple[str, Any]]
@@ -87,6 +89,7 @@ class Used(NamedTuple):
     imports: list[tuple[str, str]]
     modules: list[tuple[str, str]]
     unsaid: list[tuple[str, Any]]
+    beyond: list[tuple[str, Any]]
 
 
 def used_by(root: Any) -> Used:
@@ -112,6 +115,9 @@ def used_by(root: Any) -> Used:
     found.append((bound, read.written | far.written | behind.written))
     found += [(far.imports, set()), (read.modules | far.modules, set())]
     found.append((_unsaid(root), set()))
+    through = {name: value for name, value in far.bound.items() if name not in bound and name not in beside}
+    deeper = _behind(through)
+    found.append((deeper.bound | through, read.written | far.written | deeper.written))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
@@ -270,6 +276,16 @@ def _bound(load: _Load) -> dict[str, Any]:
     return {load.name: str(value.__name__)} | ({} if owner is None else {f"{load.name}()": shortened(owner)})
 
 
+def _called(load: _Load) -> dict[str, Any]:
+    """An object of users' that may be called, or a partial, which a name or an attribute of a module stands for."""
+    is_called = callable(load.value) and is_users(type(load.value))
+    return {load.name: load.value} if load.is_of_modules and (is_called or _is_partial(load.value)) else {}
+
+
+def _is_partial(value: Any) -> bool:
+    return isinstance(value, functools.partial)
+
+
 def _of_method(name: str, owner: Any, method: str) -> dict[str, Any]:
     """The code of a method of an object or class, with that of those that it uses, and the plain attributes that these
     read of either.
@@ -286,9 +302,9 @@ def _is_generated(function: Any) -> bool:
 
 
 class _Read(NamedTuple):
-    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says,
-    the latter for fingerprints alone. put: methods that were put into classes. written: names of what its functions
-    write to. imports: as Used says, where all of users' is followed. modules: as Used says.
+    """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says;
+    for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
+    functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
     """
 
     used: dict[str, Any]
@@ -313,6 +329,8 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
             libraries = (each for each in names.items() if isinstance(each[1], types.ModuleType))
             read.modules.update({name: each.__name__ for name, each in libraries if not is_users(each)})
             if for_actors:
+                for load in loads:
+                    read.bound.update({} if load.is_far else _bound(load) | _called(load))
                 read.attributes.update(_attributes(loads, package, read.written))
                 for name, each in late_imports(function).items():
                     read.imports[name] = digest([read.imports.get(name), each])

@@ -112,7 +112,7 @@ class Mixed:
             found = [{path: 1 if path.endswith(".told") else value for path, value in each.items()} for each in found]
             told: dict[str, Any] = {}
             # told apart, so that a state of a release that knew of none of these is still compared by the rest
-            for kind in ("used", "settings", "places", "imports", "objects", "unsaid", "libraries"):
+            for kind in ("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "beyond"):
                 its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
                 found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
                 told |= {kind: its} if any(its) or kind == "unsaid" else {}
@@ -345,7 +345,7 @@ def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
 
 def _kind(path: str) -> str | None:
     """Which part of a fingerprint of code a setting is in, where it is in one; "objects" for what came with these."""
-    kinds = ("held", "used", "settings", "places", "imports", "wrappers", "objects", "unsaid", "libraries")
+    kinds = ("held", "used", "settings", "places", "imports", "wrappers", "objects", "unsaid", "libraries", "beyond")
     if path == "files.rows" or path.endswith(".told"):
         return "objects"
     return next((part for part in path.split(".") if part in kinds), None)
