@@ -26,7 +26,14 @@ import datarax_ray
 from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, CSVSource, CSVSourceConfig
+from datarax_ray.sources import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    CSVSource,
+    CSVSourceConfig,
+    JSONLinesSource,
+    JSONLinesSourceConfig,
+)
 from tests.http_files import HttpFiles
 
 
@@ -150,6 +157,19 @@ def test_text_that_looks_like_csv_is_told_of(tmp_path: Path, caplog: pytest.LogC
         assert len(load(tmp_path / name)) == 2
     (said,) = [each for each in caplog.messages if "is read as CSV by how its first lines look" in each]
     assert said.startswith(f"{tmp_path}/names.txt ")
+
+
+def test_a_json_array_with_an_object_on_each_line_is_no_csv(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('[{"a": 1, "b": "x"},\n{"a": 2, "b": "y"},\n{"a": 3, "b": "z"}]')
+    said = r'a JSON file: from_hf\("json", data_files=".*a.json"\) reads it'
+    for given in (path, tmp_path):
+        with pytest.raises(ValueError, match=said):
+            load(given)
+    with pytest.raises(ValueError, match=said):
+        JSONLinesSource(JSONLinesSourceConfig(), path)
+    with pytest.raises(FileNotFoundError, match=said):
+        CSVSource(CSVSourceConfig(), tmp_path)
 
 
 def test_the_first_shard_may_be_a_tar_file_without_members(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 )
 _DELIMITERS, _MAX_LINES = ",\t;|", 20  # of CSV files, and lines that are looked at for them
 _QUOTED = re.compile(r'"[^"]*"')
+_OBJECTS = re.compile(r"""\[\s*\{\s*["']""")  # no cell of CSV begins so: it would be in quotes
+_TOKEN_LENGTH = 8  # more than a word or an escape of JSON has, which may be cut
 _PAGE = re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE)
 IMAGES = ("PNG", "JPEG")
 _MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
@@ -249,14 +251,30 @@ def _text_format(head: bytes) -> str | None:
     if first.startswith("{"):
         is_whole = len(lines) > 1 or len(head) < HEAD_NBYTES
         return "JSON lines" if not is_whole or _is_json(first) else "JSON"
-    if first.startswith("[") and (first in ("[", "[{") or _is_json(first) or len(lines) == 1):
-        # of lists in lines no reader of JSON makes records: a transform does, of each line of a text
-        return "text" if len(lines) > 1 and _is_json(first) and _is_json(lines[1]) else "JSON"
+    if first.startswith("[") and (found := _array_format(text.strip(), len(head) >= HEAD_NBYTES)):
+        return found
     for separator in (",", "\t", ";"):
         counts = {line.count(separator) for line in lines[: max(2, len(lines) - 1)]}
         if len(lines) > 1 and counts != {0} and len(counts) == 1:
             return "CSV"
     return "text"
+
+
+def _array_format(text: str, is_cut: bool) -> str | None:
+    """JSON for an array of it, as far as the text goes; text for arrays in lines; None for what only begins like one.
+
+    is_cut: whether the file goes on behind the text.
+    """
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError as error:
+        goes_on = is_cut and (error.pos > len(text) - _TOKEN_LENGTH or text[error.pos] == '"')  # where a string begins
+        return "JSON" if goes_on or error.pos == len(text) or _OBJECTS.match(text) else None
+    except (ValueError, RecursionError):  # a number of thousands of digits, or great depth
+        return "JSON"
+    rest = text[end:].lstrip(" \t\r")
+    # of lists in lines no reader of JSON makes records: a transform does, of each line of a text
+    return "JSON" if not rest else "text" if rest.startswith("\n") and rest.lstrip().startswith("[") else None
 
 
 def _is_json(text: str) -> bool:
