@@ -71,13 +71,20 @@ _TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
 
-def _chosen(paths: Any = "", **_: Any) -> str:
-    """The name of the source that load would make of these paths; "" where that is none of files."""
+def _chosen(paths: Any = "", split: str | None = None, **_: Any) -> tuple[str, str]:
+    """The name of what load would call for these paths, and the data that it would give, as one writes it; "" where
+    nothing tells.
+    """
     try:
+        kind, name = kind_of(paths, None)
+        if kind == "hf":
+            return from_hf.__name__, f"{name!r}, {split_of(name, split)!r}"
+        if kind == "imagefolder":
+            return RandomAccessSource.__name__, f"ImageFolder({name!r})"
         paths = kept(paths)
-        return _SOURCES["ArrayRecord" if are_told(paths) else _found(paths)[0]][0].__name__
+        return _SOURCES["ArrayRecord" if are_told(paths) else _found(paths)[0]][0].__name__, "..."
     except Exception:  # another argument is what is told of
-        return ""
+        return "", ""
 
 
 @overload

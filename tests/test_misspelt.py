@@ -64,7 +64,7 @@ def test_a_source_that_is_given_no_data_says_what_it_is_called_with() -> None:
 
 def test_what_sources_take_is_told_to_load_with_calls_that_there_are() -> None:
     with pytest.raises(TypeError) as raised:
-        datarax_ray.load("imagefolder:images", on_error="skip")  # type: ignore[call-arg]
+        datarax_ray.load("not there", on_error="skip")  # type: ignore[call-arg]
     names = re.findall(r"\w+Source(?:Module|Config)?\b", str(raised.value))
     assert names[:2] == ["ArrayRecordSourceModule", "ArrayRecordSourceConfig"]
     assert "RandomAccessSource" in names
@@ -74,6 +74,23 @@ def test_what_sources_take_is_told_to_load_with_calls_that_there_are() -> None:
         match=r"ParquetSource\(ParquetSourceConfig\(fill_nulls=\.\.\., num_epochs=1\), \.\.\., columns=\.\.\.\)",
     ):
         datarax_ray.load("x.parquet", columns=["x"], fill_nulls={})  # type: ignore[call-arg]
+
+
+def test_what_load_would_call_for_data_of_a_name_is_told_with_that_name(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "saved")
+    said = f"from_hf('{tmp_path}/saved', 'train', on_error=..., num_epochs=1) takes it"
+    for paths in (tmp_path / "saved", f"hf:{tmp_path}/saved"):
+        with pytest.raises(TypeError, match=rf"'on_error'\. {re.escape(said)}$"):
+            datarax_ray.load(paths, on_error="skip")  # type: ignore[call-overload]
+    source = datarax_ray.from_hf(f"{tmp_path}/saved", "train", on_error="skip", num_epochs=1)  # as it says
+    assert source.get_batch(2)["x"].tolist() == [1, 2]
+    with pytest.raises(
+        TypeError, match=r"'include_keys'\. from_hf\('c4', 'test', include_keys=\.\.\., num_epochs=1\) "
+    ):
+        datarax_ray.load("hf:c4", split="test", include_keys=["x"])  # type: ignore[call-overload]
+    said = "RandomAccessSource(RandomAccessSourceConfig(on_error=..., num_epochs=1), ImageFolder('images')) takes it"
+    with pytest.raises(TypeError, match=rf"'on_error'\. {re.escape(said)}$"):
+        datarax_ray.load("imagefolder:images", on_error="skip")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("name", ["columns", "exclude_columns"])

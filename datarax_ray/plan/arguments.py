@@ -149,12 +149,16 @@ def flag(name: str, value: Any) -> bool:
 
 
 def check_names(
-    called: Callable[..., Any], given: Iterable[str], num_unnamed: int = 0, chosen: Callable[[], str] = str
+    called: Callable[..., Any],
+    given: Iterable[str],
+    num_unnamed: int = 0,
+    chosen: Callable[[], tuple[str, str]] = lambda: ("", ""),
 ) -> None:
     """Raise TypeError unless this takes arguments of these names, with the one that may be meant, or all that it takes;
     or so many without a name, with the names that it wants.
 
-    chosen: the name of the source that a function which makes several would make; "" where nothing tells.
+    chosen: the name of what a function that makes several sources would call, and the data that it would give, as one
+    writes it; the name is "" where nothing tells.
 
     Python says so much of functions from 3.13 on, and of classes with a metaclass, as NNX's, of none.
     """
@@ -203,9 +207,10 @@ def _told(names: Iterable[str], texts: Mapping[str, str]) -> str:
     return "".join(f" {text}" for text in dict.fromkeys(texts[name] for name in names if name in texts))
 
 
-def _taken_beside(called: Callable[..., Any], names: Sequence[str], chosen: Callable[[], str]) -> str:
+def _taken_beside(called: Callable[..., Any], names: Sequence[str], chosen: Callable[[], tuple[str, str]]) -> str:
     """Of a source, which of these its config takes, and the other way round, with a space before it; "" for none. Of a
     function that makes sources, the chosen one's call if it takes them all, else which do, with the first one's call.
+    Of what makes sources there are classes, and functions whose names begin with from_.
     """
     scope = vars(sys.modules[called.__module__])
     if not inspect.isclass(called):
@@ -219,14 +224,20 @@ def _taken_beside(called: Callable[..., Any], names: Sequence[str], chosen: Call
             if {*by_config, *by_source} == {*names}:
                 given = ", ".join([*(f"{name}=..." for name in by_config), "num_epochs=1"])  # theirs is endless
                 more = "".join(f", {name}=..." for name in by_source if name not in by_config)
-                takers[source.__name__] = f"{source.__name__}({config.__name__}({given}), ...{more})"
+                takers[source.__name__] = f"{source.__name__}({config.__name__}({given}), {{}}{more})"
+        for maker in [value for name, value in scope.items() if name.startswith("from_")]:
+            if {*names} <= {*inspect.signature(maker).parameters}:
+                given = "".join(f", {name}=..." for name in names)
+                takers[maker.__name__] = f"{maker.__name__}({{}}{given}, num_epochs=1)"
         if not takers:
             return ""
-        if (name := chosen()) in takers:
-            takers = {name: takers[name]}
-        (_, call), *others = takers.items()
-        also = f", and so {'do' if len(others) > 1 else 'does'} {', '.join(name for name, _ in others)}"
-        return f" {call} takes it" + f"{also}; print({called.__name__}(...)) says which it is here" * bool(others)
+        name, data = chosen()
+        if name in takers:
+            return f" {takers[name].format(data)} takes it"
+        call, *others = takers.values()
+        also = f", and so {'do' if len(others) > 1 else 'does'} {', '.join([*takers][1:])}"
+        also += f"; print({called.__name__}(...)) says which it is here"
+        return f" {call.format('...')} takes it{also * bool(others)}"
     about = called.__name__.removesuffix("Config").removesuffix("Module")
     for other in (scope.get(about + suffix) for suffix in ("Config", "", "Module")):
         if inspect.isclass(other) and other is not called:
@@ -254,7 +265,7 @@ class NamedArguments:
 
 
 def named_arguments(
-    function: Callable[_P, _Result], chosen: Callable[..., str] = lambda *args, **named: ""
+    function: Callable[_P, _Result], chosen: Callable[..., tuple[str, str]] = lambda *args, **named: ("", "")
 ) -> Callable[_P, _Result]:
     """The same of a function that people call. chosen: as of check_names, by what it was called with."""
 
