@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import scipy.sparse
 from array_record.python.array_record_module import ArrayRecordWriter
 
 import datarax_ray
-from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
+from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, from_hf, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
@@ -298,6 +299,15 @@ def test_images_of_other_names_and_beside_the_folders_are_told(
 def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
     with pytest.raises(TypeError, match=r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\)"):
         make({"x": each} for each in itertools.count())
+
+
+def test_a_generator_function_that_was_not_called_is_refused_with_what_takes_it() -> None:
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"x": 7}
+
+    with pytest.raises(TypeError, match=r"got <function .*; .* from_hf\(datasets\.IterableDataset\.from_generator\("):
+        load(rows)
+    assert list(from_hf(datasets.IterableDataset.from_generator(rows), num_epochs=1)) == [{"x": 7}]  # as it says
 
 
 ROWS = datasets.Dataset.from_dict({"x": [1, 2]})

@@ -1,5 +1,6 @@
 """What a pipeline and its source say of themselves: how many batches there are, and one line of what they read."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +114,18 @@ DATA = grain.MapDataset.range(9)
 SAMPLER = grain.samplers.SequentialSampler(9)
 
 
+def numbers() -> Iterator[int]:
+    yield from range(9)
+
+
 @pytest.mark.parametrize("make", [lambda each: Pipeline(source=each, batch_size=1), RaySource, RandomAccessReader])
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
         (grain.DataLoader(data_source=DATA, sampler=SAMPLER), "iterate over it, or give the data that it reads to"),
         (DATA.to_iter_dataset(), "iterate over it, or give the MapDataset that it was made of to"),
-        ((each for each in range(9)), r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\).*list\("),
+        (numbers(), r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\).*list\("),
+        (numbers, r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\).*list\("),
     ],
 )
 def test_what_gives_elements_by_itself_is_told_with_what_to_do(make: Any, given: Any, remedy: str) -> None:

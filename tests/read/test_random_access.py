@@ -9,6 +9,7 @@ from typing import Any
 
 import datasets
 import grain
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import PIL.Image
@@ -133,6 +134,20 @@ def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(da
 def test_text_is_no_list_of_its_letters() -> None:
     with pytest.raises(TypeError, match=r"'data/\*\.parquet' is text, .* of a path load\(path, \.\.\.\) makes"):
         RandomAccessReader("data/*.parquet")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (np.array(3), r"array\(3\) is one value and has no rows; give an array or list with a row for each element"),
+        (jnp.array(3), r"Array\(3, .*\) is one value and has no rows"),
+        (np.array({"a"}), r"array\(\{'a'\}, dtype=object\) is one value and has no rows"),
+        (Forgetful, "data is the class Forgetful; give an instance of it"),
+    ],
+)
+def test_what_has_no_rows_of_its_own_is_refused(data: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        RandomAccessReader(data)
 
 
 def test_a_dict_of_elements_by_their_numbers_is_refused() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import itertools
 import json
 import pickle
@@ -72,8 +73,8 @@ class RandomAccessReader:
     a process reads it at a time, also where several sources have it: it may hold a file, which stands at one place.
     num_threads: that read single elements at the same time where there is no batched read; 0 for none.
 
-    Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars), and for structured
-    arrays; ValueError for what is empty.
+    Raises: TypeError for what is not indexed, or not by its rows (tables of pandas, Arrow, Polars), and for arrays that
+    are structured or of one value; ValueError for what is empty.
     """
 
     broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
@@ -90,6 +91,12 @@ class RandomAccessReader:
             raise TypeError(
                 f"an index gives an np.void of the array's fields {list(data.dtype.names)}, no dict; give them by "
                 f"name: {_FIELDS}"
+            )
+        if inspect.isclass(data):
+            raise TypeError(f"data is the class {data.__name__}; give an instance of it")
+        if asked(data, "ndim") == 0:
+            raise TypeError(
+                f"{shown(data)} is one value and has no rows; give an array or list with a row for each element"
             )
         if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             raise TypeError(
@@ -414,7 +421,7 @@ def remedy_for(given: Any) -> str:
         )
     if "IterDataset" in kinds:
         return f"; iterate over it, or give the MapDataset that it was made of to {indexed}"
-    return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") else ""
+    return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") or inspect.isgeneratorfunction(given) else ""
 
 
 def _is_hugging_face(data: Any, *kinds: str) -> bool:
