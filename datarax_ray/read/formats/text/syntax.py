@@ -18,6 +18,7 @@ from datarax_ray.plan.orders.cipher import Indices
 
 BOM = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(r"[+-]?\d{16,4000}")  # shorter ones are floats too: 2**53 has 16 digits; int() takes 4300
+_WHOLE_TYPE = "; ... is its whole type, as pa.list_(pa.struct({'name': pa.string()})) for [{'name': 'a'}]"
 _LONG_DIGITS = re.compile(rb"\d{16}")
 _ROW_OF_JSON = re.compile(rb"[^\n]*[^\n\r\t ][^\n]*")
 
@@ -205,11 +206,11 @@ class JSONLines:
             if not more:  # in a type that is given, and that is never inferred
                 raise
         column = next(field for field in inferred if more[0] == field.name or more[0].startswith(f"{field.name}."))
-        kind = "..." if pa.types.is_nested(column.type) else repr(str(column.type))
+        is_told = not (pa.types.is_nested(column.type) or pa.types.is_null(column.type))  # by this row
         raise pa.ArrowInvalid(
             f"it has fields that the first rows have not: {', '.join(map(repr, more))}. With column_types="
-            f"{{{column.name!r}: {kind}}}{', its whole type as pyarrow has it,' * (kind == '...')} it is read, and is "
-            "None, or what fill_nulls says, where it is missing"
+            f"{{{column.name!r}: {repr(str(column.type)) if is_told else '...'}}} it is read, and is None, or what "
+            f"fill_nulls says, where it is missing{'' if is_told else _WHOLE_TYPE}"
         )
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
