@@ -177,7 +177,10 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     def __len__(self) -> int:
         """Elements in one epoch, before filters. Raises: TypeError where it is streamed."""
         if self.is_iterable_mode or self.length is None:
-            raise TypeError("a stream has no length before it is read to its end, so no len(); see `length`")
+            raise TypeError(
+                "a stream has no length before it is read to its end, so no len(); its `length` is what the dataset's "
+                f"card says of the split: {self.length}"
+            )
         return self.length
 
     def __getitem__(self, index: Any) -> Any:
