@@ -11,8 +11,11 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_window
+from datarax_ray.read.decode import DecodeMaterialized
+from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
+from datarax_ray.read.formats.materialized.written import yields_in
 from datarax_ray.read.streams.indexed import run_of
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.indexed import IndexedSourceModule
@@ -144,11 +147,13 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
         is_blocked = order["groups"] is not None or (order["block_size"] or 1) >= reader.group_size > 1
         config.tell_requests(reader.files, by_group=is_blocked or not config.shuffle)
+        unpacks = isinstance(next(iter(listed(transforms)), None), DecodeMaterialized)
         super().__init__(
             config,
             {"paths": paths},
             reader,
             **order,
+            first_yields=yields_in(paths, reader.num_records) if unpacks else None,
             transforms=transforms,
             rngs=rngs,
             name=name,

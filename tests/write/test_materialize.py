@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,45 @@ def test_the_folder_is_a_dataset_of_its_own(files: list[Path], tmp_path: Path) -
             assert loaded.get_batch(500)["index"].tolist() == [n + 1 for n in range(120) if n % 3]
     finally:
         served.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "has_index", "has_len"),
+    [("decoded", True, True), ("filtered, then random", True, False), ("several of one", False, False)],
+)
+def test_a_dataset_of_its_own_has_elements_by_index_where_each_record_gave_one_at_most(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, has_index: bool, has_len: bool
+) -> None:
+    chain = (CHAINS | {"several of one": [decode, Repeat()]})[name]
+    materialize(live(files, chain), tmp_path / "out")
+
+    def loaded() -> Any:
+        return load(tmp_path / "out", shuffle=True, num_epochs=2, transforms=[Noisy()])
+
+    now, pipeline = loaded(), pipelines(loaded())()
+    if has_index:
+        assert_equal([now[index] for index in (4, 7)], [now.get_batch_at(index, 1)[0] for index in (4, 7)])
+    else:
+        with pytest.raises(TypeError, match="with a flat_map an index gives any number of elements"):
+            now[3]
+    if has_len:
+        assert len(pipeline) == len(list(pipeline)) == 35
+    else:
+        with pytest.raises(TypeError, match="is known once they were read"):
+            len(pipeline)
+    monkeypatch.setattr("datarax_ray.sources.array_record_source.yields_in", lambda *_: None)
+    before = loaded()  # as earlier releases took it
+    assert before.describe().yields.may_repeat
+    assert_interchangeable(pipelines(before), pipelines(now), every=9)
+
+
+def test_records_that_were_put_beside_those_that_were_written_may_hold_any_number(
+    files: list[Path], tmp_path: Path
+) -> None:
+    materialize(live(files, [decode]), tmp_path / "out")
+    shutil.copy(next((tmp_path / "out").glob("data-*")), tmp_path / "out" / "more.array_record")
+    with pytest.raises(TypeError, match="with a flat_map"):
+        load(tmp_path / "out")[3]
 
 
 def test_what_was_copied_to_a_server_is_read_by_its_url(files: list[Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest, smallest_run
-from datarax_ray.plan.position import Yields
+from datarax_ray.plan.position import ONE_TO_ONE, Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
@@ -134,10 +134,15 @@ def _read(reader: Reader, positions: Indices, records: Indices, in_rows: bool) -
 
 @dataclass(frozen=True)
 class IndexedStream(ElementStream):
-    """A stream of records that are read by index; see ElementStream for the other fields."""
+    """A stream of records that are read by index; see ElementStream for the other fields.
+
+    first_yields: how many elements the first transform gives of a record, where that is known of these records; None
+    where its kind says it.
+    """
 
     reader: Reader
     order: EpochOrder
+    first_yields: Yields | None = None
 
     @property
     def run_records(self) -> int:
@@ -147,9 +152,10 @@ class IndexedStream(ElementStream):
     @property
     def yields(self) -> Yields:
         """How many elements its positions give: those of records that a filter, say, leaves out give none."""
-        kinds = {step.kind for step in self.steps}
-        is_one_to_one = self.on_error == "raise" and kinds.isdisjoint(("filter", "flat_map"))
-        return Yields(is_one_to_one, may_repeat="flat_map" in kinds)
+        first = self.first_yields or ONE_TO_ONE
+        kinds = {step.kind for step in self.steps[self.first_yields is not None :]}
+        is_one_to_one = first.is_one_to_one and self.on_error == "raise" and kinds.isdisjoint(("filter", "flat_map"))
+        return Yields(is_one_to_one, may_repeat=first.may_repeat or "flat_map" in kinds)
 
     def __str__(self) -> str:
         return f"num_records={self.order.num_records}, shuffle={self.order.shuffle!r}"

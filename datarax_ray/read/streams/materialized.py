@@ -46,7 +46,7 @@ class MaterializedStream(IndexedStream):
         written.check({"files": files, "transforms": live.fingerprint_of(written.num_transforms)}, where)
         if getattr(live.reader, "keeps_records", False):
             reader = cached(reader, getattr(live.reader, "max_nbytes", None))
-        given = live.order, live.num_epochs, live.transforms, live.on_error
+        given = live.order, live.num_epochs, live.transforms, live.on_error, live.first_yields
         found = cls(reader, *given, written=written, files=files)
         for name in ("_transforms", "_errors"):  # taken once, of the live stream; see ElementStream
             object.__setattr__(found, name, getattr(live, name))

@@ -21,7 +21,7 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.kinds import Shuffle, order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.plan.position import MAX_POSITION
+from datarax_ray.plan.position import MAX_POSITION, Yields
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
@@ -243,7 +243,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
 
     config.shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups:
     records that are best read together. given: to the constructor, by name, for copies. decoders: transforms before the
-    user's.
+    user's. first_yields: see IndexedStream.
     """
 
     def __init__(
@@ -256,6 +256,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         groups: RecordGroups | None = None,
         window_blocks: int = WINDOW_BLOCKS,
         decoders: tuple[Any, ...] = (),
+        first_yields: Yields | None = None,
         transforms: Any,
         rngs: nnx.Rngs | None,
         name: str | None,
@@ -272,6 +273,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
             config.num_passes,
             (*decoders, *(own := listed(transforms))),
             config.on_error,
+            first_yields,
         )
         super().__init__(config, self._description, config.skip_options, rngs=rngs, name=name)
         self._given = Opaque(given | {"transforms": own})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift, differences
+from datarax_ray.plan.position import Yields
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
 from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, SHARD, UNFINISHED, check_shard
@@ -146,24 +147,40 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written]:
 
 def is_materialized(paths: Any) -> bool:
     """Whether it is one folder, of this machine or behind a URL, that materialize has written."""
+    return bool(_materialized(paths))
+
+
+def yields_in(paths: Any, num_records: int) -> Yields | None:
+    """How many elements the stored records of such a folder hold; None where it is none, or other records are read."""
+    told = _materialized(paths)
+    if told.get("num_records") != num_records:
+        return None
+    said = [shard["said"]["statistics"] for shard in told["shards"]]
+    num_elements, num_empty = (sum(each[name] for each in said) for name in ("num_elements", "num_left_out"))
+    return Yields(num_elements == num_records and not num_empty, may_repeat=num_elements > num_records - num_empty)
+
+
+def _materialized(paths: Any) -> Mapping[str, Any]:
+    """What dataset.json says of the one folder that is named, where materialize has written it; else {}."""
     path = paths[0] if isinstance(paths, list | tuple) and len(paths) == 1 else paths
     if not isinstance(path, str | os.PathLike):
-        return False
+        return {}
     path = os.fspath(path).removeprefix("file://")
     if is_url(path) and not path.endswith("/") and os.path.splitext(path)[1]:  # a file
-        return False
+        return {}
     # somebody else may have a file of that name
     if not is_url(path) and not (os.path.isdir(path) and any(map(SHARD.fullmatch, os.listdir(path)))):
-        return False
+        return {}
     try:
-        made_from = _told(path).get("made_from")
+        told = _told(path)
     except (FileNotFoundError, PermissionError):
-        return False
+        return {}
     except ValueError:
         if is_url(path):
-            return False
+            return {}
         raise
-    return isinstance(made_from, Mapping) and KEY in made_from
+    made_from = told.get("made_from")
+    return told if isinstance(made_from, Mapping) and KEY in made_from else {}
 
 
 def component_path(path: str, index: int) -> str:
