@@ -38,8 +38,9 @@ class Prices:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a number of actors. per_hour: what hosts and trainers cost together, per_million: for so many
-    records (inf where none came), waiting_per_hour: what trainers cost while they wait.
+    """What came of a number of actors. found: its rate and wait as in the long run. per_hour: what hosts and trainers
+    cost together, per_million: for so many records (inf where none came), waiting_per_hour: what trainers cost while
+    they wait.
     """
 
     num_actors: int
@@ -113,7 +114,7 @@ def run(
                 )
                 shown.remove_task(task)
                 outcomes.append(outcome_of(scenario, number, found, prices))
-                if ends_early and found.wait < HARDLY:
+                if ends_early and outcomes[-1].found.wait < HARDLY:
                     break
     finally:
         if outcomes:
@@ -122,7 +123,13 @@ def run(
 
 
 def outcome_of(scenario: Scenario, num_actors: int, found: Found, prices: Prices) -> Outcome:
-    """What came of it, in money too."""
+    """What came of it, in money too.
+
+    What was read ahead before the time that is counted comes in it as well: in a short one more than is read.
+    """
+    could = _most_per_s(scenario, num_actors)
+    waits = max(found.wait, 1 - could / (scenario.need or could))
+    found = dataclasses.replace(found, records_per_s=min(found.records_per_s, could), wait=waits)
     num_hosts = math.ceil(num_actors / scenario.actors_of_host)
     of_trainers = scenario.num_trainers * prices.trainer
     per_hour = num_hosts * prices.host + of_trainers
@@ -171,8 +178,8 @@ def advice(scenario: Scenario, outcomes: list[Outcome], prices: Prices) -> list[
     most, rate = outcomes[-1], outcomes[-1].found.records_per_s
     enough = next((each for each in outcomes if each.found.wait < HARDLY), None)
     if scenario.need is None:
-        ideal = dataclasses.replace(scenario, num_actors=most.num_actors).ideal_per_s
-        said.append(f"{_actors(most.num_actors)}: {rate:,.0f} records/s, {rate / ideal:.0%} of what they could read")
+        part = rate / _most_per_s(scenario, most.num_actors)
+        said.append(f"{_actors(most.num_actors)}: {rate:,.0f} records/s, {part:.0%} of what they could read")
     elif enough is not None:
         hosts = "1 host" if enough.num_hosts == 1 else f"{enough.num_hosts:,} hosts"
         waits = f"trainers wait {enough.found.wait:.1%} of their time"
@@ -200,13 +207,19 @@ def _actors(number: int) -> str:
     return "1 actor" if number == 1 else f"{number:,} actors"
 
 
+def _most_per_s(scenario: Scenario, num_actors: int) -> float:
+    """Records a second that so many actors can have read and brought, with those that join them."""
+    num_joined = sum(fault.kind == "join" for fault in scenario.faults)
+    return dataclasses.replace(scenario, num_actors=num_actors + num_joined).most_per_s
+
+
 def _bound(scenario: Scenario, outcomes: list[Outcome]) -> str:
     """Why trainers wait with the last of these: the first thing that gives less than they need."""
     first, outcome = outcomes[0], outcomes[-1]
     costs, need, found = scenario.costs, scenario.need or 0.0, outcome.found
     stored = costs.storage_nbytes_per_s / costs.stored_nbytes
     network = scenario.num_trainers * costs.link_nbytes_per_s / costs.record_nbytes
-    could = dataclasses.replace(scenario, num_actors=outcome.num_actors).most_per_s
+    could = _most_per_s(scenario, outcome.num_actors)
     if stored < need:
         return f"the storage gives {stored:,.0f} records/s; more actors do not help"
     if network < need:

@@ -43,6 +43,22 @@ def test_too_few_actors_read_what_they_can_and_enough_of_them_what_is_needed() -
     assert found["advice"][0].startswith("enough: 5 actors on 1 host")
 
 
+@pytest.mark.parametrize(
+    ("faults", "need", "said"),
+    [
+        ((), 4000.0, "with 4 actors trainers wait 10% of their time: these actors read 3,600 records/s at most"),
+        ((), None, "4 actors: 3,600 records/s, 100% of what they could read"),
+        (("join@1",), 4000.0, "enough: 4 actors on 1 host"),
+    ],
+)
+def test_what_was_read_ahead_of_a_short_time_is_no_rate(faults: tuple[str, ...], need: float | None, said: str) -> None:
+    small = {"record_s": 1 / 900, "record_nbytes": 3000, "stored_nbytes": 3000, "batch_size": 1024, "sigma": 0.3}
+    found, status = told(scenario(*faults, **small, need=need, measured_s=5.0, num_records=3600 * 3600), [4])
+    assert found["advice"][0].startswith(said)
+    assert found["advice"][-1] == "an epoch of 12,960,000 records takes 1.0 h with 4 actors"
+    assert status == said.startswith("with")
+
+
 def test_where_no_number_is_given_it_goes_up_from_the_fewest_that_can_do_it() -> None:
     assert numbers_of(None, scenario()) == [4, 5, 6, 8]
     found, status = told(scenario(), numbers_of(None, scenario()), ends_early=True)
