@@ -143,6 +143,8 @@ def ingest(
       'example:x=float32:3;tags=bytes:*'
                                  with these; * is any number of values
       image, image:224,224,3     a JPEG or PNG, resized where a shape is given
+      image:jpg, image:jpg:224,224,3
+                                 the same, in the field jpg of a tar's elements
     """
     if num_epochs == 0:
         raise typer.BadParameter(

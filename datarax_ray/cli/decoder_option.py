@@ -1,9 +1,11 @@
 """The --decoder option: from its text to the transforms that it names.
 
     none                                  raw:DTYPE[:SHAPE]       fields:NAME=DTYPE[:SHAPE];...
-    msgpack    json    image[:H,W,C]      example                 example:NAME=DTYPE[:SHAPE or *];...
+    msgpack    json                       example                 example:NAME=DTYPE[:SHAPE or *];...
+    image[:FIELD][:H,W,C]
 
-A SHAPE is sizes with commas; without one it is a scalar.
+A SHAPE is sizes with commas; without one it is a scalar. A FIELD is what holds the image in an element that has fields,
+of a tar file say; one that begins with a digit has a dot, as in 0.jpg.
 """
 
 from __future__ import annotations
@@ -57,10 +59,13 @@ def _example(rest: str) -> tuple[Any, ...]:
 
 
 def _image(rest: str) -> tuple[Any, ...]:
-    if not rest:
-        return (DecodeImage(),)
-    height, width, channels = _sizes(rest, count=3)
-    return (DecodeImage((height, width, channels)),)
+    is_shape = rest.strip()[:1].isdigit() and "." not in rest
+    field, _, shape = ("", "", rest) if is_shape else rest.partition(":")
+    options: dict[str, Any] = {"field": field.strip()} if field.strip() else {}
+    if shape:
+        height, width, channels = _sizes(shape, count=3)
+        return (DecodeImage((height, width, channels), **options),)
+    return (DecodeImage(**options),)
 
 
 def _feature(text: str) -> FixedLen | VarLen:

@@ -40,6 +40,10 @@ from datarax_ray.read.decode import (
         ),
         ("image", (DecodeImage(),)),
         ("image:224,200,1", (DecodeImage((224, 200, 1)),)),
+        ("image: 224, 200, 1", (DecodeImage((224, 200, 1)),)),
+        ("image:jpg", (DecodeImage(field="jpg"),)),
+        ("image:0.jpg", (DecodeImage(field="0.jpg"),)),
+        ("image:jpg:224,200,1", (DecodeImage((224, 200, 1), field="jpg"),)),
     ],
 )
 def test_a_decoder_is_read(text, expected):
@@ -64,6 +68,7 @@ def test_a_decoder_is_read(text, expected):
         ("fields:a=:3", "the dtype is missing"),
         ("example:x", "'x' is not NAME=DTYPE"),
         ("image:224,224", "'224,224' is no shape: write 3 sizes with commas between them"),
+        ("image:jpg:224", "'224' is no shape: write 3 sizes with commas between them"),
         ("image:224,224,4", "channels are 3 (RGB) or 1 (grey)"),
     ],
 )

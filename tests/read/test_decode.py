@@ -615,8 +615,11 @@ def test_images_that_hugging_face_wrote_to_parquet_are_those_that_it_decodes(tmp
 
 
 def test_image_that_is_not_there_or_not_bytes_is_refused():
-    with pytest.raises(ValueError, match="there is no field 'image'; the element has 'img'"):
-        DecodeImage().map({"img": b""})
+    said = "'img', 'key'; say which one is the image: DecodeImage(field='img'), in a command --decoder image:img"
+    with pytest.raises(ValueError, match=re.escape(f"there is no field 'image'; the element has {said}")):
+        DecodeImage().map({"key": "a", "img": b"abc"})
+    with pytest.raises(ValueError, match="there is no field 'image'; the element has 'img'$"):
+        DecodeImage().map({"img": "a.jpg"})
     with pytest.raises(ValueError, match=r"this one is a ndarray; is it decoded already.* cv2\.resize\(image, "):
         DecodeImage().map({"image": PIXELS})
 

@@ -59,8 +59,17 @@ class DecodeImage(NamedArguments):
         if not isinstance(record_or_element, Mapping):
             return {self.field: _image(record_or_element, self.shape)}
         if self.field not in record_or_element:
-            raise missing_field(self.field, record_or_element)
+            raise _missing(self.field, record_or_element)
         return {**record_or_element, self.field: _image(record_or_element[self.field], self.shape)}
+
+
+def _missing(field: str, element: Mapping[str, Any]) -> ValueError:
+    """The error for an element without the field, with the one that may be meant."""
+    error, meant = missing_field(field, element), next((n for n, v in element.items() if isinstance(v, bytes)), None)
+    if meant is None:
+        return error
+    remedy = f"DecodeImage(field={meant!r}), in a command --decoder image:{meant}"
+    return ValueError(f"{error}; say which one is the image: {remedy}")
 
 
 def _checked_shape(shape: tuple[Any, ...]) -> Any:
