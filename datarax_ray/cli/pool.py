@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import secrets
 import socket
@@ -19,6 +20,8 @@ from rich.table import Table
 
 from datarax_ray.actors.outside.head import Head
 from datarax_ray.actors.outside.sizing import PREFIX, Entry, PoolId, PoolSeen, Wish, to_json, wish_key
+
+logger = logging.getLogger("datarax_ray")
 
 _LOOK_S = 0.5
 
@@ -108,18 +111,25 @@ def stop(name: str, force: bool, address: str | None, as_json: bool, out: Consol
 
 
 def head_at(address: str | None) -> Head:
-    """The head of the cluster at an address, of RAY_ADDRESS, or of this host.
+    """The head of the cluster at an address, of RAY_ADDRESS, or of this host; the log says which.
 
-    Raises: ConnectionError where none runs here, or several; ValueError for an address of a Ray Client.
+    Raises: ConnectionError where none runs here, or several; ValueError for an address of a Ray Client, and for
+    "local", which is a Ray that nobody has started yet.
     """
     given = address or os.environ.get("RAY_ADDRESS", "")
     if "://" in given:
         raise ValueError(f"{given} is no address of a head; give HOST:PORT, 6379 as a rule: --address HOST:PORT")
-    if given in ("", "auto", "local"):
+    if given == "local":
+        raise ValueError(
+            f"{'--address' if address else 'RAY_ADDRESS'}=local is a Ray that a program starts for itself, and no "
+            "cluster that runs; leave it out for the one of this host, or give its head: --address HOST:PORT"
+        )
+    if given in ("", "auto"):
         given = services.canonicalize_bootstrap_address_or_die(None)
     # as ray.init does where it connects
     authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     authentication_token_setup.ensure_token_if_auth_enabled(create_token_if_missing=False)
+    logger.info("the Ray cluster at %s", given)
     return Head(given)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from datarax_ray.actors.outside.sizing import Entry, PoolId, PoolSeen, Wish
@@ -50,3 +53,20 @@ def test_less_than_a_mebibyte_in_flight_is_not_told_as_none() -> None:
         "0.5 MiB in flight at most",
         "1,600.0 MiB in flight at most",
     ]
+
+
+@pytest.mark.parametrize(("address", "where"), [(None, "RAY_ADDRESS=local"), ("local", "--address=local")])
+def test_a_ray_of_ones_own_is_no_cluster_to_look_at(monkeypatch: Any, address: str | None, where: str) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(ValueError, match=f"{where} is a Ray that a program starts for itself.*--address HOST:PORT"):
+        pool_command.head_at(address)
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1:7"])
+def test_the_cluster_that_is_asked_is_said(monkeypatch: Any, caplog: Any, address: str | None) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local" if address else "127.0.0.1:7")
+    for name in ("maybe_enable_token_auth_if_token_available", "ensure_token_if_auth_enabled"):  # in this process
+        monkeypatch.setattr(pool_command.authentication_token_setup, name, lambda **_: None)
+    with caplog.at_level(logging.INFO, "datarax_ray"):
+        pool_command.head_at(address)
+    assert caplog.messages == ["the Ray cluster at 127.0.0.1:7"]
