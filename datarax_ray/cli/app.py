@@ -480,9 +480,13 @@ def preprocess(
     statistics by field, in DST/report.html too. The progress goes to stderr. After Ctrl-C (exit status 130), a SIGTERM
     (143) or an error (1) the same command goes on.
 
+    What is written of train.py:NAME is for that script as it runs itself; for another one, that imports it, name the
+    module.
+
     \b
     Examples:
       datarax-ray preprocess train.py:make_source /data/tokens
+      PYTHONPATH=. datarax-ray preprocess train:make_source /data/tokens
       datarax-ray preprocess train.py:pipeline /data/tokens \\
         --num-transforms 2 --num-actors 64 --json
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from datarax_ray import MaterializedSource
 from datarax_ray.cli.writing.preprocess import Request, run
 from tests.cli.conftest import Command
 
@@ -60,6 +62,14 @@ def told(target: str, folder: Path, as_json: bool = False) -> str:
     request = Request(target, folder, None, 0, None, False)
     assert run(request, as_json, out, Console(quiet=True)) == 0
     return str(out.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_what_is_written_of_a_module_is_read_by_who_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "preprocessed.py").write_text(SCRIPT)
+    monkeypatch.syspath_prepend(tmp_path)
+    told("preprocessed:make_source", tmp_path / "out")
+    source = importlib.import_module("preprocessed").make_source()
+    assert len(MaterializedSource(source, tmp_path / "out").get_batch(20)["y"]) == 10
 
 
 def test_a_mixture_has_a_folder_and_statistics_for_each_component(
