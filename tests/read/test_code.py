@@ -268,6 +268,25 @@ def test_a_fingerprint_is_the_same_in_every_process():
     assert len(found) == 1
 
 
+class _Fitted:
+    """As scikit-learn's vectorizers are, which look whether what they were fitted with is still the same object."""
+
+    def __init__(self, words, number=7):
+        self.words = words
+        self._words_id = id(words)
+        self.number = number
+
+    def map(self, element):
+        return element
+
+
+def test_the_address_of_what_an_object_holds_is_no_part_of_it():
+    one, other = _Fitted(["a", "b"]), _Fitted(["a", "b"])
+    assert one._words_id != other._words_id
+    assert code_fingerprint([one]) == code_fingerprint([other])
+    assert code_fingerprint([one]) != code_fingerprint([_Fitted(["a", "b"], number=8)])
+
+
 def test_a_script_that_reads_libraries_alone_is_the_same_where_it_is_imported(tmp_path):
     program = """
     import json

@@ -654,6 +654,9 @@ def _state(value: Any) -> list[Any]:
     _, arguments, *rest = saved
     if isinstance(own := asked(value, "__dict__"), dict) and "_pytree__state" in own and rest and rest[0] is not None:
         rest[0] = dict(sorted(own.items()))  # nnx.jit gives modules their attributes back in that order
+    if rest and isinstance(rest[0], dict):  # without addresses of what it holds, as scikit-learn's vectorizers have
+        ids = {*map(id, rest[0].values())}
+        rest[0] = {name: part for name, part in rest[0].items() if type(part) is not int or part not in ids}
     if isinstance(value, io.BytesIO | io.StringIO) and rest[0] is not None:
         # its __dict__ is made as it is looked for
         rest[0] = tuple(part or None if isinstance(part, dict) else part for part in rest[0])
