@@ -120,6 +120,7 @@ def code_fingerprint(
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with PARSING:
         telling = _Telling(as_told, most)
+        through = telling.through = _Through(as_told, most)
         try:
             values = [telling.value(transform, 0) for transform in transforms]
         except RecursionError as error:
@@ -142,7 +143,7 @@ def code_fingerprint(
             "settings": _few(telling.settings),
             "places": _few(telling.places),
             "bound": _few(telling.bound),
-            "beyond": _few(telling.beyond),
+            "beyond": through.found(),
             "imports": _few(telling.imports),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
             "deep": telling.deep,
@@ -346,7 +347,6 @@ class _Telling:
         self.settings: dict[str, str] = {}  # likewise
         self.places: dict[str, str] = {}  # likewise
         self.bound: dict[str, str] = {}  # likewise
-        self.beyond: dict[str, str] = {}  # likewise
         self.imports: dict[str, str] = {}  # of what is imported late, by module
         self.modules: dict[str, str] = {}  # of libraries, by the names that stand for them
         self.libraries: set[tuple[str, str]] = set()  # likewise, without the module that has the code
@@ -362,6 +362,7 @@ class _Telling:
         self._num_again = 0  # how often one was met that is under way
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
         self._below: _Below | None = None
+        self.through: _Through | None = None  # takes what is told apart, see there; None: nothing does
         self._deep: list[str] = []
 
     @property
@@ -370,7 +371,7 @@ class _Telling:
         if self._below is None:
             return ""
         below = self._below
-        late = [each for each in (below.imports, below.beyond) if each]
+        late = [below.imports] if below.imports else []
         return digest([self._deep, below.around, below.used, below.settings, below.bound, *late])
 
     @property
@@ -403,7 +404,7 @@ class _Telling:
             if self._below is None:
                 self._below = _Below(self._as_told, self._left)
                 self._below.modules, self._below.libraries = self.modules, self.libraries
-                self._below.tables = self.tables
+                self._below.tables, self._below.through = self.tables, self.through
                 self._below.objects = self.objects
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
@@ -521,12 +522,10 @@ class _Telling:
                 said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
-        for name, value in used.beyond:
-            if not any(name in told for told in (self.used, self.settings, self.places, self.bound, self.beyond)):
-                is_code = isinstance(value, types.FunctionType | type)
-                self.beyond[name] = ""  # as above
-                said = _source(value) if is_code else self._setting(lasting(self._as_told(value)))
-                self.beyond[name] = digest(_anywhere(said, name.partition(".")[0]))
+        if (through := self.through) is not None:
+            for name, value in used.beyond:
+                if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
+                    through.tell(name, value)
         self.modules |= dict(used.modules)
         self.libraries |= {(name.removeprefix(f"{code.__module__}."), library) for name, library in used.modules}
         self._unsaid |= used.unsaid
@@ -559,7 +558,7 @@ class _Telling:
 
     def _told_beside(self) -> list[Any]:
         """What is another one after something was told that is told once."""
-        lists = (self.around, self.used, self.settings, self.places, self.beyond, self.tables, self.objects, self._deep)
+        lists = (self.around, self.used, self.settings, self.places, self.tables, self.objects, self._deep)
         return [*map(len, (*lists, self._classes, self._seen)), {**self.bound}, {**self.imports}]
 
     def _setting(self, value: Any) -> Any:
@@ -589,6 +588,33 @@ class _Telling:
                 self._seen.add(wrapper.__code__)
                 self.around.append([_source(wrapper), self._reached(wrapper)])
                 self._look_around(wrapper)
+
+
+class _Through(_Telling):
+    """Tells what code reaches through modules, and what that uses, apart from all else: earlier releases told nothing
+    of it, and what they told must stay the same.
+    """
+
+    def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
+        super().__init__(as_told, most)
+        self.through = self
+        self._own: dict[str, str] = {}
+
+    def tell(self, name: str, value: Any) -> None:
+        """Once, by name."""
+        if name not in self._own:
+            self._own[name] = ""  # what it uses may use it again
+            is_code = isinstance(value, types.FunctionType | type)
+            told = self.value(value, 1) if is_code else self._setting(lasting(self._as_told(value)))
+            self._own[name] = digest(_anywhere(told, name.partition(".")[0]))
+
+    def found(self) -> dict[str, str]:
+        """A few digits for each, and for what they use; nothing where there is none."""
+        if not self._own:
+            return {}
+        beside = [self.around, self.used, self.settings, self.bound, self.imports, sorted(self.libraries)]
+        told = [self.kinds.digest, self.tables, self.objects, self.deep, self.unsaid]
+        return _few(self._own) | {"what these use": digest([beside, told])[:4]}
 
 
 class _Below(_Telling):

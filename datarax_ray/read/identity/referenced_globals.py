@@ -116,8 +116,7 @@ def used_by(root: Any) -> Used:
     found += [(far.imports, set()), (read.modules | far.modules, set())]
     found.append((_unsaid(root), set()))
     through = {name: value for name, value in far.bound.items() if name not in bound and name not in beside}
-    deeper = _behind(through)
-    found.append((deeper.bound | through, read.written | far.written | deeper.written))
+    found.append((through, read.written | far.written))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
