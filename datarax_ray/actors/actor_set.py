@@ -31,6 +31,7 @@ from datarax_ray.actors.lifecycle import (
     Ask,
     Command,
     Commands,
+    Forget,
     Kill,
     LoseRequests,
     Process,
@@ -329,11 +330,14 @@ class ActorSet:
             case LoseRequests(requests, reason, process):
                 # who is silent may be so by what it reads: a call that holds the interpreter's lock answers nobody
                 actor.num_retried = _lose(requests, reason, was_read=process is not None)
+                actor.tokens_lost = tuple(sent.token for sent in requests)
                 if process is not None:
                     self.load_balance.forget(actor.index)
                     num_running = len({*self.ready} - {actor.index})
                     self.recoveries.lost(actor.index, str(process), reason, num_running, len(self.actors))
                     self._tended_at = 0.0
+            case Forget():
+                actor.handle.forget.remote(actor.tokens_lost)
             case TellNoStart(reason):
                 logger.warning(
                     "reader actor %d cannot start, and is tried less and less often: %s", actor.index, reason

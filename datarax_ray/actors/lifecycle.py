@@ -143,6 +143,11 @@ class LoseRequests:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """Tell it to leave out what it was asked for before it was lost: it has that still, and others were asked since."""
+
+
+@dataclass(frozen=True)
 class TellNoStart:
     reason: str
 
@@ -154,7 +159,7 @@ class TellReturn:
     took_s: float
 
 
-Command = Start | Ask | Kill | LoseRequests | TellNoStart | TellReturn
+Command = Start | Ask | Kill | LoseRequests | Forget | TellNoStart | TellReturn
 Commands = list[Command]
 
 
@@ -248,6 +253,8 @@ class ActorState:
             kind = self.loss.kind
             if kind in ("answered", "restarted"):  # a host that is cut off is silent at first, and may then be given up
                 kind = "answered" if is_same else "restarted"
+            if is_same:
+                commands.append(Forget())
             commands.append(TellReturn(kind, self.loss.reason, now - self.loss.since))
         self.phase, self.process, self.loss, self.why_not = "running", process, None, ""
         self.heard_at, self.is_owed, self.due_at = now, False, math.inf

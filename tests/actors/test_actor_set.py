@@ -9,9 +9,11 @@ import pytest
 import ray
 
 from datarax_ray.actors import actor_set as actor_set_module
-from datarax_ray.actors.actor_set import ActorSet
+from datarax_ray.actors.actor_set import ActorSet, InFlight
 from datarax_ray.actors.lifecycle import Kill, Process, Start, Thresholds
 from datarax_ray.actors.starting import ActorOptions
+from datarax_ray.feed.window import Part
+from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.identity.same_code import Code
 
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
@@ -59,6 +61,22 @@ def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(
     for _ in range(3):
         actors.tend()
     assert told.calls == ["start", "start", "kill for ever", "kill for ever", "start"]
+
+
+def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors: ActorSet, monkeypatch: Any) -> None:
+    forgotten: list[Any] = []
+    actor, process = actors.actors[0], Process("w", 1, "a", "a")
+    actor.handle = SimpleNamespace(**vars(HANDLE), forget=SimpleNamespace(remote=forgotten.append))
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: ([], refs))
+    actors._do(actor, actor.state.answered(process, 0.0))
+    for number in range(2):
+        actors.send(actor, InFlight(Part(0, number, 0, ReadRequest(0, 8)), None, token=("user", number)))
+    asked_at = actor.state.heard_at + 3.0
+    for now in (asked_at, asked_at + 6.0):
+        actors._do(actor, actor.state.tick(now))
+    assert (actor.state.phase, forgotten) == ("silent", [])
+    actors._do(actor, actor.state.answered(process, asked_at + 7.0))
+    assert forgotten == [(("user", 0), ("user", 1))]
 
 
 def test_who_looks_while_a_handler_closes_finds_nobody(actors: ActorSet, monkeypatch: Any) -> None:

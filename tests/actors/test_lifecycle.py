@@ -16,6 +16,7 @@ from datarax_ray.actors.lifecycle import (
     ActorState,
     Ask,
     Commands,
+    Forget,
     Kill,
     LoseRequests,
     Loss,
@@ -236,7 +237,13 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         )
         for asked_at in (90, None)  # what it was asked has failed at once
     ),
-    (SILENT, "answered", (HERE, 100), vars(RUNS) | {"num_failures": 1}, [TellReturn("answered", "no word", 5)]),
+    (
+        SILENT,
+        "answered",
+        (HERE, 100),
+        vars(RUNS) | {"num_failures": 1},
+        [Forget(), TellReturn("answered", "no word", 5)],
+    ),
     (
         SILENT,
         "answered",
@@ -286,7 +293,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         vars(RUNS) | {"num_failures": 1, "process": NEXT},
         [TellReturn("restarted", "killed", 5)],
     ),
-    (LOST, "answered", (HERE, 100), vars(RUNS) | {"num_failures": 1}, [TellReturn("answered", "killed", 5)]),
+    (LOST, "answered", (HERE, 100), vars(RUNS) | {"num_failures": 1}, [Forget(), TellReturn("answered", "killed", 5)]),
     (LOST, "unavailable", ("not yet", 100), {"asked_at": None}, []),
     (
         LOST,
