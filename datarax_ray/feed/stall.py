@@ -9,7 +9,7 @@ from datarax_ray.read.stream import Stream
 
 # Each report comes after so many times the wait of the last one: a wait of a day is told 12 times, not 3,000.
 BACKOFF = 2.0
-_MAX_NAMED = 4  # parts: a line is for people
+_MAX_NAMED = 4  # actors and what they are asked for: a line is for people
 
 
 class Stall:
@@ -36,11 +36,14 @@ class Stall:
         if waited_s < self._due_s:
             return None
         self._due_s = waited_s * BACKOFF
-        named = "; ".join(self._name(part) for part in parts[:_MAX_NAMED]) or "an actor that runs"
-        more = f" and {len(parts) - _MAX_NAMED} more" if len(parts) > _MAX_NAMED else ""
+        alike: dict[str, list[Part]] = {}  # an actor is asked for several parts of a chunk where it reads for others
+        for part in parts:
+            asked = f"actor {part.actor}: positions [{part.request.start}, {part.request.stop})"
+            alike.setdefault(asked, []).append(part)
+        named = "; ".join(self._name(*each) for each in list(alike.items())[:_MAX_NAMED]) or "an actor that runs"
+        more = f" and {len(alike) - _MAX_NAMED} more" if len(alike) > _MAX_NAMED else ""
         return f"the stream has waited {waited_s:.0f} s for {named}{more}"
 
-    def _name(self, part: Part) -> str:
-        request = part.request
-        where = ", ".join(self._description.names(request))
-        return f"actor {part.actor}: positions [{request.start}, {request.stop}){where and f' of {where}'}"
+    def _name(self, asked: str, parts: Sequence[Part]) -> str:
+        where = ", ".join(dict.fromkeys(name for part in parts for name in self._description.names(part.request)))
+        return f"{asked}{where and f' of {where}'}"

@@ -1,5 +1,7 @@
 """When a wait is told, and in what words."""
 
+from dataclasses import replace
+
 import datasets
 
 from datarax_ray.feed.stall import Stall
@@ -45,10 +47,20 @@ def test_it_names_actors_positions_and_files(tmp_path):
     )
 
 
+def test_an_actor_that_reads_for_another_one_is_named_once_with_all_of_its_files(tmp_path):
+    stall = Stall(described(tmp_path), 1.0)
+    stall.waited(0.0, PARTS)
+    first, second = (str(tmp_path / f"part-0000{number}.array_record") for number in range(2))
+    assert stall.waited(2.0, [replace(part, actor=3) for part in PARTS]) == (
+        f"the stream has waited 2 s for actor 3: positions [0, 12) of {first}, {second}"
+    )
+
+
 def test_many_parts_are_counted_and_none_at_all_is_said(tmp_path):
     stall = Stall(described(tmp_path), 1.0)
     stall.waited(0.0, PARTS)
-    assert (stall.waited(2.0, PARTS * 3) or "").endswith(" and 2 more")
+    parts = [replace(part, actor=actor) for part in PARTS for actor in range(6)]
+    assert (stall.waited(2.0, parts) or "").endswith(" and 2 more")
     assert stall.waited(9.0, []) == "the stream has waited 9 s for an actor that runs"
 
 
