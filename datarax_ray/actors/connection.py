@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import ray
 import ray._private.state
 import ray._private.worker
+from ray.exceptions import RayError
 from ray.experimental import internal_kv
 
 from datarax_ray.read.forked import check_not_forked
@@ -28,6 +29,10 @@ from datarax_ray.read.forked import check_not_forked
 # Ray holds it while it connects and while it is shut down. Private, so it may go; then shutdowns are less well timed,
 # which tests/actors/test_shutdown.py would see.
 RAY_LOCK = getattr(ray._private.worker, "_connect_or_shutdown_lock", None) or threading.RLock()
+WHY_RAYLET_ENDED = "raylet.err in /tmp/ray/session_latest/logs says why; a full /dev/shm is one reason"
+START_AGAIN = "Start the program again once the node is back, or on another: the last state that was saved goes on"
+# What Ray's calls say where the raylet of this node, with which they talk by a pipe, is not there any more.
+_PIPE_ENDS = ("broken pipe", "connection reset by peer", "end of file")
 _USERS_EXIT = re.compile(r"sys\.exit is called\)\. Exit code(?:: (?P<code>.*)\.| was not specified\.)", re.DOTALL)
 
 
@@ -83,6 +88,8 @@ class Connection:
             if (users := _USERS_EXIT.search(getattr(error, "ray_terminate_msg", ""))) is not None:
                 raise SystemExit(_code(users["code"])) from None
             if is_there:
+                if _is_of_pipe(error):
+                    raise _without_raylet(error) from error
                 raise
             raise _ended() from error
 
@@ -91,6 +98,21 @@ def _ended() -> RuntimeError:
     return RuntimeError(
         "Ray was shut down (ray.shutdown(), or the end of ray.init's context), and the actors of this RaySource with "
         "it; make a new one, which goes on from the state of this one. Shut Ray down once the stream is closed"
+    )
+
+
+def _is_of_pipe(error: BaseException) -> bool:
+    """Whether Ray itself says that it cannot talk with the raylet of this node; a task's OSError is a RayError too, and
+    one of Python's has a number.
+    """
+    is_rays = isinstance(error, OSError) and error.errno is None and not isinstance(error, RayError)
+    return is_rays and str(error).lower().startswith(_PIPE_ENDS)
+
+
+def _without_raylet(error: BaseException) -> RuntimeError:
+    return RuntimeError(
+        f"Ray's processes on this node have ended ({error}), and actors cannot answer this program any more: "
+        f"{WHY_RAYLET_ENDED}. {START_AGAIN}"
     )
 
 

@@ -23,7 +23,7 @@ import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
-from datarax_ray.actors.connection import RAY_LOCK, Connection
+from datarax_ray.actors.connection import RAY_LOCK, START_AGAIN, WHY_RAYLET_ENDED, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
 from datarax_ray.actors.exit_reason import first_line
 from datarax_ray.actors.outside.keeper import Keeper
@@ -59,9 +59,8 @@ _LOOK_EVERY_S = 0.02
 _WAITS_OF_CHUNK = 32
 _GIVEN_UP = (
     "the head of the Ray cluster has given up the node of this program, {}, and no actor can start for it any more: "
-    "either the node's raylet has ended (raylet.err in /tmp/ray/session_latest/logs says why; a full /dev/shm is one "
-    "reason), or the head has not heard of it for too long, or was itself started again. Start the program again once "
-    "the node is back, or on another: the last state that was saved goes on"
+    f"either the node's raylet has ended ({WHY_RAYLET_ENDED}), or the head has not heard of it for too long, or was "
+    f"itself started again. {START_AGAIN}"
 )
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import RayTaskError
 
-from datarax_ray.actors.connection import RAY_LOCK
+from datarax_ray.actors import connection as connection_module
+from datarax_ray.actors.connection import RAY_LOCK, Connection
 
 START = """
 import os, signal, sys, threading, time
@@ -152,7 +155,33 @@ take()
     assert "Exception ignored" not in done.stderr
 
 
-def test_the_lock_that_ray_shuts_down_under_is_the_one_that_it_is_asked_under() -> None:
-    import ray
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
+    monkeypatch.setattr(connection_module, "_session", lambda: ("job", "node"))
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    return Connection()
 
+
+@pytest.mark.parametrize("rays", ["Broken pipe", "Connection reset by peer"])
+def test_a_raylet_that_has_ended_is_told_with_what_to_do(connection: Connection, rays: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"on this node have ended \({rays}\).* goes on$"), connection.waiting():
+        raise OSError(rays)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BrokenPipeError(32, "Broken pipe"),  # of Python, as where the terminal of a log line is gone
+        RayTaskError("read", "OSError: Broken pipe", OSError("Broken pipe")).as_instanceof_cause(),
+        OSError("no such bucket"),
+    ],
+    ids=["Python", "a task", "another"],
+)
+def test_no_other_error_is_taken_for_the_end_of_the_raylet(connection: Connection, error: OSError) -> None:
+    with pytest.raises(OSError, match=r"pipe|bucket") as raised, connection.waiting():
+        raise error
+    assert raised.value is error
+
+
+def test_the_lock_that_ray_shuts_down_under_is_the_one_that_it_is_asked_under() -> None:
     assert RAY_LOCK is ray._private.worker._connect_or_shutdown_lock
