@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+import itertools
 import math
 import pickle
 import socket
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ray
-from ray.exceptions import ObjectLostError
+from ray.exceptions import ObjectLostError, RaySystemError
 
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 from datarax_ray.read.identity.held_values import held_values, is_owner
@@ -87,9 +89,10 @@ def _unpicklable(description: Stream) -> Iterator[str]:
 
 
 def unboxed(box: Boxed) -> Any:
-    """The description. Raises: DescriptionLostError; what unpickling raises."""
-    found = _brought(box)
+    """The description. Raises: DescriptionLostError; what unpickling raises, with what to do."""
+    found: Any = None
     try:
+        found = _brought(box)
         return pickle.loads(found) if isinstance(found, bytes) else found
     except (ModuleNotFoundError, AttributeError) as error:  # or another module of that name
         error.add_note(
@@ -99,14 +102,46 @@ def unboxed(box: Boxed) -> Any:
             "of your own"
         )
         raise
+    except DescriptionLostError:
+        raise
+    except Exception as error:
+        name = _half_made(found) if isinstance(found, bytes) else ""
+        what = f"{name}, a transform or what one holds," if name else "What a transform or the data holds"
+        error.add_note(
+            f"{what} was pickled in the program and could not be made again in an actor. Make what does not survive "
+            "that where it is first used, in the transform's call, or let __getstate__ and __setstate__ of the "
+            "transform's class say what travels in its stead"
+        )
+        raise
+
+
+def _half_made(found: bytes) -> str:
+    """The name of what was being made of the transforms where unpickling fails; "" where that is not to be seen.
+
+    The unpickler in Python keeps what it has not finished: there an object is followed by the dict of what it holds.
+    """
+    unpickler: Any = pickle._Unpickler(io.BytesIO(found))
+    with contextlib.suppress(Exception):
+        unpickler.load()
+    unfinished = itertools.chain(*unpickler.metastack, unpickler.stack)
+    behind = itertools.dropwhile(lambda each: type(each) is not str or each != "transforms", unfinished)  # of a stream
+    for each, held in itertools.pairwise(behind):
+        if type(held) is dict and (callable(each) or type(each).__module__ != "builtins"):
+            # nothing is asked of an object that lacks what it holds: its __getattr__ may look for that without end
+            return (each if isinstance(each, type | types.FunctionType) else type(each)).__qualname__
+    return ""
 
 
 def _brought(box: Boxed) -> Any:
     """What is in it: the description, or the bytes of one."""
     try:
         return box if isinstance(box, bytes) else ray.get(box)
-    except ObjectLostError as error:  # Ray's own: what unpickling raises comes as a RaySystemError
+    except ObjectLostError as error:
         raise DescriptionLostError(str(error)) from None
+    except RaySystemError as error:
+        if isinstance(error.client_exc, Exception):  # what unpickling raised
+            raise error.client_exc from None
+        raise
 
 
 def pickled(box: Boxed, code: Code) -> bytes:

@@ -18,6 +18,7 @@ import tracemalloc
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,8 +32,11 @@ from datarax_ray import RaySource
 from datarax_ray.actors.description import boxed, pickled, unboxed
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
 from datarax_ray.read.identity.watched import Watched
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import BARE
 from tests.data import AddNoise, decode, write_files
@@ -1324,6 +1328,50 @@ def test_a_module_that_an_actor_does_not_find_says_where_it_looks(users: Users) 
     finally:
         sys.path[:] = path
     assert "install it on all nodes" in found.value.__notes__[0]
+
+
+class Torn:
+    """What pickles, and cannot be made of that."""
+
+    def __new__(cls, text: str) -> Torn:
+        return super().__new__(cls)
+
+    def __call__(self, element: Any) -> Any:
+        return element
+
+
+class Holds:
+    def __init__(self, held: Any) -> None:
+        self.settings, self.held = {"a": 1}, [1, held]
+
+    def map(self, element: Any) -> Any:
+        return element
+
+
+def with_default(element: Any, torn: Any = None) -> Any:
+    return element
+
+
+@pytest.mark.parametrize(
+    ("transform", "data", "said"),
+    [
+        (Holds(Torn("text")), 1, "Holds, a transform or what one holds, was pickled"),
+        (Holds(Torn("text")).map, 1, "Holds, a transform "),
+        (partial(with_default, torn=Holds(Torn("text"))), 1, "Holds, a transform "),
+        (partial(with_default, torn=[Torn("text")]), 1, "What a transform or the data holds was pickled"),
+        (Torn("text"), 1, "What a transform or the data holds was pickled"),
+        (Holds(1), Torn("text"), "What a transform or the data holds was pickled"),
+    ],
+    ids=["held", "method", "partial", "list", "bare", "data"],
+)
+def test_a_transform_that_cannot_be_made_again_is_named_with_what_to_do(transform: Any, data: Any, said: str) -> None:
+    others = [AddNoise() for _ in range(3)]
+    box, _ = boxed(IndexedStream(RandomAccessReader([data]), order_of(1), transforms=(*others, transform, Holds(1))))
+    with pytest.raises(TypeError, match="text") as found:
+        unboxed(box)
+    (note,) = found.value.__notes__
+    assert note.startswith(said)
+    assert "where it is first used" in note
 
 
 REGISTERED = """
