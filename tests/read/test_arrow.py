@@ -98,7 +98,7 @@ def test_a_column_of_more_than_arrow_joins_is_read():
     [
         (pa.array([1, None]), r"field 'x' \(int64\) has 1 nulls in 2 rows, and a dense array has no place for that"),
         (pa.array([True, None]), r"field 'x' \(bool\) has 1 nulls"),
-        (pa.array([{"a": 1}, None]), r"field 'x\.a' \(int64\) has 1 nulls"),
+        (pa.array([{"a": 1}, {"a": None}]), r"field 'x\.a' \(int64\) has 1 nulls"),
         (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), "has 1 nulls in 2 rows"),
         (pa.array([[1, None]], pa.list_(pa.int8(), 2)), "has 1 nulls in 2 rows"),
         (pa.array([[1, None]]), r"field 'x' has nulls inside its lists"),
@@ -119,6 +119,7 @@ def test_a_null_without_a_place_names_the_field_and_the_remedy(values, message):
         (pa.array([True, None]), False, [True, False]),
         (pa.array([[1, None], None]), None, [[1, None], None]),
         (pa.array(["a", None]), "", ["a", ""]),
+        (pa.array([{"a": 1}, None]), None, [{"a": 1}, None]),
         (pa.nulls(2), "?", ["?", "?"]),
     ],
 )

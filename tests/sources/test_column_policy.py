@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyarrow import parquet
 
 from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
-from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.fingerprint import DriftError, digest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
@@ -207,8 +208,8 @@ def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_re
 @pytest.mark.parametrize("source", ["parquet", "stream", "elements"])
 @pytest.mark.parametrize(
     ("rows", "later"),
-    [([[1, 2]] * 300, [3]), ([1] * 300, None), ([{"a": 1}] * 300, {"a": None})],
-    ids=["list", "number", "struct"],
+    [([[1, 2]] * 300, [3]), ([1] * 300, None), ([{"a": 1}] * 300, {"a": None}), ([{"a": "b"}] * 300, None)],
+    ids=["list", "number", "struct", "null struct"],
 )
 def test_a_row_unlike_the_first_is_an_error_with_the_remedy(
     rows: list[Any], later: Any, source: str, tmp_path: Path
@@ -217,7 +218,7 @@ def test_a_row_unlike_the_first_is_an_error_with_the_remedy(
     if source == "parquet" and isinstance(later, list):  # the footer says that they are not of one length
         assert [row.tolist() for row in made.get_batch(301)["x"]] == [*rows, later]
         return
-    remedy = r"fill_nulls=\{'x(\.a)?': value\}" if source == "parquet" else "name the column in host_keys"
+    remedy = r"fill_nulls=\{'x(\.a)?': (value|None)\}" if source == "parquet" else "name the column in host_keys"
     with pytest.raises(ValueError, match=remedy):
         list(made)
 
@@ -270,6 +271,32 @@ def test_lengths_that_only_agree_on_the_average_are_an_error_with_the_remedy(tmp
     assert ParquetSource(config, tmp_path / "x.parquet").get_batch(302)["x"][300:].tolist() == [[1], [1, 2, 3]]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "json lines"])
+def test_a_struct_that_is_null_late_breaks_its_row_or_stays_as_it_is(kind: str, tmp_path: Path) -> None:
+    rows = [*[{"a": "b", "c": {"d": "e"}}] * 300, None, {"a": None, "c": None}, None]
+
+    def source(fill_nulls: Any) -> Any:
+        if kind == "parquet":
+            parquet.write_table(pa.table({"x": rows}), tmp_path / "x.parquet")
+            return ParquetSource(ParquetSourceConfig(num_epochs=1, fill_nulls=fill_nulls), tmp_path / "x.parquet")
+        lines = [json.dumps({"x": row, "pad": "y" * 20_000}) for row in rows]  # more than the first block
+        (tmp_path / "x.jsonl").write_text("\n".join([*lines[:-1], "{}"]))
+        return JSONLinesSource(JSONLinesSourceConfig(num_epochs=1, fill_nulls=fill_nulls), tmp_path / "x.jsonl")
+
+    for fill, field in ((None, "x"), ({"x.a": "?"}, "x.c")):
+        made = source(fill)
+        assert made.get_batch(300)["x"]["c"]["d"].tolist() == ["e"] * 300
+        said = rf"field '{field}' \(struct\) is null, and a dict of columns .* fill_nulls={{'{field}': None}} to have"
+        with pytest.raises(RecordError, match=said):
+            made.get_batch(1)
+    assert source({"x": None}).get_batch(303)["x"].tolist() == rows
+    inner = source({"x.c": None, "x.a": "?"}).get_batch(303)["x"]
+    assert inner["c"].tolist()[299:] == [{"d": "e"}, None, None, None]
+    assert inner["a"].tolist()[299:] == ["b", "?", "?", "?"]
+    outer = source({"x.c.d": "?"})
+    assert outer.get_batch(303)["x"]["c"]["d"].tolist()[299:] == ["e", "?", "?", "?"]
+
+
 def without(name: str) -> Callable[[dict[str, Any]], None]:
     return lambda files: files.pop(name)
 
@@ -288,6 +315,18 @@ def test_a_state_from_when_a_column_was_read_otherwise_is_refused(source: str, t
     before(state["settings"]["files"])
     with pytest.raises(DriftError, match=r"files\.(lists|digest|on_host|types)"):
         made.set_state(state)
+
+
+def test_a_state_from_when_a_struct_that_is_to_be_on_the_host_was_columns_is_refused(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"s": [{"a": 1}], "n": [1]}), tmp_path / "x.parquet")
+
+    def told(**fill: Any) -> str:
+        made = ParquetSource(ParquetSourceConfig(fill_nulls=fill), tmp_path / "x.parquet")
+        found: str = made.get_state()["settings"]["files"]["fill_nulls"]
+        return found
+
+    assert told(s=None) != digest([["s", "None"]])
+    assert told(n=None) == digest([["n", "None"]])
 
 
 def test_states_stay_what_they_were_where_the_values_do(tmp_path: Path) -> None:

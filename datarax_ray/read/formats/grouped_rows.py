@@ -145,7 +145,10 @@ class GroupedRows:
     def _fill_digest(self) -> dict[str, str]:
         """Of what is put in place of nulls, for the fingerprint; {} where nothing is."""
         fill = self._types.fill
-        return {"fill_nulls": digest(sorted([name, repr(value)] for name, value in fill.items()))} if fill else {}
+        told = sorted([name, repr(value)] for name, value in fill.items())
+        # Structs, which were dicts of columns all the same: a state from then is another stream's.
+        told += [[name, "dicts and None"] for name in self._types.on_host if name in fill]
+        return {"fill_nulls": digest(told)} if fill else {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self._given

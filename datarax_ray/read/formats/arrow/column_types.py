@@ -30,7 +30,14 @@ import numpy as np
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import ColumnError, Columns, spec, stack, unstack_to_stack
-from datarax_ray.read.formats.arrow.columns import Fill, UnlikeError, is_number, objects, table_columns
+from datarax_ray.read.formats.arrow.columns import (
+    Fill,
+    UnlikeError,
+    is_number,
+    objects,
+    refuse_null_structs,
+    table_columns,
+)
 from datarax_ray.read.formats.arrow.exact import Exactly, inferred, is_list
 
 if TYPE_CHECKING:
@@ -44,8 +51,9 @@ _STRIP = 2**16  # rows that are copied at a time, to look at them
 @dataclass(frozen=True)
 class ColumnTypes:
     """types: what columns are cast to before they are read: lists of one length as fixed_size_list. on_host: fields, by
-    dotted path, that are Python objects because they hold nulls or ragged lists. whole: top-level columns of these.
-    fill: what stands for a null, by dotted path; None for a field that is to be objects, whatever it holds.
+    dotted path, that are Python objects because they hold nulls or ragged lists, or are structs that `fill` names with
+    None. whole: top-level columns of these. fill: what stands for a null, by dotted path; None for a field that is to
+    be objects, whatever it holds.
     """
 
     types: Mapping[str, Any] = field(hash=False)
@@ -94,6 +102,7 @@ class ColumnTypes:
         found: dict[str, Any] = {name: objects(table.column(name)) for name in self.whole if name in table.column_names}
         part = table.select(dense)
         for index, name in enumerate(dense):
+            refuse_null_structs(part.column(name), name, self.fill)
             if name in self.types:
                 part = part.set_column(index, name, _cast(part.column(name), self.types[name], name))
         found.update(table_columns(part, {**self.fill, **dict.fromkeys(self.on_host)}))
@@ -261,7 +270,7 @@ def _target(chunks: list[Any], kind: Any, path: str, said: _Said) -> tuple[Any, 
     from pyarrow import types as t
 
     if path in said.fill:
-        return kind, set()
+        return kind, {path} if t.is_struct(kind) and said.fill[path] is None else set()
     chunks = [chunk for chunk in chunks if len(chunk)]
     has_nulls = any(chunk.null_count for chunk in chunks)
     if t.is_temporal(kind) and not t.is_interval(kind):

@@ -47,6 +47,23 @@ def table_columns(table: pa.Table, fill: Fill) -> Columns:
     return found
 
 
+def refuse_null_structs(column: pa.ChunkedArray, name: str, fill: Fill) -> None:
+    """Raise UnlikeError for a struct that is null, where `fill` has nothing for it and for no field in it.
+
+    A dict of columns would have it as a struct of which each field is null.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if not pa.types.is_struct(kind) or not kind.num_fields or name in fill:
+        return
+    if column.null_count and not any(field.startswith(f"{name}.") for field in fill):
+        nulls = _count_of_nulls(column)
+        raise UnlikeError(name, f"field {name!r} (struct) {nulls}, and a dict of columns has no place for that")
+    for part, child in zip(kind, column.flatten(), strict=True):
+        refuse_null_structs(child, f"{name}.{part.name}", fill)
+
+
 def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
     """These rows of the table, int64 (k,); not by Table.take, which has not all types, nor joins more than 2 GiB."""
     import pyarrow as pa
@@ -153,12 +170,12 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
         if array.null_count or t.is_nested(kind.value_type):
             return _convert(array.dictionary_decode(), name, fill)
         return _convert(array.dictionary, name, fill)[array.indices.to_numpy()]
-    if name in fill and not t.is_struct(kind):
+    if name in fill and (kind.num_fields or not t.is_struct(kind)):
         if fill[name] is None:
             return objects(array)
         array = _filled(array, name, fill[name])
     if t.is_struct(kind):
-        # flatten() hands a null of the struct down to its fields, where it is met
+        # flatten() hands a null of the struct down to its fields, for which `fill` has values; see refuse_null_structs
         return {
             kind.field(index).name: _convert(child, f"{name}.{kind.field(index).name}", fill)
             for index, child in enumerate(array.flatten())
@@ -260,12 +277,15 @@ def _example(kind: Any) -> str:
 
 def _refuse_nulls(array: Any, name: str) -> None:
     if array.null_count:
-        nulls = f"has {array.null_count} nulls in {len(array)} rows" if len(array) > 1 else "is null"
         raise UnlikeError(
             name,
-            f"field {name!r} ({array.type}) {nulls}, and a dense array has no place for that",
+            f"field {name!r} ({array.type}) {_count_of_nulls(array)}, and a dense array has no place for that",
             is_of_nulls=True,
         )
+
+
+def _count_of_nulls(array: Any) -> str:
+    return f"has {array.null_count} nulls in {len(array)} rows" if len(array) > 1 else "is null"
 
 
 def objects(array: Any) -> np.ndarray:
