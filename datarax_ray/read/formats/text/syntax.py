@@ -183,18 +183,11 @@ class JSONLines:
 
     def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
         import pyarrow as pa
-        from pyarrow import json
 
         if said := _no_objects(data):
             raise pa.ArrowInvalid(f"JSON parse error: {said}")
         try:
-            table = json.read_json(
-                pa.BufferReader(_with_its_bom(data)),
-                read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
-                parse_options=json.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
-                ),
-            )
+            table = _table_of_json(data, schema)
             if schema is not None and not data.isascii():
                 table.validate(full=True)  # text that is no UTF-8, which it takes for text
             return table
@@ -226,6 +219,47 @@ class JSONLines:
                 except (ValueError, RecursionError):  # no object alone, which reading says, or one of great depth
                     continue
                 yield from _long_integers_in(value, kind, "")
+
+
+def _table_of_json(data: bytes, schema: Any) -> Any:
+    """The table of objects, as pyarrow reads them, with all of their nulls.
+
+    Its parser (26.0) counts the first null of a list one too few until it knows what the lists hold: what follows moves
+    up, and the array is too short. Told the types, it does so in lists that hold nothing else.
+    """
+    import pyarrow as pa
+    from pyarrow import json
+
+    table = json.read_json(
+        pa.BufferReader(_with_its_bom(data)),
+        read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
+        parse_options=json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
+        ),
+    )
+    try:
+        table.validate()
+        return table
+    except pa.ArrowInvalid:
+        if schema is None:
+            return _table_of_json(data, table.schema)
+    columns = [pa.chunked_array(map(_with_its_nulls, column.chunks), column.type) for column in table.columns]
+    return pa.table(columns, schema=table.schema)
+
+
+def _with_its_nulls(array: Any) -> Any:
+    """The array, with as many nulls in its lists of nulls as these say; at any depth."""
+    import pyarrow as pa
+
+    kind, is_null = array.type, array.is_null() if array.null_count else None
+    if pa.types.is_list(kind):
+        has_none = pa.types.is_null(kind.value_type)
+        values = pa.nulls(array.offsets[-1].as_py()) if has_none else _with_its_nulls(array.values)
+        return pa.ListArray.from_arrays(array.offsets, values, kind, mask=is_null)
+    if pa.types.is_struct(kind):
+        parts = [_with_its_nulls(array.field(index)) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    return array
 
 
 def _no_objects(data: bytes) -> str:
