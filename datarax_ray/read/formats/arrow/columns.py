@@ -182,6 +182,7 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
         }
     if t.is_fixed_size_list(kind):
         _refuse_nulls(array, name)
+        _refuse_nulls_inside(array, name)
         inner = _convert(array.flatten(), name, {})
         if not isinstance(inner, np.ndarray):
             return objects(array)
@@ -227,10 +228,7 @@ def _lists(array: Any, name: str) -> np.ndarray:
     inner = array.type.value_type
     if not is_number(inner):
         return objects(array)
-    if array.flatten().null_count:
-        raise UnlikeError(
-            name, f"field {name!r} has nulls inside its lists, and an array of {inner} has no place for them"
-        )
+    _refuse_nulls_inside(array, name)
     if not array.values.null_count or not len(array):
         rows: np.ndarray = array.to_numpy(zero_copy_only=False)
         return rows
@@ -281,6 +279,16 @@ def _refuse_nulls(array: Any, name: str) -> None:
             name,
             f"field {name!r} ({array.type}) {_count_of_nulls(array)}, and a dense array has no place for that",
             is_of_nulls=True,
+        )
+
+
+def _refuse_nulls_inside(array: Any, name: str) -> None:
+    import pyarrow as pa
+
+    inner = array.flatten()
+    if inner.null_count and (is_number(inner.type) or pa.types.is_fixed_size_list(inner.type)):
+        raise UnlikeError(
+            name, f"field {name!r} has nulls inside its lists, and an array of {inner.type} has no place for them"
         )
 
 
