@@ -82,8 +82,7 @@ class RetriedRun:
     def next(self) -> list[Rows] | None:
         return retried(self._next)
 
-    def state(self) -> Mapping[str, Any]:
-        assert self._state is not None  # asked for behind some elements
+    def state(self) -> Mapping[str, Any] | None:
         return self._state
 
     def close(self) -> None:

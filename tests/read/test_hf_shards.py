@@ -174,15 +174,21 @@ def test_a_state_without_a_part_of_it_is_refused(inside: str, damage: Any) -> No
     assert rest(reader, 0, 0, state)[0] == portions[2:]
 
 
-def test_rows_unlike_the_first_are_an_error_with_the_remedy() -> None:
-    rows = {"tokens": [[1, 2]] * 300 + [[3]], "n": list(range(301))}
+@pytest.mark.parametrize("index", [300, 304])
+def test_a_row_unlike_the_first_is_an_error_with_the_remedy_behind_all_before_it(index: int) -> None:
+    """Number 304 is the first of its portion."""
+    rows = {"tokens": [[1, 2]] * index + [[3], [4, 5]], "n": list(range(index + 2))}
     ragged = datasets.Dataset.from_dict(rows).to_iterable_dataset()
-    run = HFShards(ragged, "test").run(0, 0, None)
-    with pytest.raises(ValueError, match=r"not like the first 256 of the dataset.*name the column in host_keys"):
+    run = HFShards(ragged, "test", portions=Portions(max_rows=16)).run(0, 0, None)
+    given: list[int] = []
+    while len(given) < index:
+        given += [row["n"] for part in run.next() or () for row in plain(part)]
+    assert given == list(range(index))
+    assert (run.state() is None) == (index == 300)  # one behind twelve rows would not fit portions of 16
+    with pytest.raises(ValueError, match=r"this row is not like the first 256 .*name the column in host_keys"):
         run.next()
-    given = HFShards(ragged, "test", ["tokens"]).run(0, 0, None).next()
-    assert given is not None
-    assert list(given[0]["tokens"][-1]) == [3]
+    (part,) = HFShards(ragged, "test", ["tokens"]).run(0, 0, None).next() or ()
+    assert list(part["tokens"][index]) == [3]
 
 
 def test_joined_tables_with_columns_in_another_order_are_an_error_with_the_remedy() -> None:

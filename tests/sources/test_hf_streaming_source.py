@@ -682,6 +682,31 @@ def test_a_file_replaced_between_epochs_is_an_error(tmp_path: Path) -> None:
         source.get_batch(8)
 
 
+@pytest.mark.parametrize("kind", ["tables", "elements"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_goes_on(kind: str, shuffle: bool) -> None:
+    rows = {"x": [*range(320), None, *range(5)], "i": list(range(326))}
+    dataset = datasets.Dataset.from_dict(rows).to_iterable_dataset()
+    dataset = dataset if kind == "tables" else dataset.map(lambda element: element)
+
+    def source() -> sources.HFStreamingSource:  # of one portion
+        config = HFStreamingConfig(shuffle=shuffle, num_epochs=1, shuffle_buffer_size=20, on_error="skip")
+        return sources.HFStreamingSource(config, dataset=dataset)
+
+    first = source()
+    given, states = [], []
+    for _ in range(32):
+        states.append(first.get_state())
+        given += first.get_batch(10)["i"].tolist()
+    assert sorted(given) == list(range(320))
+    for number in (0, 25, 31):
+        later = source()
+        later.set_state(states[number])
+        assert [i for _ in range(number, 32) for i in later.get_batch(10)["i"].tolist()] == given[10 * number :]
+        with pytest.raises(RecordError, match=r"shard 0\[320\] \(position 320\).*'x' .*is null"):
+            later.get_batch(10)
+
+
 def scores() -> Iterator[dict[str, Any]]:
     for i in range(100):
         yield {"i": i, "score": 1 if i < 70 else 0.5, "v": [1, 2] if i < 80 else [0.5]}

@@ -32,8 +32,11 @@ class ShardRun(Protocol):
         """The elements that come next, at least one, in the parts in which they are stored; None at the end."""
         ...
 
-    def state(self) -> Mapping[str, Any]:
-        """What a run needs to begin behind the elements given so far: plain values, equal to their JSON."""
+    def state(self) -> Mapping[str, Any] | None:
+        """What a run needs to begin behind the elements given so far: plain values, equal to their JSON.
+
+        None where it cannot begin there, as what comes next fails: one from an earlier state comes to the same.
+        """
         ...
 
     def close(self) -> None: ...
@@ -152,7 +155,8 @@ class OpenShard:
                 start, self._read = self._read, self._read + count(rows)
                 if self._read > self._begin:
                     self._buffer.append(Portion(start, self._read, rows))
-            self._cursors.append(Cursor(self._read, self._run.state()))
+            if (state := self._run.state()) is not None:
+                self._cursors.append(Cursor(self._read, state))
 
 
 class OpenShards:

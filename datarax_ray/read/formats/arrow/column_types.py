@@ -21,6 +21,7 @@ the first rows decide (FIRST_ROWS), and a row that does not fit then is an error
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,20 @@ class ColumnTypes:
                 part = part.set_column(index, name, _cast(part.column(name), self.types[name], name))
         found.update(table_columns(part, {**self.fill, **dict.fromkeys(self.on_host)}))
         return {name: found[name] for name in sorted(found)}
+
+    def first_odd(self, table: pa.Table) -> tuple[int, ValueError] | None:
+        """The first row of the table that has no place in the columns by itself, and why; None where each has one."""
+
+        def why_not(start: int, stop: int) -> ValueError | None:
+            try:
+                self.columns(table.slice(start, stop - start))
+            except ValueError as error:
+                return error
+            return None
+
+        index = bisect.bisect_left(range(table.num_rows), True, key=lambda row: why_not(0, row + 1) is not None)
+        why = why_not(index, index + 1)
+        return None if why is None else (index, why)
 
 
 @dataclass(frozen=True)

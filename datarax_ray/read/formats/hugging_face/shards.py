@@ -224,24 +224,40 @@ class HFShards:
 
 
 class _TableRun:
-    """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave."""
+    """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave.
+
+    Where a row is unlike the first, those before it in its portion come first, without a state: it would be of a
+    portion of another size.
+    """
 
     def __init__(self, dataset: Any, batch_size: int, types: ColumnTypes, num_first: int) -> None:
         self._dataset = dataset
         self._iterator = dataset.iter(batch_size)
         self._types, self._num_first = types, num_first
+        self._failure: ValueError | None = None  # of the row that comes next
 
     def next(self) -> list[Rows] | None:
+        if self._failure is not None:
+            raise self._failure
         table = _next_table(self._iterator)
         if table is None:
             return None
-        try:  # each batch where it lies: joining them would copy all
-            return [self._types.columns(table.from_batches([batch])) for batch in table.to_batches()]
+        try:
+            return self._columns(table)
         except ValueError as error:  # Arrow's errors are ValueErrors
-            raise _unlike(f"the next {table.num_rows} rows are", f"first {self._num_first}", "", error) from error
+            index, why = self._types.first_odd(table) or (0, error)
+        self._failure = _unlike("this row is", f"first {self._num_first}", "", why)
+        self._failure.__cause__ = why
+        if not index:
+            raise self._failure
+        return self._columns(table.slice(0, index))
 
-    def state(self) -> dict[str, Any]:
-        return _state(self._dataset)
+    def _columns(self, table: Any) -> list[Rows]:
+        """Each batch where it lies: joining them would copy all."""
+        return [self._types.columns(table.from_batches([batch])) for batch in table.to_batches()]
+
+    def state(self) -> dict[str, Any] | None:
+        return None if self._failure is not None else _state(self._dataset)
 
     def close(self) -> None:
         self._iterator.close()
