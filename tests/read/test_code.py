@@ -287,6 +287,20 @@ def test_the_address_of_what_an_object_holds_is_no_part_of_it():
     assert code_fingerprint([one]) != code_fingerprint([_Fitted(["a", "b"], number=8)])
 
 
+class _Node:
+    def __init__(self, owner):
+        self.owner, self.call = owner, self.map
+
+    def map(self, element):
+        return element
+
+
+def test_objects_that_lead_back_to_themselves_are_told_as_states_hold_them():
+    node = _Node(None)
+    node.owner = {"nodes": [node, _Node(node)]}
+    assert code_fingerprint([node])["deep"] == "805ef71cb9eced36"
+
+
 def test_a_script_that_reads_libraries_alone_is_the_same_where_it_is_imported(tmp_path):
     program = """
     import json

@@ -682,7 +682,8 @@ def _state(value: Any) -> list[Any]:
         rest[0] = dict(sorted(own.items()))  # nnx.jit gives modules their attributes back in that order
     if rest and isinstance(rest[0], dict):  # without addresses of what it holds, as scikit-learn's vectorizers have
         ids = {*map(id, rest[0].values())}
-        rest[0] = {name: part for name, part in rest[0].items() if type(part) is not int or part not in ids}
+        if any(type(part) is int and part in ids for part in rest[0].values()):
+            rest[0] = {name: part for name, part in rest[0].items() if type(part) is not int or part not in ids}
     if isinstance(value, io.BytesIO | io.StringIO) and rest[0] is not None:
         # its __dict__ is made as it is looked for
         rest[0] = tuple(part or None if isinstance(part, dict) else part for part in rest[0])
