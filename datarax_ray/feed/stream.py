@@ -379,11 +379,12 @@ def _delivered(found: Chunks, scheduler: StreamScheduler, components: tuple[int,
     with closing(found):
         for start, stop, blocks in found:
             has_elements = any(len(block.positions) for block in blocks)
+            may_come = any(block.may_come for block in blocks)
             skip = next((skip for block in blocks for skip in block.skipped), None)
             yield start, stop, blocks
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             try:
-                if message := scheduler.released(stop, has_elements, has_skipped=skip is not None):
+                if message := scheduler.released(stop, has_elements, may_come=may_come):
                     logger.warning(
                         "%s%s", "".join(f"component {each} of the mixture: " for each in components), message
                     )

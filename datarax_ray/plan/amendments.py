@@ -148,15 +148,15 @@ def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | N
     return cut[0] if cut else None
 
 
-def alike_from(log: Amendments, num_records: int, drops_alike: bool) -> int | None:
+def alike_from(log: Amendments, num_records: int, is_alike: bool) -> int | None:
     """The position from which on an epoch that gives nothing shows that none will; None where none shows it.
 
-    drops_alike: whether one shows it of the stream without amendments, which drops records by what they are.
+    is_alike: whether one shows it of the stream without amendments, which drops records by what they are.
     """
     gone = [each for each in log if each.records]
     if num_records and ranges_of(pair for each in gone for pair in each.records) == ((0, num_records),):
         return max(each.at for each in gone)
-    if not drops_alike or changes_of(log):  # other weights, other components
+    if not is_alike or changes_of(log):  # other weights, other components
         return None
     return max((each.positions[-1][1] if each.positions else each.at for each in log), default=0)
 

@@ -105,9 +105,9 @@ class StreamScheduler(Scheduler, Protocol):
         """The extra of a state at a position: one in a chunk not released, or behind an element before it."""
         ...
 
-    def released(self, stop: int, has_elements: bool, has_skipped: bool = False) -> str | None:
-        """Event: everything before this position was delivered, the last chunk with some elements or without, and with
-        some records left out as broken or without.
+    def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
+        """Event: everything before this position was delivered, the last chunk with some elements or without.
+        may_come: whether some of what it left out may come elsewhere, see Block.
 
         Returns what to tell people: that nothing came of a whole epoch, and again of 2, 4, 8, ...
 
@@ -119,35 +119,33 @@ class StreamScheduler(Scheduler, Protocol):
 class EmptyEpochs:
     """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
 
-    drops_alike: whether one of them shows that none will, but for what was amended (see ElementStream.drops_alike).
-    filters_alike: whether one does in which no record was left out as broken. Then the stream ends with an error,
-    wherever it began and whatever its chunks; so it does where every one of its num_records was amended away. Otherwise
-    a later one may give some, so it goes on, and says so. droppers: what may leave all of them out, for people (see
-    ElementStream.droppers), beside what was amended.
+    are_cycles_alike: whether each has the same records. Then one shows that none will, but for what was amended, if
+    nothing that it left out may come elsewhere (see Block), and the stream ends with an error, wherever it began and
+    whatever its chunks; so it does where every one of its num_records was amended away. Otherwise a later one may give
+    some, so it goes on, and says so. droppers: what may leave all of them out, for people (see ElementStream.droppers),
+    beside what was amended.
     """
 
     def __init__(
         self,
-        drops_alike: bool,
+        are_cycles_alike: bool,
         droppers: Sequence[str],
         amendments: Amendments = (),
         num_records: int = 0,
-        *,
-        filters_alike: bool = False,
     ) -> None:
-        self._alike_from = alike_from(amendments, num_records, drops_alike)
-        self._filters_alike_from = alike_from(amendments, num_records, filters_alike)
+        self._alike_from = alike_from(amendments, num_records, are_cycles_alike)
+        self._gone_from = alike_from(amendments, num_records, False)
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
         self._next_told = 1
 
     def seen(
-        self, number: int, what: str, begin: int = 0, is_empty: bool = False, has_skipped: bool = True
+        self, number: int, what: str, begin: int = 0, is_empty: bool = False, may_come: bool = False
     ) -> str | None:
         """What to tell people of so many of them in a row, None for nothing.
 
-        begin: the first position of the last of them. is_empty: whether there is no data. has_skipped: whether any
-        record of the last of them was left out as broken.
+        begin: the first position of the last of them. is_empty: whether there is no data. may_come: whether some
+        of what the last of them left out may come elsewhere.
 
         Raises: RuntimeError where nothing will ever come.
         """
@@ -155,8 +153,8 @@ class EmptyEpochs:
             self._next_told = 1
         if number < self._next_told:
             return None
-        shown_from = [self._alike_from] if has_skipped else [self._alike_from, self._filters_alike_from]
-        if is_empty or any(start is not None and start <= begin for start in shown_from):
+        shown_from = self._gone_from if may_come else self._alike_from
+        if is_empty or (shown_from is not None and shown_from <= begin):
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
         self._next_told = 2 * number
         return (
@@ -169,7 +167,7 @@ class RecordScheduler:
     """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
     start: a state, or a position. stop: None for an endless stream. wanted: of every position. first_size: see
-    ChunkLimits. drops_alike, filters_alike, droppers: see EmptyEpochs. is_kept: whether actors keep what they have
+    ChunkLimits. are_cycles_alike, droppers: see EmptyEpochs. is_kept: whether actors keep what they have
     decoded for later reads, so that nobody else should decode it too.
     """
 
@@ -182,8 +180,7 @@ class RecordScheduler:
         stop: int | None,
         wanted: Wanted = EVERYTHING,
         first_size: int = 2**62,
-        drops_alike: bool = True,
-        filters_alike: bool = False,
+        are_cycles_alike: bool = True,
         droppers: Sequence[str] = (),
         is_kept: bool = False,
     ) -> None:
@@ -206,10 +203,8 @@ class RecordScheduler:
         self._stop = stop
         self._wanted = wanted
         self._origin = origin
-        self._skipped_until = 0  # the end of the last chunk with records that were left out as broken
-        self._empty = EmptyEpochs(
-            drops_alike, droppers, start.amendments, order.num_records, filters_alike=filters_alike
-        )
+        self._may_come_until = 0  # the end of the last chunk that left out what may come elsewhere
+        self._empty = EmptyEpochs(are_cycles_alike, droppers, start.amendments, order.num_records)
 
     def fit(self, num_actors: int) -> None:
         if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are
@@ -244,9 +239,9 @@ class RecordScheduler:
     def extra_at(self, position: int) -> WeightsStart | None:
         return self._origin
 
-    def released(self, stop: int, has_elements: bool, has_skipped: bool = False) -> str | None:
-        if has_skipped:
-            self._skipped_until = stop
+    def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
+        if may_come:
+            self._may_come_until = stop
         if has_elements or self._wanted.positions is not None:  # of some positions' elements alone, nothing is dropped
             self._last_element = stop
         # N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one
@@ -255,5 +250,5 @@ class RecordScheduler:
         start = -(-self._last_element // cycle) * cycle
         number = max(0, stop - start) // cycle
         last = start + (number - 1) * cycle
-        has_skipped = self._skipped_until > last
-        return self._empty.seen(number, f"the {cycle} positions from {start} on", last, has_skipped=has_skipped)
+        may_come = self._may_come_until > last
+        return self._empty.seen(number, f"the {cycle} positions from {start} on", last, may_come=may_come)

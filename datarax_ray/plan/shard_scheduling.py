@@ -63,8 +63,6 @@ class ShardScheduler:
         stop: int | None,
         wanted: Wanted = EVERYTHING,
         max_actors: int | None = None,
-        drops_alike: bool = True,
-        filters_alike: bool = False,
         droppers: Sequence[str] = (),
     ) -> None:
         start = StreamState.at(start)
@@ -85,10 +83,10 @@ class ShardScheduler:
         self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
         self._saved = [(position, known)]  # what states say from a position on; ascending
         self._start, self._last = start, order.last_of(start)
-        self._empty = EmptyEpochs(drops_alike, droppers, start.amendments, filters_alike=filters_alike)
+        self._empty = EmptyEpochs(True, droppers, start.amendments)
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         # Of the epoch being delivered; what was before start counts.
-        self._has_elements = self._has_skipped = position % EPOCH_POSITIONS > 0
+        self._has_elements = self._may_come = position % EPOCH_POSITIONS > 0
 
     def fit(self, num_actors: int) -> None:
         """Nothing: a shard is read forwards by one actor."""
@@ -153,16 +151,16 @@ class ShardScheduler:
             self._saved.pop(0)
         return self._saved[0][1]
 
-    def released(self, stop: int, has_elements: bool, has_skipped: bool = False) -> str | None:
+    def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
         for start in sorted(start for start in self._arrived if start < stop):
             if (number := start // EPOCH_POSITIONS) > self._delivered.number:  # the first of an epoch
                 self._delivered = self._new_epoch(number)
                 self._heard = {other: epoch for other, epoch in self._heard.items() if other >= number}
-                self._has_elements = self._has_skipped = False
+                self._has_elements = self._may_come = False
             for end in self._arrived.pop(start):
                 self._delivered.learn(end)
         self._has_elements |= has_elements
-        self._has_skipped |= has_skipped
+        self._may_come |= may_come
         if not has_elements and len(self._saved) > 1:
             self._saved.pop()  # a batch ends at an element, and there was none
         self._saved.append((stop, self._delivered.known))
@@ -184,7 +182,7 @@ class ShardScheduler:
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
         start = epoch.number * EPOCH_POSITIONS
-        return self._empty.seen(self._num_empty, what, start, is_empty=not total, has_skipped=self._has_skipped)
+        return self._empty.seen(self._num_empty, what, start, is_empty=not total, may_come=self._may_come)
 
     def _pass_ended_epochs(self) -> None:
         """Once nothing is left of an epoch, the next one is dealt."""

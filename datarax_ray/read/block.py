@@ -46,9 +46,10 @@ class Block:
     ...). selected: which rows of all columns these hold, as runs (see plan.runs); None for all. whole_nbytes: what all
     columns take, where these hold none. digests: uint64 (k,), of each element (read.elements.row_digests); None where
     nobody wants them. learned: what reading told of the stream, for who schedules it: ShardEnds, where it is read by
-    shards. spent: what reading it took, in seconds by what they went into; {} where that was not measured. read_at:
-    when that ended, as time.time() has it there. done: what else who read it has done; None for this process. None of
-    these is a part of what the block is.
+    shards. may_come: whether something that is left out may come at another position: what left it out, or something
+    before that, was told its position or given random numbers. spent: what reading it took, in seconds by what they
+    went into; {} where that was not measured. read_at: when that ended, as time.time() has it there. done: what else
+    who read it has done; None for this process. None of the last three is a part of what the block is.
     """
 
     positions: Indices
@@ -61,6 +62,7 @@ class Block:
     whole_nbytes: int = 0
     digests: Digests | None = None
     learned: tuple[Any, ...] = ()
+    may_come: bool = False
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
     done: WorkDone | None = field(default=None, compare=False)
@@ -119,7 +121,8 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
             columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position
-    return Block(np.asarray(progress.positions, np.int64), columns, skipped, progress.failure, failed_at, lengths)
+    positions = np.asarray(progress.positions, np.int64)
+    return Block(positions, columns, skipped, progress.failure, failed_at, lengths, may_come=progress.may_come)
 
 
 def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:

@@ -476,6 +476,20 @@ def test_what_stands_behind_the_filters_is_no_hope_for_a_later_epoch(sets, on_er
             list(stream(description, batch_size=2, chunk_size=chunk_size))
 
 
+class Broken:
+    def map(self, element):
+        raise ValueError("broken")
+
+
+@pytest.mark.parametrize("behind", [[], ["told"], ["told", "kept"]])
+@pytest.mark.parametrize("chunk_size", [1, 7, None])
+def test_records_that_are_broken_before_anything_is_told_the_position_are_so_in_every_epoch(sets, chunk_size, behind):
+    transforms = [decode, Broken(), *({"told": Position(), "kept": KeepLate()}[name] for name in behind)]
+    description = describe(sets[10], num_epochs=-1, on_error="skip", transforms=transforms)
+    with pytest.raises(RuntimeError, match="no element of the 10 positions from 0 on was kept: "):
+        next(stream(description, batch_size=2, chunk_size=chunk_size))
+
+
 class RaiseEarly:
     def map_with_index(self, position, element):
         if position < 35:

@@ -168,27 +168,17 @@ def test_an_epoch_without_an_element_is_an_error():
         machine.released(8, has_elements=False)
 
 
-def test_an_epoch_of_shards_that_shows_nothing_of_later_ones_is_told_once():
-    machine = scheduler(2, drops_alike=False)
-    deal = machine.next_chunk(8, OWNERS)
-    assert not machine.is_exhausted
-    machine.next_chunk(8, OWNERS)
-    for request in dict(deal.requests).values():
-        machine.arrived(request, answer((request.shards[0][0], 0, 2)))
-    assert "no element of epoch 0, of 4 in 2 shards, was kept" in machine.released(8, has_elements=False)
-    assert machine.released(16, has_elements=False) is None
-
-
-@pytest.mark.parametrize("has_skipped", [False, True])
-def test_an_epoch_of_shards_that_filters_emptied_is_told_from_one_of_broken_records(has_skipped):
-    machine = scheduler(2, drops_alike=False, filters_alike=True)
+@pytest.mark.parametrize("may_come", [False, True])
+def test_an_epoch_of_shards_without_an_element_ends_the_stream_where_none_may_come_elsewhere(may_come):
+    machine = scheduler(2)
     _, second = (machine.next_chunk(4, OWNERS) for _ in range(2))
-    assert machine.released(4, has_elements=False, has_skipped=has_skipped) is None
+    assert machine.released(4, has_elements=False, may_come=may_come) is None
     for request in dict(second.requests).values():
         machine.arrived(request, answer((request.shards[0][0], 2, 4)))
     assert not machine.is_exhausted
-    if has_skipped:
+    if may_come:
         assert "was kept, nor of 1 epochs" in machine.released(8, has_elements=False)
+        assert machine.released(16, has_elements=False) is None
     else:
         with pytest.raises(RuntimeError, match="no element of epoch 0"):
             machine.released(8, has_elements=False)

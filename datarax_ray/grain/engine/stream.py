@@ -80,7 +80,7 @@ class SampledStream:
             stop=stop,
             wanted=wanted,
             first_size=run_records,
-            drops_alike=False,  # operations are told the sampler's index, and Grain looks for ever
+            are_cycles_alike=False,  # operations are told the sampler's index, and Grain looks for ever
         )
 
     def names(self, request: ReadRequest) -> list[str]:

@@ -20,6 +20,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import or_
 from typing import Any, Literal
 
 import numpy as np
@@ -194,13 +195,15 @@ class Call:
     """What is done to each element. call: (element, position, ordinal) -> what it becomes; where kind is "filter",
     whether it stays, and where it is "flat_map", a list of our own of what takes its place. what: it, in errors.
 
-    catch: the Exceptions that it may raise about its element.
+    catch: the Exceptions that it may raise about its element. is_told: whether it is told the position, or given random
+    numbers, so that it does otherwise elsewhere.
     """
 
     call: Callable[[Any, int, int], Any]
     what: str
     kind: str = "map"
     catch: type[Exception] = Exception
+    is_told: bool = False
 
 
 class Progress:
@@ -208,6 +211,7 @@ class Progress:
 
     elements: a list is taken as it is, and emptied; FixedRecords become one once single elements are looked at.
     ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
+    may_come: see Block.
 
     A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
     position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
@@ -229,6 +233,8 @@ class Progress:
         self.ordinals: list[int] = []
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
+        self.may_come = False
+        self._is_told = False  # whether anything was that was done so far
         self._on_error = on_error
         self.locate = locate
 
@@ -250,6 +256,8 @@ class Progress:
         kept: list[int] = []
         found: list[int] = []
         todo = [(call.kind, call.call) for call in calls]
+        told = list(itertools.accumulate((call.is_told for call in calls), or_, initial=self._is_told))[1:]
+        self._is_told = told[-1] if told else self._is_told
         position, counts = -1, [0] * len(calls)  # of results at this position, by each flat_map
         for index in range(len(given)):  # to the last, or to one that fails
             if self.positions[index] != position:
@@ -267,9 +275,11 @@ class Progress:
                                 raise UnfitError("None", "; does it end without `return`?")
                         elif kind == "filter":
                             if not call(element, position, ordinal):
+                                self.may_come |= told[number]
                                 break
                         else:
                             parts = call(element, position, ordinal)
+                            self.may_come |= told[number] and not parts
                             first, counts[number] = counts[number], counts[number] + len(parts)
                             while parts:
                                 part = parts.pop()
@@ -284,6 +294,7 @@ class Progress:
                         found.append(ordinal)
                 except BaseException as error:
                     del self.elements[len(kept) :]
+                    self.may_come |= told[number]
                     if not self.leave_out(index, calls[number], element, error):
                         given.clear()
                         break
@@ -340,6 +351,7 @@ class Progress:
                 is_left_out, error = False, second
             if is_left_out:
                 self.skipped.append(Skipped(where, position, reason))
+                self.may_come |= callable(self._on_error)  # it is told the position
                 return True
         self.failure = RecordError.of(where, position, reason, error)
         return False
@@ -404,9 +416,11 @@ def _bind(step: Step, seed: int) -> Call:
     what = f"transform {step.name}"
     if step.kind == "random_map":
         rng_at = element_rng(seed, step.index)
-        return Call(lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what)
+        return Call(
+            lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what, is_told=True
+        )
     if step.kind == "map_with_index":
-        return Call(lambda element, position, _: step.call(position, element), what)
+        return Call(lambda element, position, _: step.call(position, element), what, is_told=True)
     return Call(lambda element, *_: step.call(element), what, step.kind)
 
 

@@ -56,23 +56,13 @@ class ElementStream:
         """The position after the last, None for an endless stream."""
         return None if self.num_epochs == -1 else self.num_epochs * self.order.cycle
 
-    def drops_alike(self, is_packed: bool, *, skips: bool = True) -> bool:
-        """Whether a record of which nothing is left has nothing left in any epoch: all that may drop it, which is told
-        its record alone, and nothing before that is told its position or gives it random numbers.
-
-        is_packed: elements become documents, and empty ones are dropped. skips: whether on_error may have left it out;
-        if not, it was a filter, whatever stands behind that.
-        """
-        if skips and callable(self.on_error):  # it is told the position
-            return False
-        skips = skips and self.on_error == "skip"
-        kinds = [step.kind for step in self.steps]
-        may_drop = [is_packed or skips or kind in ("filter", "flat_map") for kind in kinds]
-        last = max((index for index, drops in enumerate(may_drop) if drops), default=-1)
-        return {"random_map", "map_with_index"}.isdisjoint(kinds[: last + 1])
+    @property
+    def are_cycles_alike(self) -> bool:
+        """See EmptyEpochs: the same records in each."""
+        return True
 
     def droppers(self, is_packed: bool) -> list[str]:
-        """What may leave nothing of the stream, for people; is_packed as of drops_alike."""
+        """What may leave nothing of the stream, for people. is_packed: elements become documents."""
         kinds = {step.kind for step in self.steps}
         may_be = {
             "the filters drop everything (as one does that ends without `return`)": "filter" in kinds,

@@ -65,8 +65,7 @@ def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None
         stop=stop,
         wanted=wanted,
         first_size=smallest_run(stream.run_records),
-        drops_alike=stream.drops_alike(wanted.documents is not None),
-        filters_alike=stream.drops_alike(wanted.documents is not None, skips=False),
+        are_cycles_alike=stream.are_cycles_alike,
         droppers=stream.droppers(wanted.documents is not None),
         is_kept=stream.is_kept,
     )

@@ -70,8 +70,6 @@ class InterleavedStream(ElementStream):
             stop=stop,
             wanted=wanted,
             max_actors=self.max_actors,
-            drops_alike=self.drops_alike(wanted.documents is not None),
-            filters_alike=self.drops_alike(wanted.documents is not None, skips=False),
             droppers=self.droppers(wanted.documents is not None),
         )
 

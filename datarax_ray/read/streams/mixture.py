@@ -87,12 +87,10 @@ class Mixed:
     def order(self) -> WeightedOrder:
         """What stands at each position, with these weights from the beginning on."""
 
-    def drops_alike(self, is_packed: bool, *, skips: bool = True) -> bool:
-        """Whether every component that is in the stream does. Not where weights change: then cycles are not alike."""
-        (_, weights), *others = pieces_of(self.weights)
-        return not others and all(
-            c.drops_alike(is_packed, skips=skips) for c, weight in zip(self.components, weights, strict=True) if weight
-        )
+    @property
+    def are_cycles_alike(self) -> bool:
+        """See EmptyEpochs: not where weights change."""
+        return len(pieces_of(self.weights)) == 1
 
     def droppers(self, is_packed: bool) -> list[str]:
         """Of all components, each once."""
@@ -287,7 +285,9 @@ def _moved(block: Block, own: Indices, positions: Indices) -> Block:
         if isinstance(failure, Located):
             failure = _moved_error(failure, block.failure_position, own, positions)
     skipped = tuple(replace(skip, position=int(moved(skip.position))) for skip in block.skipped)
-    return Block(moved(block.positions), block.columns, skipped, failure, failed_at, block.lengths)
+    return Block(
+        moved(block.positions), block.columns, skipped, failure, failed_at, block.lengths, may_come=block.may_come
+    )
 
 
 def _moved_error(error: Located, at: int, own: Indices, positions: Indices) -> Located:
@@ -302,6 +302,7 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
     """The blocks of components as one, in order of position, up to the first failure or element unlike the first."""
     of_all = blocks.values()
     skipped = tuple(sorted((skip for block in of_all for skip in block.skipped), key=lambda skip: skip.position))
+    may_come = any(block.may_come for block in of_all)
     failures = [(block.failure_position, block.failure) for block in of_all if block.failure is not None]
     by_first = {int(block.positions[0]): index for index, block in blocks.items() if len(block.positions)}
     found = [blocks[by_first[first]] for first in sorted(by_first)]
@@ -316,11 +317,11 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
         ends = [int(np.searchsorted(block.positions, failed_at)) for block in found]
         found = [block.part(0, end) for block, end in zip(found, ends, strict=True) if end]
     if not found:
-        return Block(np.empty(0, np.int64), None, skipped, failure, failed_at)
+        return Block(np.empty(0, np.int64), None, skipped, failure, failed_at, may_come=may_come)
     positions = np.concatenate([block.positions for block in found])
     order = np.argsort(positions, kind="stable")
     columns, lengths = _rows(found, order) if found[0].lengths is None else _documents(found, order)
-    return Block(positions[order], columns, skipped, failure, failed_at, lengths)
+    return Block(positions[order], columns, skipped, failure, failed_at, lengths, may_come=may_come)
 
 
 def _rows(blocks: list[Block], order: Indices) -> tuple[Columns, None]:
