@@ -105,6 +105,13 @@ class Intake:
         failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
         return [block for block in found if block.positions[0] < failed_at], failed_at, failure
 
+    def waiting(self, most: int) -> tuple[Skipped, ...]:
+        """The broken records that were not asked for yet, where they are more than this."""
+        if len(self._skipped) <= most:
+            return ()
+        told, self._skipped = self.left_over, []
+        return told
+
     def skipped_before(self, stop: int) -> tuple[Skipped, ...]:
         """The broken records before this position that were not asked for yet."""
         told = tuple(skip for skip in self.left_over if skip.position < stop)
@@ -320,6 +327,10 @@ class Batcher:
         """The short last batch, if there is one and it is wanted. Call once, after the last chunk."""
         if self._row and not self._drop_remainder:
             yield self._emit(self._reached if self._stop is None else self._stop, 0)
+
+    def waiting(self, most: int) -> tuple[Skipped, ...]:
+        """The broken records that no batch has told of, where they are more than this: no batch will tell of them."""
+        return self._intake.waiting(most)
 
     @property
     def left_over(self) -> tuple[Skipped, ...]:

@@ -34,7 +34,8 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     state: where the stream goes on. num_before: broken records left out before the last batch. skipped: those left out
     of that. Some may stand behind the state, where a short last batch is dropped: who goes on from the state meets them
     again. is_end: the stream was seen to end here. digest: of all that was handed out; None where nobody wants one.
-    num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's.
+    num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's. num_waiting: broken records behind
+    the state that were told before the last of them (skipped), as no batch came for long.
     """
 
     state: StreamState
@@ -43,6 +44,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     is_end: bool = False
     digest: RollingDigest | None = None
     num_rows: int = 0
+    num_waiting: int = 0
 
     def then(
         self,
@@ -55,12 +57,21 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     ) -> Consumed:
         """The same and a batch that ends at this state and leaves these out. digest, num_rows: of the batch."""
         whole = None if self.digest is None else self.digest.plus(digest)
-        return Consumed(state, self.num_before + len(self.skipped), skipped, is_end, whole, num_rows)
+        return Consumed(state, self.num_told, skipped, is_end, whole, num_rows)
+
+    def without_batch(self, skipped: tuple[Skipped, ...], *, is_end: bool = False) -> Consumed:
+        """The same and these, behind the state, that are left out of what comes next, or of the end."""
+        num_before = self.num_skipped
+        return Consumed(self.state, num_before, skipped, is_end, self.digest, num_waiting=self.num_told - num_before)
+
+    def moved(self, state: StreamState) -> Consumed:
+        """The same with this state, before which all stands that was told."""
+        return self._replace(state=state, num_before=self.num_before + self.num_waiting, num_waiting=0)
 
     @property
     def num_told(self) -> int:
         """Broken records left out of what was handed out, and of what the end of the stream brought."""
-        return self.num_before + len(self.skipped)
+        return self.num_before + self.num_waiting + len(self.skipped)
 
     @property
     def num_skipped(self) -> int:
@@ -91,7 +102,9 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
 
 
 # A batch or an element, and what was handed out once it is; at the end of the stream no batch, and what is left to say.
+# NO_BATCH_YET with broken records that are told without one.
 Delivery: TypeAlias = tuple[Any, Consumed]
+NO_BATCH_YET = object()
 
 
 class Session(Protocol):
@@ -198,7 +211,9 @@ class Consumer:
         if session is None:
             leg, session = self.opened(key, begin)
         try:
-            batch, consumed = session.next()
+            while (delivery := session.next())[0] is NO_BATCH_YET:
+                self.commit(leg, delivery[1], delivery[1].skipped)
+            batch, consumed = delivery
             if finish is not None and not consumed.is_end:
                 batch = finish(batch)
             self.commit(leg, consumed, consumed.skipped)
@@ -283,7 +298,11 @@ def deliveries(
             try:
                 batch = next(stream)
             except StopIteration as end:
-                yield None, consumed.then(consumed.state, end.value or (), is_end=True)
+                yield None, consumed.without_batch(end.value or (), is_end=True)
                 return
+            if not batch.global_rows:
+                consumed = consumed.without_batch(batch.skipped)
+                yield NO_BATCH_YET, consumed
+                continue
             consumed = consumed.then(batch.state, batch.skipped, digest=batch.digest, num_rows=batch.global_rows)
             yield batch, consumed

@@ -249,6 +249,10 @@ class PackedBatcher:
         if rows and not (self._drop_remainder and rows < self._batch_size):
             yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
+    def waiting(self, most: int) -> tuple[Skipped, ...]:
+        """The broken records that no batch has told of, where they are more than this: no batch will tell of them."""
+        return self._intake.waiting(most)
+
     @property
     def left_over(self) -> tuple[Skipped, ...]:
         """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""

@@ -6,12 +6,13 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
+from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import LocalPool, Pool, reading
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.plan.arguments import whole
@@ -191,14 +192,17 @@ class Source(Uncopied):
         self._is_unread = False
         return options
 
+    def _told(self, options: StreamOptions) -> StreamOptions:
+        return replace(self._bounded(options), max_waiting=self.skip_options.max_waiting)
+
     # Neither of what these make holds the source: one that is dropped ends at once, and its pool with it.
 
     def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
-        options = self._bounded(options)
+        options = self._told(options)
         return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
     def _elements(self, consumed: Consumed) -> Reading:
-        many, one = (self._bounded(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
+        many, one = (self._told(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
 
 
@@ -229,8 +233,8 @@ def _one_by_one(
     many: StreamOptions,
     one: StreamOptions,
 ) -> Generator[Delivery, None, None]:
-    """The elements, read many at a time; where that fails one alone, so that what is good before the failure comes, and
-    so do elements that do not stack.
+    """The elements, read many at a time; where that fails, or many are broken, one alone, so that what is good before
+    the failure comes, and so do elements that do not stack.
 
     The stream goes on from each as it does from a batch that ends there.
     """
@@ -242,6 +246,12 @@ def _one_by_one(
                     if batch is None:
                         yield None, after
                         return
+                    if batch is NO_BATCH_YET and options is many:  # elements before these may wait for others
+                        break
+                    if batch is NO_BATCH_YET:
+                        consumed = after
+                        yield batch, after
+                        continue
                     # the extra of the batch's own state may be about what comes after these rows
                     begin, skipped, num_told = consumed.state, list(after.skipped), consumed.num_told
                     ordinals = [0] * (batch.num_rows - 1) if batch.ordinals is None else batch.ordinals[1:].tolist()
@@ -264,7 +274,7 @@ def _one_by_one(
                         yield element, consumed
                     if options is one:
                         break
-            options = many
+            options = many if batch is not NO_BATCH_YET else one
         except GeneratorExit:  # also at the program's end, when the names below are gone
             raise
         except (RecordError, UnlikeError, OverflowError):

@@ -80,8 +80,9 @@ class StreamOptions:
     before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
     then read once for all what all of them ask for. shares_with_jobs: whether drivers of other jobs do so as well.
     stop: the position to end at, None for the end of the source. digest: whether batches are to have
-    one. cancelled: asked now and then while the stream waits; once it is true the stream ends. timings: what counts
-    where the time goes. rows: of every batch, that this trainer gets; they follow from the others.
+    one. max_waiting: broken records that may wait for a batch; where more do, a batch of no rows (global_rows=0) tells
+    of them; None for none such. cancelled: asked now and then while the stream waits; once it is true the stream ends.
+    timings: what counts where the time goes. rows: of every batch, that this trainer gets; they follow from the others.
     """
 
     batch_size: int
@@ -99,6 +100,7 @@ class StreamOptions:
     share: Share | None = None
     stop: int | None = None
     digest: bool = False
+    max_waiting: int | None = None
     cancelled: Callable[[], bool] = field(default=bool, compare=False)  # which is false
     timings: Timings | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
@@ -147,6 +149,8 @@ def batches(
             except UnlikeError as error:
                 _tell_where(error, description, start)
                 raise
+            if options.max_waiting is not None and (skipped := batcher.waiting(options.max_waiting)):
+                yield HostBatch(None, np.empty(0, np.int64), last, StreamState(last), 0, skipped)
     if options.cancelled():
         return ()
     for batch in batcher.finish():
@@ -312,7 +316,9 @@ class _Flows:
                 told(merger)
             elif (chunk := next(parts[lacking].chunks, None)) is not None:
                 merger.add(lacking, chunk[2])
-                continue
+                if not (blocks := merger.waiting(lacking, self._options.max_waiting)):
+                    continue
+                start = stop = merger.position
             elif self._options.cancelled():
                 return
             else:

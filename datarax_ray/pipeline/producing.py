@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.consumer import Consumed, Delivery, deliveries
+from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Delivery, deliveries
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.padding import pad
@@ -25,6 +25,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.device import narrow, split_host
 
@@ -72,7 +73,8 @@ class BatchProducer:
         cancelled: Callable[[], bool],
     ) -> Generator[Delivery, None, None]:
         """Batches from there on, prepared for their use, and after the last one what is left to say."""
-        options = replace(self.options, cancelled=cancelled, timings=self.timings)
+        max_waiting = getattr(self.source, "skip_options", COUNT_ALONE).max_waiting
+        options = replace(self.options, cancelled=cancelled, timings=self.timings, max_waiting=max_waiting)
         making = self.timings.making
         is_first = True
         stream = deliveries(self.source.batches(consumed.state, options), consumed)
@@ -86,8 +88,11 @@ class BatchProducer:
                     state, stop = consumed.state, self.source.describe().stop
                     if not options.drop_remainder and stop is not None and state.position < stop:
                         state = state._replace(position=stop, offset=0)
-                    yield None, consumed._replace(state=state)
+                    yield None, consumed if state is consumed.state else consumed.moved(state)
                     return
+                if host_batch is NO_BATCH_YET:
+                    yield host_batch, consumed
+                    continue
                 if is_first and (advice := _advice(host_batch.columns)):
                     logger.warning("batches are records as they are stored (bytes).%s", advice)
                 is_first = False

@@ -23,7 +23,7 @@ from flax import nnx
 from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec
 
-from datarax_ray.feed.consumer import Begin, Consumed, Consumer
+from datarax_ray.feed.consumer import NO_BATCH_YET, Begin, Consumed, Consumer
 from datarax_ray.pipeline.stages import Stages
 from datarax_ray.pipeline.transfer import by_rows, constrain, spans_processes, to_device
 from datarax_ray.plan.trainer_rows import TrainerRows
@@ -70,11 +70,13 @@ class Feed:
         """The next batch; what it raises says where in the loop it stands."""
         try:
             began = time.perf_counter()
-            fed, after = self._session.next()
+            fed: Any = NO_BATCH_YET
+            while fed is NO_BATCH_YET:
+                fed, after = self._session.next()
+                self._skipped += after.skipped
+                self._consumer.check(self._leg, self._skipped)
             if fed is None:
                 raise self._too_few(self.num_taken)
-            self._skipped += after.skipped
-            self._consumer.check(self._leg, self._skipped)
             self._taken(time.perf_counter() - began, self._consumed, after)
         except BaseException as error:
             error.add_note(

@@ -1,7 +1,8 @@
 """The ledger of broken records: a cap on how many are left out of a stream, a list, and one line of JSON for each.
 
-A record is entered when the batch that leaves it out is delivered, and struck out when the stream goes back to before
-it: after any number of resumes the file lists what is missing from what was delivered, each record once a pass.
+A record is entered when the batch that leaves it out is delivered, or before where many wait for one, and struck out
+when the stream goes back to before it: after any number of resumes the file lists what is missing from what was
+delivered, each record once a pass.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class SkipOptions:
             raise ValueError(f"max_skipped must be at least 0, or None for no limit, got {self.max_skipped}")
         if self.path is not None:
             object.__setattr__(self, "path", _checked_path(os.fspath(self.path)))
+
+    @property
+    def max_waiting(self) -> int:
+        """Broken records that may wait for the batch that leaves them out; where more do, they are told before."""
+        return MAX_LISTED if self.max_skipped is None else min(MAX_LISTED, self.max_skipped)
 
     def __or__(self, other: SkipOptions) -> SkipOptions:
         """Of a stream that mixes two: the smaller limit holds for both together, and there is one file.

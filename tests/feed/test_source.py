@@ -23,9 +23,10 @@ from datarax_ray.plan.fingerprint import DriftError, without_later
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
 from datarax_ray.read.block_cache import BlockCache
-from datarax_ray.read.errors import RecordError, UnlikeError
+from datarax_ray.read.errors import RecordError, SkippedError, UnlikeError
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
+from datarax_ray.read.skipped_records import SkipOptions, SkippedRecords
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests import oracle
@@ -491,8 +492,11 @@ def test_records_that_are_broken_before_anything_is_told_the_position_are_so_in_
 
 
 class RaiseEarly:
+    def __init__(self, begin=35):
+        self.begin = begin
+
     def map_with_index(self, position, element):
-        if position < 35:
+        if position < self.begin:
             raise ValueError(position)
         return {"position": position}
 
@@ -503,6 +507,28 @@ def test_epochs_of_broken_records_or_of_a_filter_by_position_may_be_followed_by_
         description = describe(sets[10], num_epochs=-1, on_error="skip", transforms=transforms)
         batch = next(stream(description, batch_size=2, chunk_size=chunk_size))
         assert batch.positions.min() >= 35
+
+
+@pytest.mark.parametrize("most", [3, 2000])
+@pytest.mark.parametrize("take", [lambda source: source.get_batch(2), Source.next_element])
+def test_a_cap_on_broken_records_holds_where_no_batch_ever_comes(sets, take, most):
+    description = describe(sets[10], num_epochs=-1, on_error="skip", transforms=[decode, Position(), Broken()])
+    source = Source(description, skip_options=SkipOptions(most))
+    with pytest.raises(SkippedError, match=f"more than max_skipped={most} allows"):
+        take(source)
+    assert (source.position, source.num_skipped <= most) == (0, True)
+
+
+def test_what_comes_behind_many_broken_records_comes_and_few_wait_for_it(sets, monkeypatch):
+    transforms = [decode, RaiseEarly(4035)]
+    waited = []
+    monkeypatch.setattr(SkippedRecords, "enter", lambda self, skipped: waited.append(len(skipped)) or ())
+    for take in (lambda source: source.get_batch(2), Source.next_element):
+        source = Source(describe(sets[10], num_epochs=-1, on_error="skip", transforms=transforms))
+        assert np.asarray(take(source)["position"]).min() == 4035
+        assert source.num_skipped == sum(waited) == 4035
+        assert max(waited) < 3000
+        waited.clear()
 
 
 class Nothing:

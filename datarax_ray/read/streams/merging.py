@@ -169,6 +169,20 @@ class Merger:
         """Event: the next chunk of a component that is lacking."""
         self._supplies[component].add(blocks)
 
+    @property
+    def position(self) -> int:
+        """Of what stands next."""
+        return self._next
+
+    def waiting(self, component: int, most: int | None) -> list[Block]:
+        """What tells of the broken records of a component that is still lacking, where they are more than this."""
+        supply = self._supplies[component]
+        if most is None or len(supply.skipped) <= most or self.lacking != component or supply.drop:
+            return []
+        skipped = tuple(supply.skip_at(self._next, skip) for _, skip in supply.skipped)
+        supply.skipped = []
+        return [Block(_NONE, None, skipped)]
+
     def end(self, component: int) -> tuple[int, int, list[Block]]:
         """Event: a component that is lacking has no chunk any more: the mixture's end. What is left to say, as `take`.
 
