@@ -213,7 +213,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @property
     def num_skipped(self) -> int:
-        """Broken records that were left out of the batches yielded, since the beginning; at the end, of the stream."""
+        """Broken records that were left out of the batches yielded, since the beginning; at the end, of the stream.
+
+        Behind a flat_map it is the elements that fail which are left out and counted.
+        """
         return self._consumer.consumed.num_told
 
     @property

@@ -77,10 +77,10 @@ class DeadlockError(RuntimeError):
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that `on_error="skip"` left out of the stream.
+    """A record that `on_error="skip"` left out of the stream, or an element of one, behind a flat_map.
 
     where: file, or shard of a stream, and record index in it, as "path[17]". position: its place in the stream. reason:
-    what went wrong.
+    what went wrong, and with which element of the record.
     """
 
     where: str

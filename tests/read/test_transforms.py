@@ -276,7 +276,9 @@ def test_a_failure_inside_a_record_ends_the_block_before_it_and_skipping_leaves_
     assert (progress.elements, progress.positions, progress.failure.position) == ([10], [5], 6)
     progress = run([Split(), fail_at(2)], [1, 3, 1], positions=[5, 6, 7], on_error="skip")
     assert (progress.elements, progress.positions) == ([10, 30, 10, 10], [5, 6, 6, 7])
-    assert [skip.position for skip in progress.skipped] == [6]
+    assert [(skip.position, skip.reason.partition(" raised")[0]) for skip in progress.skipped] == [
+        (6, "element 1 of the record: transform fail_at.<locals>.transform")
+    ]
 
 
 # Failures

@@ -299,7 +299,10 @@ def test_the_folder_is_a_dataset_of_its_own(files: list[Path], tmp_path: Path) -
     assert got["kind"].tolist() == want["kind"].tolist()
     ((failure,), *_) = [found.skipped]
     assert "it failed when it was materialised: " in failure.reason
-    assert "part-00001.array_record[0]: transform FailAt raised ZeroDivisionError" in failure.reason
+    assert (
+        "part-00001.array_record[0]: element 0 of the record: transform FailAt raised ZeroDivisionError"
+        in failure.reason
+    )
     materialize(live(files, [decode, DropThirds()]), tmp_path / "other")
     served = HttpFiles(tmp_path)
     try:

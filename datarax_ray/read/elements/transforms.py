@@ -211,7 +211,7 @@ class Progress:
 
     elements: a list is taken as it is, and emptied; FixedRecords become one once single elements are looked at.
     ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
-    may_come: see Block.
+    may_come: see Block. gave_several: whether a flat_map has come, so that what fails is one of its record's elements.
 
     A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
     position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
@@ -233,7 +233,7 @@ class Progress:
         self.ordinals: list[int] = []
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
-        self.may_come = False
+        self.may_come = self.gave_several = False
         self._is_told = False  # whether anything was that was done so far
         self._on_error = on_error
         self.locate = locate
@@ -295,7 +295,10 @@ class Progress:
                 except BaseException as error:
                     del self.elements[len(kept) :]
                     self.may_come |= told[number]
-                    if not self.leave_out(index, calls[number], element, error):
+                    failed = calls[number]
+                    if self.gave_several or any(kind == "flat_map" for kind, _ in todo[:number]):
+                        failed = dataclasses.replace(failed, what=f"element {ordinal} of the record: {failed.what}")
+                    if not self.leave_out(index, failed, element, error):
                         given.clear()
                         break
                 if not waiting:
@@ -305,6 +308,7 @@ class Progress:
                 break
         self.keep(kept)
         self.ordinals = found
+        self.gave_several |= any(kind == "flat_map" for kind, _ in todo)
         self.end_before_failure()
 
     def keep(self, kept: Sequence[int]) -> None:

@@ -70,11 +70,12 @@ class MaterializedStream(IndexedStream):
         return super().settings() | {"files": self.files}
 
     def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:
-        todo = self.steps[self.written.num_transforms :]
+        done, todo = self.steps[: self.written.num_transforms], self.steps[self.written.num_transforms :]
         progress, _ = read_records(self.reader, positions, records, self.on_error, ended, in_rows=True)
         with lap("reading"):
             columns = _decoded(progress, are_last=not todo)
         progress.locate = self.locate  # what fails from here on is told as the live stream tells it
+        progress.gave_several = any(step.kind == "flat_map" for step in done)
         return progress, transformed(progress, columns, todo, self.order.seed)
 
 

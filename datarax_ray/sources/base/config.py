@@ -190,7 +190,8 @@ class ErrorsConfig(EpochsConfig):
     on_error: "raise", or "skip" records that cannot be read, decoded or transformed, and count and list them; or a
     function of the RecordError, True to skip. max_skipped: more skipped records are an error, None for no limit.
     skipped_path: a JSON-lines file that lists them, each once a pass whatever the resumes, or a URL below which there
-    are such files; None for none. A file that is there and no such list is refused. Both need an on_error that skips.
+    are such files; None for none. A file that is there and no such list is refused. Both need an on_error that skips,
+    and are about the single elements that fail behind a flat_map.
     """
 
     on_error: OnError = "raise"
