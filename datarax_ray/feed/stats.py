@@ -21,6 +21,8 @@ from datarax_ray.read.work_done import WorkDone
 
 # A trainer that waits less than this of its time is not kept waiting by its data.
 NEVER_WAITS = 0.02
+# One that waits less than this has little to gain by faster data: what it waits for has no share in the verdict.
+RARELY_WAITS = 0.1
 # Actors that are at work for so much of the time are what is waited for; more would be at work as much.
 AT_WORK = 0.7
 _MIN_BATCHES, _MIN_S = 3, 1.0  # before them nothing is known: actors start, programs are compiled, windows are filled
@@ -97,6 +99,7 @@ class PipelineStats:
     in this process. num_actors: how many there are meant to be; 0 in this process. part: of each batch, that this
     trainer takes. sharing: how many trainers have in common what each of them counts as reading. start_s: until
     reading began. num_lost: requests that were lost with who read them, and asked for again.
+    has_stages: whether placing a batch runs stages, too.
     """
 
     num_batches: int
@@ -112,6 +115,7 @@ class PipelineStats:
     sharing: int = 1
     start_s: float = 0.0
     num_lost: int = 0
+    has_stages: bool = False
 
     @property
     def records_per_s(self) -> float:
@@ -144,17 +148,28 @@ class PipelineStats:
             return f"too early to say: {so_far}; ask again after {_MIN_BATCHES}, and {_MIN_S:g} s"
         if self.waits < NEVER_WAITS:
             return f"bound by the trainer, which waits {self.waits:.1%} of its time. {self._spare()}".rstrip()
+        if self.waits < RARELY_WAITS:
+            return (
+                f"bound by the trainer, whose own work takes {1 - self.waits:.1%} of its time; faster data would save "
+                f"{self.waits:.1%} at most"
+            )
         own = {name: spent for name, spent in self.making.items() if name != "waiting"}
         if own and sum(own.values()) > self.making.get("waiting", 0.0):
             name = max(own, key=own.__getitem__)
+            share = f"for {own[name] / self._total_s:.0%} of the time"
+            if name == "placing" and self.has_stages:
+                return (
+                    f"bound by this process, which is placing batches, the stages with it, {share}: do in transforms "
+                    "what needs no device, which actors run beside each other, and make the stages cheaper"
+                )
             return (
-                f"bound by this process, which is {name} batches for {own[name] / self._total_s:.0%} of the time: "
-                "larger batches cost less a row, and fewer or smaller fields less a batch"
+                f"bound by this process, which is {name} batches {share}: larger batches cost less a row, and fewer "
+                "or smaller fields less a batch"
             )
-        name, share = self._dearest()
+        name, part = self._dearest()
         if not self.num_actors:
             return (
-                f"bound by {name} ({share:.0%} of the reading), in this process: RaySource(source, num_actors=N) does "
+                f"bound by {name} ({part:.0%} of the reading), in this process: RaySource(source, num_actors=N) does "
                 "that beside the trainer"
             )
         if self.at_work < AT_WORK:
@@ -166,7 +181,7 @@ class PipelineStats:
                 f"the actors are at work for {self.at_work:.0%} of theirs. Look at the network and the object store, "
                 f"and give more bytes in flight (max_nbytes=){f'. {said}' if self.num_lost else ''}"
             )
-        return f"bound by {name} in the actors ({share:.0%} of the reading): {self._missing()}"
+        return f"bound by {name} in the actors ({part:.0%} of the reading): {self._missing()}"
 
     @property
     def _total_s(self) -> float:
@@ -319,7 +334,7 @@ class Timings:
         self._num_batches += 1
         self._num_records += num_records
 
-    def stats(self, num_actors: int | None) -> PipelineStats:
+    def stats(self, num_actors: int | None, *, has_stages: bool = False) -> PipelineStats:
         """What was counted up to now. num_actors: that are meant to read, 0 of those that were closed; None where this
         process does.
         """
@@ -338,4 +353,5 @@ class Timings:
             self._sharing,
             max(0.0, self._read_since - self._began + self._first_s) if self._num_batches else 0.0,
             self._num_lost,
+            has_stages,
         )

@@ -300,7 +300,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
-        return self._timings.stats(getattr(self.source, "num_actors", None))
+        return self._timings.stats(getattr(self.source, "num_actors", None), has_stages=bool(self._stages.graph.nodes))
 
     def timeline(self, path: str | os.PathLike[str]) -> None:
         """Write a page of what everybody did when, since this pipeline was made, to this file: HTML, for any browser.

@@ -48,6 +48,15 @@ def but(**changes: object) -> PipelineStats:
             "(max_nbytes=). But 9 requests were lost with their actors, whose absence counts here: see timeline()",
         ),
         (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
+        (
+            but(making={"waiting": 1.0, "placing": 9.0}, has_stages=True),
+            "placing batches, the stages with it, for 82% of the time: do in transforms what needs no device",
+        ),
+        (but(making={"waiting": 1.0, "placing": 9.0}), "placing batches for 82% of the time: larger batches"),
+        (
+            but(reading={"reading": 4.0}, waited_s=0.55),
+            "bound by the trainer, whose own work takes 94.5% of its time; faster data would save 5.5% at most",
+        ),
         (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
         (but(num_batches=2), "too early to say: 2 batches"),
         (but(elapsed_s=0.25, waited_s=0.2), "too early to say: 101 batches, 0.25 s since the first; ask again after 3"),
