@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -29,7 +29,8 @@ To = Literal["array_record", "parquet"]
 class Conversion:
     """read, format, made_from: as of write_dataset. mean_nbytes: of a record as it is written, before compression.
 
-    encoding: what one of its records is, where elements were made bytes; None where it is as it was.
+    encoding: what one of its records is, where elements were made bytes; None where it is as it was. arrays: the dtypes
+    that its decoder is to be told: of numbers that may not fit in int64.
     """
 
     read: ReadRun
@@ -38,6 +39,7 @@ class Conversion:
     made_from: Mapping[str, Any]
     mean_nbytes: float
     encoding: str | None = None
+    arrays: Mapping[str, str] = field(default_factory=dict)
 
 
 def conversion_of(
@@ -67,11 +69,13 @@ def conversion_of(
     encoder: EncodeMsgpack | None = None
     read: ReadTables | ReadRecords
     schema: Any = None
+    arrays: dict[str, str] = {}
     num_first = min(FIRST, reader.num_records)
     if hasattr(reader, "table") and not transforms:
         schema = _schema_of(reader)
         made_from |= _features(schema)
         encoder = EncodeMsgpack() if to == "array_record" else None
+        arrays = {column.name: "uint64" for column in schema if str(column.type) == "uint64"}
         read = ReadTables(reader, schema, on_error, encoder)
         mean = mean_nbytes_of(read(0, num_first))
     else:
@@ -82,6 +86,8 @@ def conversion_of(
         is_bytes = isinstance(first[0], bytes)
         if to == "array_record" and not is_bytes:
             encoder = EncodeMsgpack()
+            fields = first[0].items() if isinstance(first[0], Mapping) else ()
+            arrays = {name: "uint64" for name, value in fields if str(getattr(value, "dtype", "")) == "uint64"}
         elif to == "parquet":
             if is_bytes:
                 stream = replace(stream, transforms=(*transforms, name := NameRecord()))
@@ -94,7 +100,7 @@ def conversion_of(
     if to == "parquet":
         format = ParquetFormat(schema, group_size or row_group_size_for(mean))
     encoding = None if encoder is None else "msgpack"
-    return Conversion(read, reader.num_records, format, made_from | {"encoding": encoding}, mean, encoding)
+    return Conversion(read, reader.num_records, format, made_from | {"encoding": encoding}, mean, encoding, arrays)
 
 
 def _features(schema: Any) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any
 import cv2
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 from rich.console import Console
@@ -72,6 +74,21 @@ def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any
         assert line.endswith(f"DecodeImage(field='{field}')])")
         scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeImage", "DecodeMsgpack")}
         assert eval(line, scope).get_batch(1)[field].tolist() == [image.tolist()]
+
+
+def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"h": pa.array([1, 2**64 - 1], pa.uint64()), "n": [1, 2]}), tmp_path / "a.parquet")
+    out = io.StringIO()
+    request = Request(
+        str(tmp_path / "a.parquet"), tmp_path / "to", "array_record", None, None, None, (), None, "raise", False
+    )
+    assert run(request, False, Console(file=out, width=300), Console(quiet=True)) == 0
+    line = out.getvalue().partition("read it by: ")[2].partition("\n")[0]
+    assert line.endswith("transforms=[DecodeMsgpack(arrays={'h': 'uint64'})])")
+    scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeMsgpack")}
+    assert [element["h"] for element in eval(line, scope)] == [1, 2**64 - 1]
+    with pytest.raises(ValueError, match=r"or decode it as one: DecodeMsgpack\(arrays=\{'h': 'uint"):
+        list(datarax_ray.load(str(tmp_path / "to"), transforms=[datarax_ray.DecodeMsgpack()]))
 
 
 @pytest.mark.parametrize(

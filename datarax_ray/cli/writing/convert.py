@@ -27,7 +27,7 @@ from datarax_ray.sources import (
     from_hf,
 )
 from datarax_ray.sources.kinds import kind_of, split_of
-from datarax_ray.write.conversion import To, conversion_of
+from datarax_ray.write.conversion import Conversion, To, conversion_of
 from datarax_ray.write.manifest import Manifest
 from datarax_ray.write.reading import EncodedImages
 from datarax_ray.write.shards import folder_of, num_shards_for, write_dataset
@@ -83,7 +83,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
             )
         except (KeyboardInterrupt, SystemExit) as end:
             return tell_stopped(end, err)
-    _report(request, written, found.encoding, time.perf_counter() - begin, as_json, out)
+    _report(request, written, found, time.perf_counter() - begin, as_json, out)
     return 0
 
 
@@ -111,9 +111,11 @@ def _check_apart(reader: Any, destination: Path) -> None:
         raise ValueError(f"{inside} is read from {destination}, where its conversion is to be written; write elsewhere")
 
 
-def _decoders_of(folder: Path, written: Manifest, encoding: str | None) -> list[str]:
+def _decoders_of(folder: Path, written: Manifest, made: Conversion) -> list[str]:
     """What makes values of the records that were written, as it stands in transforms; images by the first record."""
-    said = ["DecodeMsgpack()"] if encoding else []
+    records = DecodeMsgpack(arrays=made.arrays) if made.arrays else DecodeMsgpack()
+    arrays = f"arrays={dict(made.arrays)}" if made.arrays else ""
+    said = [f"DecodeMsgpack({arrays})"] if made.encoding else []
     path = next((folder / shard.name for shard in written.shards if shard.num_records), None)
     if path is None:
         return said
@@ -121,7 +123,7 @@ def _decoders_of(folder: Path, written: Manifest, encoding: str | None) -> list[
         if written.settings["format"]["name"] == "Parquet":
             source: Any = ParquetSource(ParquetSourceConfig(num_epochs=1), path)
         else:
-            decode = [DecodeMsgpack()] if encoding else []
+            decode = [records] if made.encoding else []
             source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), path, transforms=decode)
         with contextlib.closing(source):
             (element,) = source.describe().read_at(0, 1)
@@ -134,7 +136,7 @@ def _decoders_of(folder: Path, written: Manifest, encoding: str | None) -> list[
 
 
 def _report(
-    request: Request, written: Manifest, encoding: str | None, elapsed_s: float, as_json: bool, out: Console
+    request: Request, written: Manifest, made: Conversion, elapsed_s: float, as_json: bool, out: Console
 ) -> None:
     format = written.settings["format"]
     num_skipped = sum((shard.said or {}).get("num_skipped", 0) for shard in written.shards)
@@ -144,7 +146,7 @@ def _report(
             "destination": str(request.destination),
             "format": format["name"],
             "group_size": format["group_size"],
-            "encoding": encoding,
+            "encoding": made.encoding,
             "num_records": written.num_records,
             "num_skipped": num_skipped,
             "num_shards": len(written.shards),
@@ -164,10 +166,10 @@ def _report(
         out.print(
             f"left out: {num_skipped:,} records that cannot be read: {', '.join(skipped[:5])}{more}", soft_wrap=True
         )
-    decoders = _decoders_of(request.destination, written, encoding)
+    decoders = _decoders_of(request.destination, written, made)
     decode = f", transforms=[{', '.join(decoders)}]" if decoders else ""
     out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True, markup=False)
-    if encoding and len(decoders) == 1:
+    if made.encoding and len(decoders) == 1:
         out.print(
             "nulls stay None in these records, for a transform to fill in; written by --format parquet, fill_nulls= of "
             "ParquetSourceConfig does that",

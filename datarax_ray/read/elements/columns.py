@@ -325,9 +325,13 @@ def _numbers(values: Sequence[Any], dtype: np.dtype, path: Path) -> NDArray:
     except OverflowError as error:  # only int has values that its dtype has not
         info = np.iinfo(dtype)
         index = next(i for i, value in enumerate(values) if not info.min <= value <= info.max)
+        fits = len(path) == 1 and 0 <= values[index] < 2**64
+        decoded = (
+            f", or decode it as one: DecodeMsgpack(arrays={{{path[-1]!r}: 'uint64'}}), or DecodeJson" if fits else ""
+        )
         raise ColumnError(
             f"{named(path)} is {values[index]}, which does not fit in int64; make it a float, an np.uint64 or a str in "
-            "a transform",
+            f"a transform{decoded}",
             index,
         ) from error
 
