@@ -287,30 +287,6 @@ def test_the_address_of_what_an_object_holds_is_no_part_of_it():
     assert code_fingerprint([one]) != code_fingerprint([_Fitted(["a", "b"], number=8)])
 
 
-class _Node:
-    def __init__(self, name):
-        self.name, self.next, self.call = name, None, self.go
-
-    def go(self, x):
-        return x + len(self.name)
-
-
-class _Graph:
-    def __init__(self):
-        self.nodes = {name: _Node(name) for name in ("a", "bb")}
-        self.nodes["a"].next, self.nodes["bb"].next = self.nodes["bb"], self.nodes["a"]
-        for node in self.nodes.values():
-            node.owner = self
-        self.table = {"a": self.map}
-
-    def map(self, element):
-        return self.nodes["a"].call(element)
-
-
-def test_objects_that_lead_back_to_themselves_are_told_as_states_hold_them():
-    assert code_fingerprint([_Graph()])["deep"] == "87fe7c0b293ba4c6"
-
-
 def test_a_script_that_reads_libraries_alone_is_the_same_where_it_is_imported(tmp_path):
     program = """
     import json

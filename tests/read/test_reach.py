@@ -1590,6 +1590,30 @@ def test_what_is_reached_through_a_module_counts(tmp_path, case):
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+GRAPH = """
+class Node:
+    def __init__(self, name):
+        self.name, self.next, self.call = name, None, self.go
+
+    def go(self, x):
+        return x + len(self.name)
+class Graph:
+    def __init__(self):
+        self.nodes = {name: Node(name) for name in ("a", "bb")}
+        self.nodes["a"].next, self.nodes["bb"].next = self.nodes["bb"], self.nodes["a"]
+        for node in self.nodes.values():
+            node.owner = self
+        self.table = {"a": self.map}
+
+    def map(self, element):
+        return self.nodes["a"].call(element)
+"""
+
+
+def test_objects_that_lead_back_to_themselves_are_told_as_states_hold_them(tmp_path):
+    assert found(tmp_path, "Graph", GRAPH)["deep"] == "b4d9fcf872074a55"
+
+
 TABLES = """
 import functools
 OPS, PARTS, KINDS = {}, {}, set()
