@@ -263,6 +263,33 @@ def test_a_file_without_values_has_the_types_of_the_others(tmp_path, null, value
     assert len({plain_type(reader.table(row, row + 1).schema.field("a").type) for row in range(len(records))}) == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([[{"b": 2}]], [[], [], None]),
+        ([[["u"]]], [[], [None, None]]),
+        ([{"f": {"g": "x"}}], [{"f": None}, None]),
+        ([{"f": ["x"], "g": 1}], [{"f": None, "g": 2}, {"f": None, "g": 3}]),
+        ([{"a": "x", "b": [None]}], [{"a": None, "b": []}, {"a": None, "b": [None]}, {"a": None, "b": [None] * 3}]),
+        ([[{"a": "x", "b": [None]}]], [[{"a": None, "b": [None, None]}], [], [{"a": None, "b": []}] * 2]),
+        ([[None, None], [None]], [[None] * 3]),
+        ([[{"n": None, "r": "u"}] * 2], [[{"n": None, "r": "v"}] * 3, []]),
+    ],
+)
+def test_nulls_below_lists_and_structs_are_read_beside_what_others_have_there(tmp_path, first, second):
+    others = {"note": ["x"] * len(first)}, {"note": [None] * len(second)}  # null in one file
+    tables = [pa.table({"a": a, **other}) for a, other in zip((first, second), others, strict=True)]
+    for order in (tables, tables[::-1]):
+        reader = ParquetReader.of(_written(tmp_path / str(len(os.listdir(tmp_path))), order))
+        wanted = [row for table in order for row in table.to_pylist()]
+        found = as_python(reader.read(np.arange(len(wanted))), len(wanted))
+        assert repr(found) == repr(wanted)
+        for row in range(len(wanted)):
+            table = reader.table(row, row + 1)
+            table.validate(full=True)
+            assert table.to_pylist() == [wanted[row]]
+
+
 def test_a_file_without_values_may_have_a_dot_in_a_name(tmp_path):
     tables = [{"a": [None], "a.b": [1], "c": [None]}, {"a": ["x"], "a.b": [2], "c": [{"d": 3}]}]
     found = ParquetReader.of(_written(tmp_path / "x", map(pa.table, tables))).read(np.arange(2))

@@ -126,11 +126,32 @@ def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def chunked_nulls(count: int, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of nulls."""
+def retyped(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The column as of a type that `typed` gave for its own and another."""
     import pyarrow as pa
 
-    return pa.chunked_array([pa.nulls(count, kind)])
+    return column if column.type == kind else pa.chunked_array([_retyped(each, kind) for each in column.chunks], kind)
+
+
+def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Not by pyarrow's cast: it makes too few of nulls that are in lists (26.0)."""
+    import pyarrow as pa
+
+    if array.type == kind:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    is_null = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        parts = [_retyped(array.field(field.name), field.type) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null) if parts else array
+    is_large = pa.types.is_large_list(kind)
+    if (is_large or pa.types.is_list(kind)) and isinstance(array, pa.ListArray | pa.LargeListArray):
+        # of a slice, the offsets are one too, which pyarrow does not take beside a mask
+        offsets = pa.array(array.offsets.to_numpy(), pa.int64() if is_large else pa.int32())
+        made = pa.LargeListArray if is_large else pa.ListArray
+        return made.from_arrays(offsets, _retyped(array.values, kind.value_type), kind, mask=is_null)
+    return array.cast(kind)
 
 
 def fixed_nbytes(kind: pa.DataType) -> int | None:

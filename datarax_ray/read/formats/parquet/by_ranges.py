@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet.footers import Footers
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, present
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import Remote
 
@@ -56,7 +56,8 @@ class RowGroupRanges:
         self.fetch(group)
         for is_again in (False, True):
             try:
-                return self._open[file].read_row_group(index, columns=list(self._footers.leaves))
+                opened = self._open[file]
+                return opened.read_row_group(index, columns=present(opened, self._footers.leaves))
             except (pa.ArrowException, OSError) as error:
                 if not isinstance(error, pa.ArrowException) and (type(error) is not OSError or error.errno):
                     raise  # of the storage, in what pyarrow read beyond what was fetched

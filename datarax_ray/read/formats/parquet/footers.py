@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.arrow.columns import chunked_nulls, fixed_nbytes, plain_type, typed
+from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, retyped, typed
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.spans import check_chunks
@@ -73,7 +73,9 @@ class FileFooter:
 
 @dataclass(frozen=True)
 class Footers:
-    """All files of a source. leaves: paths of the leaf columns that are read. schema: the fields, by name, that these
+    """All files of a source.
+
+    leaves: paths of the leaf columns that are read, each where a file has it. schema: the fields, by name, that these
     are of. Where no row of a file has a value, its writer may have said null: they are read as the type of the others.
     """
 
@@ -91,12 +93,12 @@ class Footers:
         """A table of rows of this file, of the types of all."""
         if not self.files[file].untyped:
             return table
-        columns = {}
-        for name in dict.fromkeys([*table.column_names, *self.schema.names]):
-            kind = self.schema.field(name).type
-            column = table.column(name) if name in table.column_names else chunked_nulls(table.num_rows, kind)
-            columns[name] = column if plain_type(column.type) == plain_type(kind) else column.cast(kind)
-        return type(table).from_pydict(columns)
+        kinds = [self.schema.field(name).type for name in table.column_names]
+        columns = [
+            column if plain_type(column.type) == plain_type(kind) else retyped(column, kind)
+            for column, kind in zip(table.columns, kinds, strict=True)
+        ]
+        return table.from_arrays(columns, table.column_names)
 
 
 def read_footers(
@@ -212,14 +214,7 @@ def _as_one(
         for told, each in zip(types, found, strict=True)
     ]
     leaves = dict.fromkeys(leaf for each in distinct.values() for leaf in each.leaves)
-    named = {leaf for each in distinct.values() for leaf in _above(each.leaves) & {*each.leaves}}  # "a" beside "a.b"
-    untyped = _above(leaves) - named  # of a list or struct in other files
-    return tuple(leaf for leaf in leaves if leaf not in untyped), schema, tuple(files)
-
-
-def _above(leaves: Iterable[str]) -> set[str]:
-    """What these are under, if their dots are of lists and structs."""
-    return {leaf[:index] for leaf in leaves for index, letter in enumerate(leaf) if letter == "."}
+    return tuple(leaves), schema, tuple(files)
 
 
 def _unified(schema: Any, other: Any) -> Any:

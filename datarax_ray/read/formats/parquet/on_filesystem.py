@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.filesystems import changed, check_size, read_whole, stamp_of
 from datarax_ray.read.formats.parquet.footers import Footers, opened_in
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, present
 from datarax_ray.read.formats.sniff import incomplete
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
@@ -57,7 +57,7 @@ class RowGroupFiles:
             table = None
             try:
                 with opened.holding(index):
-                    table = opened.parquet.read_row_group(index, columns=list(self._footers.leaves))
+                    table = opened.parquet.read_row_group(index, columns=present(opened.parquet, self._footers.leaves))
             except (pa.ArrowException, OSError) as error:
                 self._shut(file)  # a connection that failed may fail for good
                 broken = error

@@ -21,7 +21,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
-from datarax_ray.read.formats.arrow.columns import Fill, rows_of
+from datarax_ray.read.formats.arrow.columns import Fill, retyped, rows_of
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
@@ -225,8 +225,8 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
     if not tables:
         return None
     first, *others = tables.values()
-    alike = (other.select(first.column_names).cast(first.schema) for other in others)
-    return pa.concat_tables([first, *alike])
+    alike = ([retyped(other.column(field.name), field.type) for field in first.schema] for other in others)
+    return pa.concat_tables([first, *(pa.table(columns, first.schema) for columns in alike)])
 
 
 def _warn_of_partitions(footers: Footers, known: set[str]) -> None:

@@ -78,11 +78,17 @@ def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:
                 raise
 
 
+def present(opened: Any, leaves: Sequence[str]) -> list[str]:
+    """Those of the leaf columns that a file has: pyarrow takes the name of another for all that is under it."""
+    names = {opened.schema.column(index).path for index in range(len(opened.schema))}
+    return [leaf for leaf in leaves if leaf in names]
+
+
 def first_rows(opened: Any, index: int, count: int, leaves: Sequence[str]) -> Any:
     """The table of the first rows of a row group. Raises: ArrowInvalid where there is none."""
     import pyarrow as pa
 
-    for batch in opened.iter_batches(count, row_groups=[index], columns=list(leaves)):
+    for batch in opened.iter_batches(count, row_groups=[index], columns=present(opened, leaves)):
         return pa.Table.from_batches([batch])
     raise pa.ArrowInvalid(f"row group {index} has no row, and the footer says that it has")
 
