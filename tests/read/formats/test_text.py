@@ -161,6 +161,7 @@ def test_any_objects_that_python_writes_are_read_as_python_reads_them(
         [None, [None, "a"], [None]],
         [[[None], None], [[None, None]]],
         [[{"a": [None]}], [None, {"a": [None, None]}, {"a": None}]],
+        [[{"a": [None, None], "b": {}}], [{"a": [], "b": {}}, {"a": [None], "b": {}}]],
     ],
     ids=str,
 )

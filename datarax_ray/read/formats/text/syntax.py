@@ -256,7 +256,7 @@ def _with_its_nulls(array: Any) -> Any:
         has_none = pa.types.is_null(kind.value_type)
         values = pa.nulls(array.offsets[-1].as_py()) if has_none else _with_its_nulls(array.values)
         return pa.ListArray.from_arrays(array.offsets, values, kind, mask=is_null)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) and kind.num_fields:  # one without fields has its length from nothing else
         parts = [_with_its_nulls(array.field(index)) for index in range(kind.num_fields)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
     return array
