@@ -69,6 +69,13 @@ def test_a_struct_is_a_dict_of_columns() -> None:
     assert plain(columns["b"]["e"]) == [[0], [0, 0]]
 
 
+def test_structs_without_fields_are_objects_at_any_depth() -> None:
+    rows = [{"a": {}, "b": {"c": {}}, "d": i} for i in range(3)]
+    for fill in ({}, {"x.a": {}}):
+        column = ColumnTypes.of(pa.table({"x": rows}), fill=fill).columns(pa.table({"x": rows[1:]}))["x"]
+        assert (column["a"].tolist(), column["b"]["c"].tolist(), column["d"].tolist()) == ([{}, {}], [{}, {}], [1, 2])
+
+
 def test_numbers_of_one_chunk_are_not_copied() -> None:
     table = pa.table({"x": np.arange(100), "v": pa.FixedSizeListArray.from_arrays(np.arange(200.0), 2)})
     columns = ColumnTypes.of(table).columns(table.slice(10, 50))

@@ -7,7 +7,7 @@
     timestamp, date                               datetime64 (k,), on the host; UTC where there is a time zone
     duration, time                                timedelta64 (k,), on the host; a time is counted from midnight
     string, binary, decimal, map, other lists     on the host: objects as Python has them
-    struct                                        a dict of columns
+    struct                                        a dict of columns; on the host, as dicts, where it has no fields
     dictionary, extension                         as what they stand for
     image                                         dense uint8 (k, height, width[, channels]), where all are of one size
     null in a string, list, map or decimal        None; of CSV, which has none, a text of no characters

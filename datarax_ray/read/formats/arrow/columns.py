@@ -191,10 +191,12 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
         if array.null_count or t.is_nested(kind.value_type):
             return _convert(array.dictionary_decode(), name, fill)
         return _convert(array.dictionary, name, fill)[array.indices.to_numpy()]
-    if name in fill and (kind.num_fields or not t.is_struct(kind)):
+    if name in fill:
         if fill[name] is None:
             return objects(array)
         array = _filled(array, name, fill[name])
+    if t.is_struct(kind) and not kind.num_fields:
+        return objects(array)  # a dict of no columns would have no rows
     if t.is_struct(kind):
         # flatten() hands a null of the struct down to its fields, for which `fill` has values; see refuse_null_structs
         return {
