@@ -76,6 +76,17 @@ def test_structs_without_fields_are_objects_at_any_depth() -> None:
         assert (column["a"].tolist(), column["b"]["c"].tolist(), column["d"].tolist()) == ([{}, {}], [{}, {}], [1, 2])
 
 
+@pytest.mark.parametrize("fill", [{"x.f": 7}, {"x.f": 7, "x.t": None}], ids=str)
+def test_a_field_is_filled_beside_a_struct_that_is_null(fill: dict[str, Any]) -> None:
+    rows = [{"f": None, "t": {"g": [1, 2]}}, {"f": 5, "t": None}, {"f": 6, "t": {"g": [3, 4]}}]
+    types = ColumnTypes.of(pa.table({"x": rows}), fill=fill)
+    for start in range(3):
+        column = types.columns(pa.table({"x": rows}).slice(start))["x"]
+        assert (column["f"].dtype, column["f"].tolist()) == (np.int64, [7, 5, 6][start:])
+        assert column["t"].tolist() == [row["t"] for row in rows[start:]]
+    assert ColumnTypes.of(pa.table({"x": rows}), fill={"x.f": None}).whole == ("x",)
+
+
 def test_numbers_of_one_chunk_are_not_copied() -> None:
     table = pa.table({"x": np.arange(100), "v": pa.FixedSizeListArray.from_arrays(np.arange(200.0), 2)})
     columns = ColumnTypes.of(table).columns(table.slice(10, 50))

@@ -53,8 +53,8 @@ _STRIP = 2**16  # rows that are copied at a time, to look at them
 class ColumnTypes:
     """types: what columns are cast to before they are read: lists of one length as fixed_size_list. on_host: fields, by
     dotted path, that are Python objects because they hold nulls or ragged lists, or are structs that `fill` names with
-    None. whole: top-level columns of these. fill: what stands for a null, by dotted path; None for a field that is to
-    be objects, whatever it holds.
+    None, or that are null beside a field that it fills in. whole: top-level columns of these. fill: what stands for a
+    null, by dotted path; None for a field that is to be objects, whatever it holds.
     """
 
     types: Mapping[str, Any] = field(hash=False)
@@ -103,7 +103,7 @@ class ColumnTypes:
         found: dict[str, Any] = {name: objects(table.column(name)) for name in self.whole if name in table.column_names}
         part = table.select(dense)
         for index, name in enumerate(dense):
-            refuse_null_structs(part.column(name), name, self.fill)
+            refuse_null_structs(part.column(name), name, self.fill, self.on_host)
             if name in self.types:
                 part = part.set_column(index, name, _cast(part.column(name), self.types[name], name))
         found.update(table_columns(part, {**self.fill, **dict.fromkeys(self.on_host)}))
@@ -275,6 +275,9 @@ class _Said:
     def fills_in(self, path: str) -> bool:
         return any(name.startswith(f"{path}.") for name in self.fill)
 
+    def has_value_in(self, path: str) -> bool:
+        return any(name.startswith(f"{path}.") and value is not None for name, value in self.fill.items())
+
     def is_ragged(self, path: str) -> bool:
         return any(leaf.startswith(f"{path}.") for leaf in self.ragged)
 
@@ -313,6 +316,8 @@ def _struct_target(chunks: list[Any], kind: Any, path: str, said: _Said) -> tupl
     for index, part in enumerate(kind):
         inner = [chunk.field(index) for chunk in chunks]
         target, odd = _target(inner, part.type, f"{path}.{part.name}", said)
+        if _WHOLE in odd and said.has_value_in(path):  # which has its place in a dict of columns alone
+            target, odd = part.type, {f"{path}.{part.name}"}
         fields.append(pa.field(part.name, target))
         on_host |= odd
     return pa.struct(fields), on_host

@@ -8,7 +8,7 @@ or of a fixed-size list, has no place, and is an error unless `fill` says what t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -47,21 +47,23 @@ def table_columns(table: pa.Table, fill: Fill) -> Columns:
     return found
 
 
-def refuse_null_structs(column: pa.ChunkedArray, name: str, fill: Fill) -> None:
+def refuse_null_structs(column: pa.ChunkedArray, name: str, fill: Fill, on_host: Collection[str]) -> None:
     """Raise UnlikeError for a struct that is null, where `fill` has nothing for it and for no field in it.
+
+    on_host: fields that are objects, by dotted path; a null of these is None.
 
     A dict of columns would have it as a struct of which each field is null.
     """
     import pyarrow as pa
 
     kind = column.type
-    if not pa.types.is_struct(kind) or not kind.num_fields or name in fill:
+    if not pa.types.is_struct(kind) or not kind.num_fields or name in fill or name in on_host:
         return
     if column.null_count and not any(field.startswith(f"{name}.") for field in fill):
         nulls = _count_of_nulls(column)
         raise UnlikeError(name, f"field {name!r} (struct) {nulls}, and a dict of columns has no place for that")
     for part, child in zip(kind, column.flatten(), strict=True):
-        refuse_null_structs(child, f"{name}.{part.name}", fill)
+        refuse_null_structs(child, f"{name}.{part.name}", fill, on_host)
 
 
 def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
