@@ -707,6 +707,17 @@ def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_go
             later.get_batch(10)
 
 
+@pytest.mark.parametrize("kind", ["tables", "elements"])
+def test_a_row_that_does_not_fit_is_named_where_it_is_stored_not_where_its_window_begins(kind: str) -> None:
+    dataset = datasets.Dataset.from_dict({"x": [*range(325), None, *range(5)]}).to_iterable_dataset()
+    dataset = dataset if kind == "tables" else dataset.map(lambda element: element)
+    config = HFStreamingConfig(shuffle=True, num_epochs=1, shuffle_buffer_size=20)
+    source = iter(sources.HFStreamingSource(config, dataset=dataset))
+    assert sorted(next(source)["x"] for _ in range(320)) == list(range(320))
+    with pytest.raises(RecordError, match=r"shard 0\[325\] \(position 320\).*'x' .*is null"):
+        next(source)
+
+
 def scores() -> Iterator[dict[str, Any]]:
     for i in range(100):
         yield {"i": i, "score": 1 if i < 70 else 0.5, "v": [1, 2] if i < 80 else [0.5]}

@@ -151,7 +151,7 @@ def _read_shards(description: InterleavedStream, open_shards: OpenShards, reques
         ends.append(ShardEnd(shard, live.cursor, live.length))
         if live.failure is not None:
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
-            failures.append(_end(description, shard, live.ordinal, position, live.failure))
+            failures.append(_end(description, shard, live.num_read, position, live.failure))
         open_shards.put_back(live)
     block = _block(description, pieces, request.wanted)
     failures += [block.failure] if isinstance(block.failure, RecordError) else []
@@ -212,9 +212,9 @@ def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mappi
     return None
 
 
-def _end(description: InterleavedStream, shard: int, ordinal: int, position: int, error: BaseException) -> RecordError:
+def _end(description: InterleavedStream, shard: int, index: int, position: int, error: BaseException) -> RecordError:
     """Why the shard gives nothing from here on."""
-    where = description.reader.locate(shard, ordinal)
+    where = description.reader.locate(shard, index)
     failure = RecordError.of(where, position, f"reading raised {type(error).__name__}: {message_of(error)}", error)
     if description.on_error != "raise":
         failure.add_note(

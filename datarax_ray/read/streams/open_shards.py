@@ -90,7 +90,8 @@ class OpenShard:
     """A shard at one place of one epoch, which gives its elements in the order of delivery.
 
     ordinal: of the next element to give. length: of the shard, None until its end was seen. failure: what reading
-    raised; then the shard gives what is before it, and nothing more.
+    raised; then the shard gives the windows before it, and nothing more. num_read: elements of the shard, as stored,
+    that were read or passed over; the next one is what failed.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class OpenShard:
                 f"{cursor.ordinal}: the state was not written by this stream"
             )
         self._run = reader.run(epoch, shard, cursor.state)
-        self._read = cursor.ordinal  # elements of the shard that the run has given or passed over
+        self.num_read = cursor.ordinal
         self._cursors = deque([cursor])
         self._buffer: list[Portion] = []
 
@@ -120,7 +121,7 @@ class OpenShard:
         if self.length is not None:
             stop = min(stop, self.length)
         elif self.failure is not None:
-            stop = min(stop, self._order.window_start(self._read))  # of a window that is not whole, nothing is known
+            stop = min(stop, self._order.window_start(self.num_read))  # of a window that is not whole, nothing is known
         start, self.ordinal = self.ordinal, max(self.ordinal, stop)
         sources = self._order.sources(self.epoch, self.shard, start, self.ordinal, self.length)
         portions = list(self._buffer)
@@ -139,7 +140,7 @@ class OpenShard:
         self._run.close()
 
     def _fill(self, stop: int) -> None:
-        while self._read < stop and self.length is None and self.failure is None:
+        while self.num_read < stop and self.length is None and self.failure is None:
             try:
                 given = self._run.next()
             except BaseException as error:  # whatever the data and the code inside the dataset raise
@@ -149,14 +150,14 @@ class OpenShard:
                 self.failure = error
                 return
             if given is None:
-                self.length = self._read
+                self.length = self.num_read
                 return
             for rows in given:
-                start, self._read = self._read, self._read + count(rows)
-                if self._read > self._begin:
-                    self._buffer.append(Portion(start, self._read, rows))
+                start, self.num_read = self.num_read, self.num_read + count(rows)
+                if self.num_read > self._begin:
+                    self._buffer.append(Portion(start, self.num_read, rows))
             if (state := self._run.state()) is not None:
-                self._cursors.append(Cursor(self._read, state))
+                self._cursors.append(Cursor(self.num_read, state))
 
 
 class OpenShards:
