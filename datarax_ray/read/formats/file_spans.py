@@ -17,7 +17,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats.filesystems import changed, check_size, read_whole, stamp_of
+from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
@@ -92,7 +92,7 @@ class FileSpans:
             except ConnectionError as error:
                 short = error
             if (now := stamp_of(self._filesystem, path)) != file.seen:  # of a file that was cut, less comes for good
-                raise changed(path, f"it had (bytes, version) {file.seen} when it was opened, and has {now}")
+                raise changed(path, f"it had (bytes, version) {file.seen}, and has {now}")
             if short is not None:
                 raise short
         except Exception:
@@ -132,7 +132,6 @@ class FileSpans:
                     "now; it was replaced, and reading on would mix two datasets. Put the original back and go on from "
                     "the last state, or make a new source."
                 )
-            check_size(file.path, seen, file.nbytes)
         except BaseException:
             raw.close()
             raise

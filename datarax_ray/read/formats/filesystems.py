@@ -116,12 +116,6 @@ def changed(path: str, how: str) -> ValueError:
     )
 
 
-def check_size(path: str, stamp: tuple[int | None, str], nbytes: int) -> None:
-    """Raise ConnectionError where a file that holds what it should was said to have another size: an odd answer."""
-    if stamp[0] not in (None, nbytes):
-        raise ConnectionError(f"{path} has {nbytes:,} bytes, and was said to have {stamp[0]:,}")
-
-
 def read_whole(raw: Any, start: int, stop: int) -> bytes:
     """The bytes [start, stop) of a file that pyarrow opened.
 
