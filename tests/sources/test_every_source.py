@@ -499,7 +499,7 @@ def test_records_that_are_all_broken_end_the_stream_with_what_broke_one() -> Non
     def fail(element: Any) -> Any:
         raise ValueError("no such luck")
 
-    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip", max_skipped=3)
+    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip", max_skipped=4)
     with pytest.raises(RuntimeError, match="every record is broken") as raised:
         next(iter(pipeline(RandomAccessSource(config, {"x": np.arange(4)}, transforms=[fail]), 2)))
     assert re.search(r"arrays\[0\] \(position 0\): .* raised ValueError: no such luck", "".join(raised.value.__notes__))

@@ -107,7 +107,7 @@ def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     >>> typed(pa.struct([("a", pa.null()), ("b", pa.int8())]), pa.struct([("a", pa.string()), ("b", pa.null())]))
     StructType(struct<a: string, b: int8>)
     >>> typed(pa.null(), pa.list_(pa.int64())), typed(pa.string(), pa.list_(pa.null()))
-    (ListType(list<element: int64>), None)
+    (ListType(list<item: int64>), None)
     """
     import pyarrow as pa
 

@@ -104,9 +104,10 @@ class CSV:
         return found[starts < ends].astype(np.int64)
 
     def _quoted_rows(self, data: bytes, is_last: bool) -> Indices:
-        other = b"[^\r\n" + re.escape(self.delimiter.encode()) + b"]*+"
-        value = b'(?:"(?:[^"]++|"")*+"' + other + b'|(?!")' + other + b")"
-        row = re.compile(value + b"(?:" + re.escape(self.delimiter.encode()) + value + b")*+")
+        # whatever follows, there is one way to match: no quantifier is possessive, which Python before 3.11.5 gets wrong
+        other = b"[^\r\n" + re.escape(self.delimiter.encode()) + b"]*"
+        value = b'(?:"[^"]*(?:""[^"]*)*"(?!")' + other + b'|(?!")' + other + b")"
+        row = re.compile(value + b"(?:" + re.escape(self.delimiter.encode()) + value + b")*")
         found, at = [], 0
         while at < len(data):
             match = row.match(data, at)
