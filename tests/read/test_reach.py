@@ -1645,6 +1645,19 @@ def test_a_table_may_be_read_by_what_is_in_it(tmp_path, get, change):
     assert first != found(tmp_path / "c", get, TABLES.replace(change, f"{change} + 1"))
 
 
+def test_so_may_a_table_of_another_module(tmp_path):
+    steps = (
+        "@base.register\ndef double(x): return x * @@\n@base.register\ndef twice(x): return base.REG['double'](x)\n"
+        "def T(): return lambda e: twice(e)"
+    )
+    base = "REG = {}\ndef register(f): REG[f.__name__] = f; return f\n"
+    prints = []
+    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
+        with beside(tmp_path / folder, steps.replace("@@", str(value)), base) as module:
+            prints.append(code_fingerprint([module.T()]))
+    assert prints[0] == prints[1] != prints[2]
+
+
 def test_such_tables_are_the_same_in_every_process(tmp_path):
     (tmp_path / "tables_of_a_user.py").write_text(TABLES)
     program = (

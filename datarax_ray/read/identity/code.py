@@ -519,8 +519,9 @@ class _Telling:
                     into[part] = digest(_anywhere(self._setting(each), part.partition(".")[0]))
         for name, value in used.bound:
             if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
-                said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into = self.places if isinstance(value, PLACES) else self.bound
+                into[name] = ""  # as above
+                said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
         if (through := self.through) is not None:
             for name, value in used.beyond:
