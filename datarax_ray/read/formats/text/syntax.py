@@ -104,7 +104,7 @@ class CSV:
         return found[starts < ends].astype(np.int64)
 
     def _quoted_rows(self, data: bytes, is_last: bool) -> Indices:
-        # whatever follows, there is one way to match: no quantifier is possessive, which Python before 3.11.5 gets wrong
+        # There is one way to match, so no quantifier is possessive: Python before 3.11.5 gets these wrong.
         other = b"[^\r\n" + re.escape(self.delimiter.encode()) + b"]*"
         value = b'(?:"[^"]*(?:""[^"]*)*"(?!")' + other + b'|(?!")' + other + b")"
         row = re.compile(value + b"(?:" + re.escape(self.delimiter.encode()) + value + b")*")
