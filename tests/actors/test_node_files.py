@@ -239,6 +239,7 @@ def test_records_that_only_one_node_cannot_read_are_never_left_out(disks: Disks,
     check(make(write_files(tmp_path, (40, 60)), *transforms, on_error="skip"), disks.blind, caplog)
 
 
+@pytest.mark.slow
 def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks: Disks) -> None:
     """The last one: the node does not come back."""
     everything = make(files_on_nodes(disks.mount), Slowly(), AddNoise(), num_epochs=-1)

@@ -146,6 +146,7 @@ def test_a_node_with_other_code_reads_nothing_and_is_named(
         assert f"is other code than in the driver ({sys.modules[wrong].__file__}, digest " in caplog.text
 
 
+@pytest.mark.slow
 def test_code_that_is_edited_while_it_is_in_use_changes_nothing(
     cluster: Cluster, scale: Any, tmp_path: Path, caplog: Any
 ) -> None:

@@ -229,6 +229,7 @@ def test_trainers_rows_joined_by_rank_are_the_batch_from_every_state(
         assert_equal(joined, batches[number:])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes_also_when_one_is_killed(
     shards: list[str], records: list[Path], tmp_path: Path
