@@ -1445,18 +1445,23 @@ def test_of_long_tables_that_run_code_or_have_addresses_the_length_counts(tmp_pa
 def test_containers_in_sets_are_the_same_in_every_process(tmp_path):
     """Their order is another in each: what kinds are in them is left out."""
     text = "things = {frozenset({(1, (2,)), 'a', frozenset({3})}), frozenset({'b', (4,)})}\ndef of(e): return things\n"
-    (tmp_path / "sets_of_a_user.py").write_text(text)
+    assert len(said_in_processes(tmp_path, text, "[m.of]", num_processes=3)) == 1
+
+
+def said_in_processes(tmp_path, text: str, made: str, num_processes: int) -> set[bytes]:
+    """The fingerprints of what is made of a module `m` of this text, in processes that hash otherwise."""
+    (tmp_path / "hashed_by_a_user.py").write_text(text)
     program = (
-        "import sets_of_a_user as m; from datarax_ray.read.identity.code import code_fingerprint as f; print(f([m.of]))"
+        "import hashed_by_a_user as m; from datarax_ray.read.identity.code import code_fingerprint as f; "
+        f"print(f({made}))"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    said = {
+    return {
         subprocess.check_output(
             [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
         )
-        for seed in range(3)
+        for seed in range(num_processes)
     }
-    assert len(said) == 1
 
 
 @pytest.mark.parametrize("how", ["exec", "run_path", "spec"])
@@ -1659,19 +1664,7 @@ def test_so_may_a_table_of_another_module(tmp_path):
 
 
 def test_such_tables_are_the_same_in_every_process(tmp_path):
-    (tmp_path / "tables_of_a_user.py").write_text(TABLES)
-    program = (
-        "import tables_of_a_user as m; from datarax_ray.read.identity.code import code_fingerprint as f\n"
-        "print(f([m.of_function, m.of_class, m.of_set]))"
-    )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    said = {
-        subprocess.check_output(
-            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
-        )
-        for seed in range(4)
-    }
-    assert len(said) == 1
+    assert len(said_in_processes(tmp_path, TABLES, "[m.of_function, m.of_class, m.of_set]", num_processes=4)) == 1
 
 
 def test_tables_of_code_that_reads_further_tables_are_looked_at_a_few_times_each(tmp_path, monkeypatch):

@@ -277,12 +277,11 @@ def _bound(load: _Load) -> dict[str, Any]:
 
 def _called(load: _Load) -> dict[str, Any]:
     """An object of users' that may be called, or a partial, which a name or an attribute of a module stands for."""
-    is_called = callable(load.value) and is_users(type(load.value))
-    return {load.name: load.value} if load.is_of_modules and (is_called or _is_partial(load.value)) else {}
+    return {load.name: load.value} if load.is_of_modules and _is_called(load.value) else {}
 
 
-def _is_partial(value: Any) -> bool:
-    return isinstance(value, functools.partial)
+def _is_called(value: Any) -> bool:
+    return isinstance(value, functools.partial) or (callable(value) and is_users(type(value)))
 
 
 def _of_method(name: str, owner: Any, method: str) -> dict[str, Any]:
@@ -572,8 +571,8 @@ def _attributes(loads: Iterable[_Load], package: str | None, written: set[str]) 
             if config_of(value) is not None:
                 found[load.name] = value
         if owner is None:
-            if isinstance(value, functools.partial) or (callable(value) and is_users(type(value))):
-                found[load.name] = value  # an object that is called
+            if _is_called(value):
+                found[load.name] = value
         elif load.is_far:
             continue
         elif isinstance(value, PLAIN) and not isinstance(owner.value, types.ModuleType):
