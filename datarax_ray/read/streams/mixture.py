@@ -39,6 +39,8 @@ Located: TypeAlias = RecordError | UnlikeError
 
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
+# Of code, so that a state of a release that knew of none of these is still compared by the rest.
+_TOLD_APART = ("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "beyond")
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,7 @@ class Mixed:
             found = [later(each) for each in settings]
             found = [{path: 1 if path.endswith(".told") else value for path, value in each.items()} for each in found]
             told: dict[str, Any] = {}
-            # told apart, so that a state of a release that knew of none of these is still compared by the rest
-            for kind in ("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "beyond"):
+            for kind in _TOLD_APART:
                 its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
                 found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
                 told |= {kind: its} if any(its) or kind == "unsaid" else {}
@@ -346,7 +347,6 @@ def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
 
 def _kind(path: str) -> str | None:
     """Which part of a fingerprint of code a setting is in, where it is in one; "objects" for what came with these."""
-    kinds = ("held", "used", "settings", "places", "imports", "wrappers", "objects", "unsaid", "libraries", "beyond")
     if path == "files.rows" or path.endswith(".told"):
         return "objects"
-    return next((part for part in path.split(".") if part in kinds), None)
+    return next((part for part in path.split(".") if part in ("held", "wrappers", *_TOLD_APART)), None)
