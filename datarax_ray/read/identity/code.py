@@ -60,6 +60,7 @@ from datarax_ray.read.identity.users_code import (
     inner,
     is_users,
     kept,
+    looking_once,
     methods,
     with_nested,
     without_docstrings,
@@ -118,7 +119,7 @@ def code_fingerprint(
     names = [_label(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
-    with PARSING:
+    with PARSING, looking_once():
         telling = _Telling(as_told, most)
         through = telling.through = _Through(as_told, most)
         try:

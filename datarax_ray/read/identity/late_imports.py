@@ -25,6 +25,7 @@ from datarax_ray.read.identity.users_code import (
     imported_in,
     is_package,
     is_users_file,
+    once,
     without_docstrings,
 )
 
@@ -54,6 +55,7 @@ class _Text(NamedTuple):
     whole: str | None = None
 
 
+@once
 def late_imports(function: types.FunctionType) -> dict[str, str]:
     """For each module of users' that the function imports when it runs: a digest of the text of what it uses of it."""
     used = sorted({name for code in code_objects(function.__code__) for name in code.co_names})

@@ -45,6 +45,7 @@ from datarax_ray.read.identity.users_code import (
     kept,
     methods,
     module_of,
+    once,
     with_nested,
     wrapping,
     written_attributes,
@@ -322,7 +323,7 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
         own_package = None if for_actors else _package(part)
         for function in map(inspect.unwrap, _walk(part, read.used, own_package)):
             read.written.update(_as_read(function, name) for name in written_by(function))
-            loads = [*_loads(function, package)]
+            loads = _loads(function, package)
             names = {load.name: load.value for load in loads if load.owner is None}
             libraries = (each for each in names.items() if isinstance(each[1], types.ModuleType))
             read.modules.update({name: each.__name__ for name, each in libraries if not is_users(each)})
@@ -435,7 +436,7 @@ def _walk(root: Any, found: dict[str, Any], package: str | None) -> Iterator[Any
             around = [] if package is not None else [*filter(is_users, map(as_bare, wrapping(function)))]
             yield from around
             for each in [inspect.unwrap(function), *around]:
-                used = _used(_loads(each, package), package)
+                used = _used(each, package)
                 for name, as_used in [*used, *(_held_code(each) if package is None else ())]:
                     value = inner(as_used)
                     if name not in found and value is not root:
@@ -489,7 +490,12 @@ class _Load(NamedTuple):
         )
 
 
-def _loads(function: types.FunctionType, package: str | None) -> Iterator[_Load]:
+@once
+def _loads(function: types.FunctionType, package: str | None) -> list[_Load]:
+    return [*_each_load(function, package)]
+
+
+def _each_load(function: types.FunctionType, package: str | None) -> Iterator[_Load]:
     for code in code_objects(function.__code__):
         load: _Load | None = None
         is_long = False
@@ -512,16 +518,19 @@ def _loads(function: types.FunctionType, package: str | None) -> Iterator[_Load]
             is_long = False
 
 
-def _used(loads: Iterable[_Load], package: str | None) -> Iterator[tuple[str, Any]]:
+@once
+def _used(function: types.FunctionType, package: str | None) -> list[tuple[str, Any]]:
     """What is loaded by a global name, or as an attribute of a module of the package, with what is around it."""
-    for load in loads:
+    found = list[tuple[str, Any]]()
+    for load in _loads(function, package):
         if not load.is_of_modules or not (load.owner is None or _is_in(package, load.owner.value)):
             continue
         as_used = None if load.value is _UNSEEN else load.value
         value = inner(as_used)
         is_code = isinstance(value, types.FunctionType | type) and _is_in(package, value)
         if isinstance(value, PLAIN) or (is_code and is_users(value)):
-            yield load.name, as_used
+            found.append((load.name, as_used))
+    return found
 
 
 def _settings(loads: Iterable[_Load]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
 import functools
 import importlib.util
@@ -14,10 +15,11 @@ import sysconfig
 import textwrap
 import tokenize
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from importlib.machinery import ModuleSpec
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import datarax_ray
 
@@ -31,6 +33,34 @@ MADE_CLASSES = ("__init_subclass__", "__set_name__")
 CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
+_LOOKED: ContextVar[dict[Any, tuple[Any, Any]] | None] = ContextVar("looked", default=None)
+
+_Found = TypeVar("_Found")
+
+
+@contextlib.contextmanager
+def looking_once() -> Iterator[None]:
+    """Each function is looked at once while this lasts: nothing that it loads is set anew then."""
+    before = _LOOKED.set({})
+    try:
+        yield
+    finally:
+        _LOOKED.reset(before)
+
+
+def once(look: Callable[..., _Found]) -> Callable[..., _Found]:
+    """Around what looks at the code and globals of a function alone; see looking_once."""
+
+    @functools.wraps(look)
+    def found(function: types.FunctionType, *arguments: Any) -> _Found:
+        if (known := _LOOKED.get()) is None:
+            return look(function, *arguments)
+        key = look, function.__code__, function.__module__, id(function.__globals__), *arguments
+        if key not in known:  # the globals are held, so that no others get their address
+            known[key] = function.__globals__, look(function, *arguments)
+        return known[key][1]
+
+    return found
 
 
 def is_users(code: Any) -> bool:
@@ -56,6 +86,7 @@ def is_users_file(name: str) -> bool:
     return not _is_librarys(name) and not name.startswith((_PACKAGE, "<frozen "))
 
 
+@functools.lru_cache(10_000)
 def _is_librarys(file: str) -> bool:
     """Also of `pip install --user`, of another environment on the path, and of Debian's packages."""
     return file.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
