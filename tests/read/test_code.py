@@ -245,19 +245,34 @@ def test_what_is_nested_in_a_lambda_counts():
 def test_a_fingerprint_is_the_same_in_every_process():
     # Sets of strings have another order in each, and hashes other values.
     program = """
-    import pathlib, re, numpy as np
+    import functools, pathlib, random, re, sys, numpy as np
     from datarax_ray.read.identity.code import code_fingerprint
     class T:
         def __init__(self, value): self.value = value
         def map(self, e): return e
+    def logged(f):
+        @functools.wraps(f)
+        def around(e): return f(e) * 2
+        return around
+    def scaled(f):
+        @functools.wraps(f)
+        def around(e): return f(e) / 3
+        return around
+    def f0(e): return e
+    def f1(e): return e + 1
+    def f2(e): return e + 2
+    def f3(e): return e + 3
+    functions = [f0, f1, f2, f3]
+    random.Random(sys.argv[1]).shuffle(functions)  # these have other addresses in each, and so hashes
+    steps = {logged(f) if f in (f0, f1) else scaled(f) for f in functions}
     path = pathlib.Path("/a"); hash(path)
     f = lambda e: e in {"a", "b", "c", "d", "e"}
     held = [{"a", "b", "c", "d"}, frozenset("abcd"), path, re.compile("x"), np.array(["a", "b"], object)]
-    print(code_fingerprint([f, T(held)])["digest"])
+    print(code_fingerprint([f, T(held)])["digest"], code_fingerprint([T(steps), T([[[[[[[steps]]]]]]])]))
     """
     found = {
         subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program)],
+            [sys.executable, "-c", textwrap.dedent(program), seed],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
             capture_output=True,
             check=True,

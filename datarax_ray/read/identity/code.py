@@ -62,6 +62,7 @@ from datarax_ray.read.identity.users_code import (
     kept,
     looking_once,
     methods,
+    module_of,
     with_nested,
     without_docstrings,
 )
@@ -431,7 +432,7 @@ class _Telling:
             codes = (item for item in value if isinstance(item, type | re.Pattern))  # repr says their names, cut
             self._unsaid |= {f"{{{_label(item)}}} {said(item)}": item for item in codes}
             with self.kinds.left_out():  # another order in every process
-                return sorted(self._item(item, depth + 1) for item in value)
+                return sorted(self._item(item, depth + 1) for item in sorted(value, key=_place))
         if not inspect.isclass(value) and callable(asked(value, "__array__")) and asked(value, "shape") is not None:
             # of other libraries: jax, torch. One on a device, one that is trained and a key of JAX are told as objects.
             with contextlib.suppress(Exception):
@@ -660,6 +661,14 @@ def _places_in(name: str, value: Any) -> dict[str, Any]:
     fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
     parts = {f"{name}.{field.name}": getattr(value, field.name) for field in fields}
     return {part: each for part, each in parts.items() if isinstance(each, PLACES)}
+
+
+def _place(item: Any) -> tuple[str, str]:
+    """Where the code of what is in a set stands: what is told beside each is told in this order, the same everywhere."""
+    while isinstance(item, functools.partial):
+        item = item.func
+    code = item if isinstance(inner(item), types.FunctionType | type) else type(item)
+    return module_of(code), str(asked(code, "__qualname__"))
 
 
 def _own_bases(cls: type) -> list[type]:
