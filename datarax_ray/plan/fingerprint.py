@@ -57,6 +57,7 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"{one}s.settings": used,
         f"{one}s.bound": used,
         f"{one}s.beyond": used,
+        f"{one}s.beneath": used,
         f"{one}s.imports": (
             f"what the {one}s import of a module of yours when they run has another text, and {differ}",
             f"Restore the old code, or {allow} meant.",
@@ -154,7 +155,7 @@ _CONSEQUENCES = {
 _LATER = ("files.content", "files.rows", "stages.attributes")
 # Of transforms, stages, on_error and samplers; see read.identity.code.
 _LATER_OF_CODE = {
-    *("wrappers", "held", "used", "settings", "places", "bound", "beyond"),
+    *("wrappers", "held", "used", "settings", "places", "bound", "beyond", "beneath"),
     *("imports", "each", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "told"),
 }
 # Of these, those that are not there where there is nothing to tell: "told" beside them says so, from this number on.

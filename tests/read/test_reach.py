@@ -1595,6 +1595,58 @@ def test_what_is_reached_through_a_module_counts(tmp_path, case):
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+# Of a module beside a script, in which functions and classes are used that are found by their names.
+BESIDE_A_SCRIPT = {
+    "a closure": "def make(k):\n    def go(e): return e * k\n    return go\ngo = make(@@)\n",
+    "a default": "K = @@\ndef go(e, k=K): return e * k\ndel K\n",
+    "a base class": "class Base:\n    def run(self, e): return e * @@\nclass S(Base): pass\n"
+    "def go(e): return S().run(e)\n",
+    "what a base class uses": "K = @@\nclass Base:\n    def run(self, e): return e * K\nclass S(Base): pass\n"
+    "def go(e): return S().run(e)\n",
+    "a closure of what is used there": "def make(k):\n    def f(e): return e * k\n    return f\nf = make(@@)\n"
+    "def go(e): return f(e)\n",
+    "a function that is held": "def f(e): return e * @@\ndef make(f):\n    def go(e): return f(e)\n    return go\n"
+    "go = make(f)\n",
+}
+
+
+@pytest.mark.parametrize("steps", ["base.go(e)", "go(e)"])
+@pytest.mark.parametrize("case", BESIDE_A_SCRIPT)
+def test_what_functions_hold_and_classes_inherit_beside_a_script_counts(tmp_path, case, steps):
+    steps = f"from base_of_a_user import go\ndef T(): return lambda e: {steps}"
+    prints = []
+    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
+        with beside(tmp_path / folder, steps, BESIDE_A_SCRIPT[case].replace("@@", str(value))) as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
+    same, again, other = prints
+    assert same == again
+    with pytest.raises(DriftError, match=r"transforms\."):
+        check_drift({"transforms": same}, {"transforms": other})
+    earlier = {name: value for name, value in same.items() if name != "beneath"}
+    assert {name: value for name, value in other.items() if name != "beneath"} == earlier
+
+
+CACHING = """
+def cached(f):
+    cache, calls = {}, [0]
+    def go(e):
+        calls[0] += 1
+        if e not in cache:
+            cache[e] = f(e)
+        return cache[e]
+    return go
+@cached
+def go(e): return e * 2
+"""
+
+
+def test_a_closure_that_caches_beside_a_script_is_no_change(tmp_path):
+    with beside(tmp_path / "a", "def T(): return lambda e: base.go(e)", CACHING) as module:
+        first = code_fingerprint([module.T()])
+        assert module.T()(3) == 6
+        assert code_fingerprint([module.T()]) == first
+
+
 GRAPH = """
 class Node:
     def __init__(self, name):

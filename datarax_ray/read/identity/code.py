@@ -100,7 +100,7 @@ def code_fingerprint(
         earlier releases have, is of what is inside these.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
-    settings, bound, beyond, imports: so of what Used says.
+    settings, bound, beyond, beneath, imports: so of what Used says.
     places: so of the paths and times among the settings, of which a warning tells.
     each: so of the transforms, where there are several.
     deep: a digest of what lies deeper in them than the digest goes.
@@ -123,6 +123,7 @@ def code_fingerprint(
     with PARSING, looking_once():
         telling = _Telling(as_told, most)
         through = telling.through = _Through(as_told, most)
+        beneath = telling.beneath = through.beneath = _Through(as_told, most)
         try:
             values = [telling.value(transform, 0) for transform in transforms]
         except RecursionError as error:
@@ -146,6 +147,7 @@ def code_fingerprint(
             "places": _few(telling.places),
             "bound": _few(telling.bound),
             "beyond": through.found(),
+            "beneath": beneath.found(),
             "imports": _few(telling.imports),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
             "deep": telling.deep,
@@ -365,6 +367,7 @@ class _Telling:
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
         self._below: _Below | None = None
         self.through: _Through | None = None  # takes what is told apart, see there; None: nothing does
+        self.beneath: _Through | None = None  # likewise
         self._deep: list[str] = []
 
     @property
@@ -406,8 +409,8 @@ class _Telling:
             if self._below is None:
                 self._below = _Below(self._as_told, self._left)
                 self._below.modules, self._below.libraries = self.modules, self.libraries
-                self._below.tables, self._below.through = self.tables, self.through
-                self._below.objects = self.objects
+                self._below.tables, self._below.objects = self.tables, self.objects
+                self._below.through, self._below.beneath = self.through, self.beneath
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
@@ -525,10 +528,10 @@ class _Telling:
                 into[name] = ""  # as above
                 said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
-        if (through := self.through) is not None:
-            for name, value in used.beyond:
-                if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
-                    through.tell(name, value)
+        for apart, parts in ((self.through, used.beyond), (self.beneath, used.beneath)):
+            for name, value in parts:
+                if apart and not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
+                    apart.tell(name, value)
         self.modules |= dict(used.modules)
         self.libraries |= {(name.removeprefix(f"{code.__module__}."), library) for name, library in used.modules}
         self._unsaid |= used.unsaid
@@ -594,13 +597,13 @@ class _Telling:
 
 
 class _Through(_Telling):
-    """Tells what code reaches through modules, and what that uses, apart from all else: earlier releases told nothing
-    of it, and what they told must stay the same.
+    """Tells some of what code reaches, and what that uses, apart from all else: earlier releases told nothing of it,
+    and what they told must stay the same.
     """
 
     def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
         super().__init__(as_told, most)
-        self.through = self
+        self.through = self.beneath = self
         self._own: dict[str, str] = {}
 
     def tell(self, name: str, value: Any) -> None:
@@ -664,7 +667,7 @@ def _places_in(name: str, value: Any) -> dict[str, Any]:
 
 
 def _place(item: Any) -> tuple[str, str]:
-    """Where the code of what is in a set stands: what is told beside each is told in this order, the same everywhere."""
+    """Where the code of what is in a set stands: an order that is the same everywhere, for what is told beside it."""
     while isinstance(item, functools.partial):
         item = item.func
     code = item if isinstance(inner(item), types.FunctionType | type) else type(item)

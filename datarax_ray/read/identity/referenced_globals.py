@@ -81,6 +81,7 @@ class Used(NamedTuple):
     unsaid: see _unsaid.
     beyond: of what it reaches through modules (`ops.normalize(x)`), and of what code of other modules uses: objects
         that are called, and what bound says of others.
+    beneath: of functions of other modules the defaults and closures, and of classes there those that they inherit from.
     """
 
     reached: list[tuple[str, Any]]
@@ -91,6 +92,7 @@ class Used(NamedTuple):
     modules: list[tuple[str, str]]
     unsaid: list[tuple[str, Any]]
     beyond: list[tuple[str, Any]]
+    beneath: list[tuple[str, Any]]
 
 
 def used_by(root: Any) -> Used:
@@ -118,6 +120,7 @@ def used_by(root: Any) -> Used:
     found.append((_unsaid(root), set()))
     through = {name: value for name, value in far.bound.items() if name not in bound and name not in beside}
     found.append((through, read.written | far.written))
+    found.append((_beneath(package, far.used.values()), set()))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
@@ -148,6 +151,20 @@ def _beyond(package: str, far: _Read) -> dict[str, Any]:
         and (isinstance(value, kinds) or is_data(value))
         and (module_of(value) if isinstance(value, kinds) else name).partition(".")[0] != package
     }
+
+
+def _beneath(package: str, used: Iterable[Any]) -> dict[str, Any]:
+    """What functions hold, and classes inherit from, that code uses of users' modules outside a package."""
+    found: dict[str, Any] = {}
+    kinds = (types.FunctionType, type)
+    for code in (each for each in used if isinstance(each, kinds) and not _is_in(package, each) and is_users(each)):
+        if isinstance(code, types.FunctionType):
+            held = kept(code)
+            found |= {f"{code.__module__}.{code.__qualname__}()": held} if held else {}
+        else:  # those of other modules are unsaid
+            bases = (base for base in code.__mro__[1:] if base.__module__ == code.__module__)
+            found |= {f"{base.__module__}.{base.__qualname__}": base for base in bases}
+    return found
 
 
 def _put_there(classes: Iterable[type]) -> dict[str, Any]:
