@@ -1626,6 +1626,68 @@ def test_what_functions_hold_and_classes_inherit_beside_a_script_counts(tmp_path
     assert {name: value for name, value in other.items() if name != "beneath"} == earlier
 
 
+# Of the transform's own module.
+OWN = {
+    "a closure of what a local class uses": """
+        def make(n):
+            def keep(e): return e >= n
+            class Filter:
+                def filter(self, e): return keep(e)
+            return Filter()
+        def T(): return make(@@)""",
+    "a default of what a local class uses": """
+        def make(n):
+            def keep(e, k=n): return e >= k
+            class Filter:
+                def filter(self, e): return keep(e)
+            return Filter()
+        def T(): return make(@@)""",
+    "a slot that a method reads": """
+        class Clip:
+            __slots__ = ("hi",)
+            def __init__(self, hi): self.hi = hi
+            def clamp(self, v): return min(v, self.hi)
+        CLIP = Clip(@@)
+        def T(): return lambda e: CLIP.clamp(e)""",
+    "a slot of a dataclass": """
+        import dataclasses
+        @dataclasses.dataclass(slots=True)
+        class Clip:
+            hi: int
+            def clamp(self, v): return min(v, self.hi)
+        CLIP = Clip(@@)
+        def T(): return lambda e: CLIP.clamp(e)""",
+    "what a cached property reads": """
+        W = {"a": @@}
+        class Weighted:
+            @functools.cached_property
+            def weight(self): return W["a"]
+            def map(self, e): return e * self.weight
+        def T(): return Weighted()""",
+    "what a function calls that a cached property calls": """
+        def weight(): return @@
+        class Weighted:
+            @functools.cached_property
+            def weight(self): return weight()
+            def map(self, e): return e * self.weight
+        def T(): return Weighted()""",
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_what_stands_beneath_functions_that_are_told_by_their_text_counts(tmp_path, case):
+    prints = []
+    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
+        with beside(tmp_path / folder, textwrap.dedent(OWN[case]).replace("@@", str(value)), "") as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
+    same, again, other = prints
+    assert same == again
+    with pytest.raises(DriftError, match=r"transforms\.beneath"):
+        check_drift({"transforms": same}, {"transforms": other})
+    earlier = {name: value for name, value in same.items() if name != "beneath"}
+    assert check_drift({"transforms": earlier}, {"transforms": other}) == []
+
+
 CACHING = """
 def cached(f):
     cache, calls = {}, [0]

@@ -46,6 +46,7 @@ from datarax_ray.read.identity.users_code import (
     methods,
     module_of,
     once,
+    slots,
     with_nested,
     wrapping,
     written_attributes,
@@ -81,7 +82,8 @@ class Used(NamedTuple):
     unsaid: see _unsaid.
     beyond: of what it reaches through modules (`ops.normalize(x)`), and of what code of other modules uses: objects
         that are called, and what bound says of others.
-    beneath: of functions of other modules the defaults and closures, and of classes there those that they inherit from.
+    beneath: what else the code uses: of functions that are told by their text the defaults and closures, and of classes
+        of other modules those that they inherit from; what cached properties read; and attributes in slots.
     """
 
     reached: list[tuple[str, Any]]
@@ -120,13 +122,15 @@ def used_by(root: Any) -> Used:
     found.append((_unsaid(root), set()))
     through = {name: value for name, value in far.bound.items() if name not in bound and name not in beside}
     found.append((through, read.written | far.written))
-    found.append((_beneath(package, far.used.values()), set()))
+    beneath = _made_once(classes)
+    beneath |= _beneath([value for value in far.used.values() if not _is_in(package, value)] + [*bound.values()])
+    found.append((beneath | read.in_slots | far.in_slots, read.written | far.written))
     return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
 
 
 def _behind(told: Mapping[str, Any]) -> _Read:
     """What functions and classes of which the text is told use in turn, all of it as `bound`."""
-    found = _Read({}, {}, {}, {}, set(), set(), {}, {})
+    found = _Read({}, {}, {}, {}, set(), set(), {}, {}, {})
     waiting = [*told.values()]
     seen: set[int] = set()
     while waiting and len(found.bound) < _MAX_FOUND:
@@ -153,15 +157,23 @@ def _beyond(package: str, far: _Read) -> dict[str, Any]:
     }
 
 
-def _beneath(package: str, used: Iterable[Any]) -> dict[str, Any]:
-    """What functions hold, and classes inherit from, that code uses of users' modules outside a package."""
+def _made_once(classes: Iterable[type]) -> dict[str, Any]:
+    """The functions that cached properties call, and partial methods, by name: _walk passes by them."""
+    kinds = (functools.cached_property, functools.partialmethod)
+    bases = {base: None for cls in classes for base in cls.__mro__ if is_users(base)}
+    parts = (part for base in bases for part in vars(base).values() if isinstance(part, kinds))
+    functions = (inspect.unwrap(each) for part in parts for each in called(part))
+    return {f"{each.__module__}.{each.__qualname__}": each for each in functions}
+
+
+def _beneath(codes: Iterable[Any]) -> dict[str, Any]:
+    """What functions hold, and classes inherit from in their own module: of these codes the text is told."""
     found: dict[str, Any] = {}
-    kinds = (types.FunctionType, type)
-    for code in (each for each in used if isinstance(each, kinds) and not _is_in(package, each) and is_users(each)):
+    for code in filter(is_users, codes):
         if isinstance(code, types.FunctionType):
-            held = kept(code)
+            held = {name: value for name, value in kept(code).items() if name != "__class__"}
             found |= {f"{code.__module__}.{code.__qualname__}()": held} if held else {}
-        else:  # those of other modules are unsaid
+        elif inspect.isclass(code):  # those of other modules are unsaid
             bases = (base for base in code.__mro__[1:] if base.__module__ == code.__module__)
             found |= {f"{base.__module__}.{base.__qualname__}": base for base in bases}
     return found
@@ -268,14 +280,9 @@ def _is_in_text(value: Any, cls: type) -> bool:
 
 
 def _bound(load: _Load) -> dict[str, Any]:
-    value, owner = load.value, load.owner
-    is_method = isinstance(value, types.MethodType) and owner is not None and value.__self__ is owner.value
-    if isinstance(value, types.MethodType) and inspect.isclass(made := value.__self__) and not is_method:
-        return _of_method(load.name, made, value.__name__) if load.is_of_modules and is_users(made) else {}
-    if owner is not None and (value is _UNSEEN or is_method) and not isinstance(owner.value, type | types.ModuleType):
-        return _of_method(owner.name, owner.value, load.name.rpartition(".")[2])
-    if isinstance(value, types.MethodType) and load.is_of_modules and is_users(type(value.__self__)):
-        return _of_method(load.name, value.__self__, value.__name__)
+    if (method := _method_of(load)) is not None:
+        return _of_method(*method)
+    value = load.value
     if load.is_whole and _is_frozen(value):
         own = (pair for base in type(value).__mro__ if is_users(base) for pair in methods(base))
         return {f"{load.name}.{name}()": each for name, each in own if not _is_generated(each)}
@@ -291,6 +298,26 @@ def _bound(load: _Load) -> dict[str, Any]:
         return {}
     owner = bound_to(value)
     return {load.name: str(value.__name__)} | ({} if owner is None else {f"{load.name}()": shortened(owner)})
+
+
+def _method_of(load: _Load) -> tuple[str, Any, str] | None:
+    """Of a method that is loaded: the name of what has it, that, and its own name. None for all else."""
+    value, owner = load.value, load.owner
+    is_method = isinstance(value, types.MethodType) and owner is not None and value.__self__ is owner.value
+    if isinstance(value, types.MethodType) and inspect.isclass(made := value.__self__) and not is_method:
+        return (load.name, made, value.__name__) if load.is_of_modules else None
+    if owner is not None and (value is _UNSEEN or is_method) and not isinstance(owner.value, type | types.ModuleType):
+        return owner.name, owner.value, load.name.rpartition(".")[2]
+    if isinstance(value, types.MethodType) and load.is_of_modules and is_users(type(value.__self__)):
+        return load.name, value.__self__, value.__name__
+    return None
+
+
+def _in_slots(load: _Load) -> dict[str, Any]:
+    """The plain attributes in slots that a method reads which is loaded of an object."""
+    name, owner, method = _method_of(load) or ("", None, "")
+    held = slots(owner) if owner is not None and not inspect.isclass(owner) else {}
+    return {f"{name}.{each}": value for each, value in _read_of(owner, method, held).items()} if held else {}
 
 
 def _called(load: _Load) -> dict[str, Any]:
@@ -321,6 +348,7 @@ class _Read(NamedTuple):
     """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says;
     for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
     functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
+    in_slots: attributes that methods read.
     """
 
     used: dict[str, Any]
@@ -331,10 +359,11 @@ class _Read(NamedTuple):
     written: set[str]
     imports: dict[str, str]
     modules: dict[str, str]
+    in_slots: dict[str, Any]
 
 
 def _read(root: Any, *, for_actors: bool) -> _Read:
-    read, loaded = _Read({}, {}, {}, {}, set(), set(), {}, {}), set[str]()
+    read, loaded = _Read({}, {}, {}, {}, set(), set(), {}, {}, {}), set[str]()
     package = None if for_actors else _package(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         own_package = None if for_actors else _package(part)
@@ -354,6 +383,8 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
                 for load in _loads(function, own_package):
                     read.bound.update({} if load.is_far else _bound(load))
             read.settings.update(_settings(loads))
+            for load in loads:
+                read.in_slots.update({} if load.is_far else _in_slots(load))
             loaded |= _loaded_names(function)
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
@@ -416,7 +447,7 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
             for code in code_objects(function.__code__)
             for name in code.co_names
         )
-        names |= {*read.used, *read.attributes, *read.settings, *read.put}.difference(loaded)
+        names |= {*read.used, *read.attributes, *read.settings, *read.in_slots, *read.put}.difference(loaded)
     return names - written
 
 
@@ -638,17 +669,18 @@ def _changed(cls: type, method: str, package: str | None) -> set[str]:
     return found
 
 
-def _read_of(owner: Any, method: str) -> dict[str, Any]:
+def _read_of(owner: Any, method: str, held: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The plain attributes of an object, by name, that a method of users', and those that it uses, load.
 
-    Without what these write to or make when they are first asked, and without files that are mapped.
+    held: its attributes; None for those of its __dict__. Without what these write to or make when they are first
+    asked, and without files that are mapped.
     """
     cls = type(owner)
     loaded = {name for function in _own_methods(cls, method, None) for name in _loaded_names(function)}
     loaded = loaded - _changed(cls, method, None) if loaded else loaded
     return {
         name: value
-        for name, value in (asked(owner, "__dict__", {}) if loaded else {}).items()
+        for name, value in ({} if not loaded else asked(owner, "__dict__", {}) if held is None else held).items()
         if name in loaded
         and is_data(value)
         and not isinstance(value, np.memmap)

@@ -151,6 +151,13 @@ def cells(function: types.FunctionType) -> dict[str, Any]:
     return found
 
 
+def slots(value: Any) -> dict[str, Any]:
+    """What an object holds in __slots__ of users' classes, by name."""
+    own = (part for base in type(value).__mro__ if is_users(base) for part in vars(base).items())
+    names = (name for name, part in own if isinstance(part, types.MemberDescriptorType))
+    return {name: asked(value, name) for name in names if hasattr(value, name)}
+
+
 def kept(function: types.FunctionType) -> dict[str, Any]:
     """The defaults and the closure of a function, by name, without a table that it fills itself."""
     if not (held := defaults(function) | cells(function)):
