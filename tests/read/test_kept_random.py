@@ -13,11 +13,13 @@ from random import uniform
 
 import numpy as np
 import pytest
+from scipy.stats import qmc
 
 from datarax_ray.read.identity.kept_random import kept_random, read_clock, read_environment, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)
+SAMPLER = qmc.Halton(1)  # an object of a library that holds a generator, as a pipeline of Albumentations does
 
 
 def of_module(element):
@@ -65,6 +67,18 @@ def of_another(element):
     return of_module(element)
 
 
+def of_library(element):
+    return {"x": SAMPLER.random()}
+
+
+class HoldsSampler:
+    def __init__(self):
+        self.sampler = qmc.Halton(1)
+
+    def map(self, element):
+        return {"x": self.sampler.random()}
+
+
 def of_cell(rng):
     return lambda element: {"x": rng.random()}
 
@@ -99,6 +113,8 @@ class Maps:
         (of_uuid, "uuid.uuid4"),
         (of_system, "os.urandom"),
         (of_secrets, "secrets.randbelow"),
+        (of_library, "SAMPLER.random"),
+        (HoldsSampler(), "self.sampler.random"),
         (of_cell(RNG), "rng.random"),
         (Held(), "self.rng.random"),
         (Held().__call__, "self.rng.random"),
@@ -124,6 +140,11 @@ class RandomMap:
 def seeded(element):
     random.seed(element["x"])
     return {"x": random.random()}
+
+
+def library_seeded(element):
+    SAMPLER.set_random_seed(element["x"])  # Albumentations' name for it
+    return {"x": SAMPLER.random()}
 
 
 class SetAnew:
@@ -165,6 +186,7 @@ def of_config(config):
         RandomMap(),
         SetAnew(),
         seeded,
+        library_seeded,
         with_constants,
         keyed,
         of_annotation,

@@ -3,8 +3,8 @@
 The generators of `random` and of numpy.random, and one made once and held, go on from element to element: their
 numbers depend on which process reads what, and when. So the values are others with another number of actors, and after
 a resume. So it is with chance itself (uuid4, os.urandom), with hash(), which Python keys anew in every process for
-text, and with the time of day. Seen is what users' functions load by name; not what a library draws, nor what is called
-through a variable.
+text, and with the time of day. Seen is what users' functions load by name, and generators in objects of libraries
+(Albumentations' pipelines); not what a library's functions draw, nor what is called through a variable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHANCE |= {secrets.randbelow, secrets.token_bytes, secrets.token_hex, secrets.t
 _CLOCKS = {time.time, time.time_ns}
 _DAYS = (datetime.date, datetime.datetime)
 # Who sets a generator's state for each element has made it a function of the element.
-_SETTING = {"seed", "setstate", "set_state"}
+_SETTING = {"seed", "setstate", "set_state", "set_random_seed"}
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 
 
@@ -95,12 +95,20 @@ def called(transform: Any, entered: Iterable[str] | None = None) -> Iterator[tup
         roots = [base for base in type(transform).__mro__ if is_users(base)]
         if entered is not None:
             roots = reached_methods(type(transform), entered)
-        held = {
-            name: value for name, value in getattr(transform, "__dict__", {}).items() if isinstance(value, _GENERATORS)
-        }
+        found = {name: _generator_in(value) for name, value in getattr(transform, "__dict__", {}).items()}
+        held = {name: value for name, value in found.items() if isinstance(value, _GENERATORS)}
     for function in (inspect.unwrap(function) for root in roots for function in functions_used(root)):
         if function.__name__ not in ("__init__", "__hash__"):  # the one runs where the transform is made
             yield function, held
+
+
+def _generator_in(value: Any) -> Any:
+    """What an object of a library draws from, if it holds that; the value itself otherwise."""
+    held = asked(value, "__dict__")
+    if not isinstance(held, dict) or isinstance(value, types.ModuleType | types.FunctionType) or is_users(type(value)):
+        return value
+    own = (each for name, each in held.items() if name != "random_state")  # scikit-learn's, for what is fitted
+    return next((each for each in own if isinstance(each, _GENERATORS)), value)
 
 
 def reached_methods(kind: type, entered: Iterable[str]) -> list[types.FunctionType]:
@@ -130,7 +138,7 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
             is_pair = "_FAST_" in step.opname and isinstance(step.argval, tuple)  # STORE_FAST_LOAD_FAST of Python 3.13
             name = step.argval[0] if is_pair else step.argval
             if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
-                said, value = name, outside.get(name)
+                said, value = name, _generator_in(outside.get(name))
             elif step.opname.startswith("LOAD_FAST") and name in imported:
                 said, value = name, imported[name]
             elif step.opname == "IMPORT_NAME":
@@ -143,7 +151,7 @@ def _loaded(function: types.FunctionType, held: dict[str, Any]) -> Iterator[tupl
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and (
                 isinstance(value, (types.ModuleType, *_GENERATORS)) or any(value is each for each in _DAYS)
             ):
-                said, value = f"{said}.{name}", asked(value, name)
+                said, value = f"{said}.{name}", asked(value, name, value if name in _SETTING else None)
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and name in held:
                 said, value = f"self.{name}", held[name]
             elif step.opname == "CALL" and step.arg == 0 and value is np.random.default_rng:  # seeded by chance
