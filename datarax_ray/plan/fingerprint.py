@@ -51,9 +51,9 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"{one}s.deep": (
             f"something that lies deep in what the {one}s hold is another (an object in an object in a list, say), and "
             f"{differ}",
-            f"Restore the old value; where a library's object is another in every process (it holds a generator, say), give "
-            f"the {one} a method fingerprint() -> str that says what decides the {made}; or {allow} meant or decides "
-            "nothing.",
+            f"Restore the old value; where a library's object is another in every process (it holds a generator, say), "
+            f"give the {one} a method fingerprint() -> str that says what decides the {made}; or {allow} meant or "
+            "decides nothing.",
         ),
         f"{one}s.used": used,
         f"{one}s.settings": used,
