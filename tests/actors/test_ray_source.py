@@ -236,6 +236,7 @@ def test_actors_have_the_settings_of_jax_and_pillow_that_the_program_made(monkey
             assert (got, want[1][1]) == (want, dtype)
 
 
+@pytest.mark.slow  # a Ray job of its own
 def test_trainers_that_are_tasks_of_one_ray_job_share_a_namespace(files: list[Path]) -> None:
     @ray.remote(num_cpus=0)
     def trainer(paths: list[Path]) -> tuple[str, list[int]]:

@@ -364,6 +364,7 @@ def test_a_file_may_define_dataclasses(train: str) -> None:
     assert Path(train).stem not in sys.modules
 
 
+@pytest.mark.slow  # processes of its own
 def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     saving = TRAIN.replace(
         'raise SystemExit("it trains")',

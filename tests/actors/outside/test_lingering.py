@@ -101,6 +101,7 @@ def test_jobs_one_after_the_other_find_the_actors_of_those_before_until_they_are
     until(lambda: not any(_is_there(int(pid)) for pid in pids))
 
 
+@pytest.mark.slow  # a cluster, and the time until actors end
 def test_after_a_killed_driver_the_actors_serve_the_next_and_end_by_themselves(
     cluster: Cluster, directory: Path
 ) -> None:
