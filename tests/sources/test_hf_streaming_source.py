@@ -32,6 +32,7 @@ from datarax_ray import Pipeline, RaySource, sources
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
+from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.hugging_face.shards import Portions
 from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig
@@ -501,6 +502,48 @@ def test_pictures_are_arrays_on_the_device_as_of_an_eager_source(kind: str) -> N
     np.testing.assert_array_equal(np.asarray(batch["half"])[rows], want["image"] // 2)
     if kind == "in lists":
         assert [type(picture) for picture in batch["pair"][0]] == [np.ndarray] * 2
+
+
+def annotated(shards: list[int], of: str = "arrays") -> Iterator[dict[str, Any]]:
+    """What is no column yet, beside structs; number 13 does not stack with the others."""
+    for n in range(20 * shards[0], 20 * shards[-1] + 20):
+        array = np.full((2, 4 if n == 13 else 3), n, np.uint8)
+        image = {"pictures": picture(n)["image"], "lists": array.tolist(), "arrays": array}[of]
+        meta = {"half": n / 2, "by": {"name": str(n)}}
+        yield {"n": n, "image": image, "meta": meta, "boxes": [{"side": n}] * (n % 3)}
+
+
+ANNOTATIONS = datasets.Features(
+    {
+        "n": datasets.Value("int64"),
+        "image": datasets.Image(),
+        "meta": {"half": datasets.Value("float64"), "by": {"name": datasets.Value("string")}},
+        "boxes": datasets.List({"side": datasets.Value("int64")}),
+    }
+)
+
+
+@pytest.mark.parametrize("of", ["pictures", "lists", "arrays"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_structs_stay_beside_pictures_and_arrays_whatever_is_left_out(of: str, shuffle: bool) -> None:
+    features = ANNOTATIONS if of == "pictures" else None
+    dataset = datasets.IterableDataset.from_generator(annotated, features, gen_kwargs={"shards": [0, 1], "of": of})
+    if of == "lists":
+        dataset = dataset.map(lambda row: row | {"image": np.array(row["image"], np.uint8)})
+
+    def by_number(found: Any) -> list[Any]:
+        rows = [row | {"image": (row["image"].dtype, row["image"].tolist())} for row in found]
+        return sorted(rows, key=lambda row: int(row["n"]))
+
+    rows = by_number(annotated([0, 1]))
+    fitting = [row for row in rows if row["n"] != 13]
+    elements = make(dataset, shuffle=shuffle, num_epochs=1, on_error="skip", turn_size=20)
+    assert by_number(elements) == (fitting if of == "pictures" else rows)
+    stacking = dataset if of == "pictures" else dataset.filter(lambda row: row["n"] != 13)
+    source = make(stacking, shuffle=shuffle, num_epochs=1, on_error="skip", turn_size=20)
+    (batch,) = pipeline(source, 39, on_host=True)
+    assert sorted(batch["meta"]) == ["by", "half"]  # columns, not objects
+    assert by_number(unstack(batch, 39)) == fitting
 
 
 def test_a_state_from_when_pictures_were_no_arrays_is_refused() -> None:

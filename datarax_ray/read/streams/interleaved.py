@@ -203,8 +203,8 @@ def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mappi
     """The columns of what was decoded; None where pictures differ in size, and these are elements."""
     if not loose or not progress.elements:
         return rows if not loose else None
-    kept = np.isin(positions, progress.positions)
-    columns = {name: column[kept] for name, column in rows.items() if name not in loose}
+    kept = np.flatnonzero(np.isin(positions, progress.positions))
+    columns = rows_at({name: column for name, column in rows.items() if name not in loose}, kept)
     found = settle(columns, {name: [element[name] for element in progress.elements] for name in loose})
     if isinstance(found, Mapping):
         return found
