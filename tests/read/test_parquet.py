@@ -193,6 +193,43 @@ def test_names_that_are_no_columns_are_refused(paths, options, error, message):
         ParquetReader.of(paths, **options)
 
 
+DOTTED = {"user": ["x"], "user.id": [7], "a": [{"b": {"c": 1}, "d.e": 2}], "both": [{"b": 1, "c": 2}], "both.b": [3]}
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"columns": ["user"]}, ["user"]),
+        ({"columns": ["user.id"]}, ["user.id"]),
+        ({"columns": ["a.b", "a.d.e"]}, ["a.b.c", "a.d.e"]),
+        ({"columns": ["a.b.c"]}, ["a.b.c"]),
+        ({"columns": ["both", "both.b"]}, ["both.b", "both.b", "both.c"]),
+        ({"exclude": ["user", "a", "both", "both.b"]}, ["user.id"]),
+        ({"exclude": ["user.id", "a.b"]}, ["a.d.e", "both.b", "both.b", "both.c", "user"]),
+    ],
+)
+def test_a_name_with_a_dot_is_that_of_a_column_first(tmp_path, options, fields):
+    parquet.write_table(pa.table(DOTTED), tmp_path / "x.parquet")
+    found = ParquetReader.of(tmp_path, **options).read(np.array([0]))
+    assert sorted(".".join(path) for path, _ in leaves(found)) == fields
+
+
+@pytest.mark.parametrize("option", ["columns", "exclude"])
+def test_the_start_of_a_column_with_a_dot_is_the_name_of_none(tmp_path, option):
+    parquet.write_table(pa.table({"user.id": [7], "n": [1]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"has no columns \['user'\]; its fields are \['n', 'user.id'\]"):
+        ParquetReader.of(tmp_path, **{option: ["user"]})
+
+
+@pytest.mark.parametrize("options", [{"columns": ["both.b"]}, {"columns": ["both"]}, {"exclude": ["both.b"]}])
+def test_a_column_that_pyarrow_reads_with_another_is_not_left_out(tmp_path, options):
+    parquet.write_table(pa.table(DOTTED), tmp_path / "x.parquet")
+    with pytest.raises(
+        ValueError, match=r"x.parquet has \['both.b'\] more than once, in the columns \['both', 'both.b'\]"
+    ):
+        ParquetReader.of(tmp_path, **options)
+
+
 def test_files_with_other_fields_are_refused_with_both(tmp_path, paths):
     other = tmp_path / "other.parquet"
     parquet.write_table(pa.table(rows(0, 3)).set_column(0, "index", pa.array([1.0, 2.0, 3.0])), other)

@@ -244,7 +244,7 @@ def test_a_later_start_asks_each_file_once_for_its_version_and_another_choice_of
     assert second.fingerprint() == first.fingerprint() == ParquetReader.of(paths, columns=["index"]).fingerprint()
     assert served.count()[0] < alone
     other = ParquetReader.of(urls, columns=["a"])
-    assert other.footers.leaves == ("a",)
+    assert other.footers.names == ("a",)
     assert other.fingerprint() == ParquetReader.of(paths, columns=["a"]).fingerprint()
     paths[1].write_bytes(paths[0].read_bytes())
     third = ParquetReader.of(urls, columns=["index"])

@@ -33,7 +33,7 @@ class RowGroupRanges:
     def __init__(self, footers: Footers, remote: Remote) -> None:
         self._footers = footers
         files = [_Url(file.url, file.nbytes, file.version, file.footer) for file in footers.files]
-        self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.leaves), is_whole=False)
+        self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.names), is_whole=False)
         self._open: OrderedDict[int, Any] = OrderedDict()
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
@@ -57,7 +57,7 @@ class RowGroupRanges:
         for is_again in (False, True):
             try:
                 opened = self._open[file]
-                return opened.read_row_group(index, columns=present(opened, self._footers.leaves))
+                return opened.read_row_group(index, columns=present(opened, self._footers.names))
             except (pa.ArrowException, OSError) as error:
                 if not isinstance(error, pa.ArrowException) and (type(error) is not OSError or error.errno):
                     raise  # of the storage, in what pyarrow read beyond what was fetched
@@ -71,7 +71,7 @@ class RowGroupRanges:
     def first_rows(self, file: int, index: int, count: int) -> Any:
         """As table, of its first rows alone."""
         self.fetch({file: np.array([index])})
-        return first_rows(self._open[file], index, count, self._footers.leaves)
+        return first_rows(self._open[file], index, count, self._footers.names)
 
     def close(self) -> None:
         """Close what is open. Reading opens it again."""

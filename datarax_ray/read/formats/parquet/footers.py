@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, retyped, typed
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
@@ -39,7 +41,7 @@ _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is enc
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
 
-Choose: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]  # the leaves that are read, of all of a file
+Choose: TypeAlias = Callable[[Sequence[Path]], tuple[Path, ...]]  # the leaves that are read, of all of a file
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,13 @@ class Footers:
 
     filesystem: Any
     files: tuple[FileFooter, ...]
-    leaves: tuple[str, ...]
+    leaves: tuple[Path, ...]
     schema: Any
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The leaves as pyarrow is asked for them, with dots."""
+        return tuple(map(".".join, self.leaves))
 
     @property
     def types(self) -> dict[str, str]:
@@ -106,7 +113,8 @@ def read_footers(
 ) -> Footers:
     """The footers of everything that `paths` names (see filesystems.find_on).
 
-    columns: names of the fields to read, "a.b" for one inside a struct; None for all but those in exclude.
+    columns: names of the fields to read, "a.b" for the one of this name, or else for one inside a struct; None for all
+    but those in exclude.
 
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
@@ -177,8 +185,8 @@ class _Seen(NamedTuple):
     """A file, as it would be read alone. left_out: the leaves that are not read; None where an index does not say."""
 
     footer: FileFooter
-    leaves: tuple[str, ...]
-    left_out: tuple[str, ...] | None
+    leaves: tuple[Path, ...]
+    left_out: tuple[Path, ...] | None
     schema: Any
 
     @property
@@ -188,7 +196,7 @@ class _Seen(NamedTuple):
 
 def _as_one(
     found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequence[str]
-) -> tuple[tuple[str, ...], Any, tuple[FileFooter, ...]]:
+) -> tuple[tuple[Path, ...], Any, tuple[FileFooter, ...]]:
     """The leaves, the schema and the files of Footers. Raises: ValueError where files have not the same fields."""
     first = next((each for each in found if each.footer.num_rows), found[0])
     _check_names(first, columns, exclude)
@@ -228,13 +236,13 @@ def _unified(schema: Any, other: Any) -> Any:
 
 
 def _what(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    """What an index is asked for. Earlier ones had the names of types alone, and no fields beside the first file's."""
-    return digest([columns, *exclude, "schema"])
+    """What an index is asked for. Earlier ones took a name for that of any column with it and a dot before its own."""
+    return digest([columns, *exclude, "paths"])
 
 
 def _add(index: Index, what: str, seen: _Seen) -> None:
     file = {name: value for name, value in asdict(seen.footer).items() if name not in ("path", "url", "untyped")}
-    told = {"version": seen.footer.version, "leaves": list(seen.leaves), "schema": _told(seen.schema), "file": file}
+    told = {"version": seen.footer.version, "leaves": seen.leaves, "schema": _told(seen.schema), "file": file}
     index.add(seen.footer.url, told, what)
 
 
@@ -293,7 +301,8 @@ class _ByRanges:
         if (known := self._known(url)) is not None:
             told = known["file"]
             told |= {"rows": tuple(told["rows"]), "decoded_nbytes": tuple(told["decoded_nbytes"])}
-            return _Seen(FileFooter(path, url=url, **told), tuple(known["leaves"]), None, _read(known["schema"]))
+            leaves = tuple(map(tuple, known["leaves"]))
+            return _Seen(FileFooter(path, url=url, **told), leaves, None, _read(known["schema"]))
         with self._looked_at(path) as (raw, version):
             opened, footer = opened_in(raw, path, self._choose)
             found = _seen(opened, replace(footer, url=url, version=version), self._choose)
@@ -323,9 +332,17 @@ class _ByRanges:
 
 
 def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
-    names = _leaves(opened.schema)
-    leaves = choose(names)
-    return _Seen(footer, leaves, tuple(leaf for leaf in names if leaf not in {*leaves}), _schema(opened, leaves))
+    paths = _leaves(opened)
+    leaves = choose(paths)
+    chosen = {*leaves}
+    left_out = tuple(leaf for leaf in paths if leaf not in chosen)
+    if twice := {*map(".".join, leaves)} & {*map(".".join, left_out)}:
+        columns = sorted({leaf[0] for leaf in paths if ".".join(leaf) in twice})
+        raise ValueError(
+            f"{footer.path} has {sorted(twice)} more than once, in the columns {columns}, and pyarrow reads these "
+            "together; choose all of them or none, or rename one"
+        )
+    return _Seen(footer, leaves, left_out, _schema(opened, leaves))
 
 
 def open_file(filesystem: Any, path: str, choose: Choose = tuple) -> tuple[Any, FileFooter]:
@@ -356,17 +373,17 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
             raise pa.ArrowInvalid(f"its footer says {metadata.num_rows} rows, and {sum(counts)} in its row groups")
         opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
-        return opened, _footer(path, nbytes, opened, choose(_leaves(opened.schema)), content, nbytes - len(stored))
+        return opened, _footer(path, nbytes, opened, choose(_leaves(opened)), content, nbytes - len(stored))
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
         advice = sniff.advice(raw, path, "Parquet")
         raise sniff.incomplete(path, "Parquet", f"{error} ({nbytes:,} bytes)", advice) from error
 
 
-def _chosen(leaves: Sequence[str], columns: Sequence[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
+def _chosen(leaves: Sequence[Path], columns: Sequence[str] | None, exclude: Sequence[str]) -> tuple[Path, ...]:
     """The leaf columns under the names in columns, or under none of those in exclude."""
-    names = exclude if columns is None else columns
-    wanted = columns is not None
-    return tuple(leaf for leaf in leaves if any(_is_under(leaf, name) for name in names) == wanted)
+    names, under = exclude if columns is None else columns, _by_name(leaves)
+    named = {leaf for name in names for leaf in under.get(name, ())}
+    return tuple(leaf for leaf in leaves if (leaf in named) == (columns is not None))
 
 
 def _check_names(first: _Seen, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
@@ -374,24 +391,36 @@ def _check_names(first: _Seen, columns: Sequence[str] | None, exclude: Sequence[
     if columns is None and first.left_out is None:
         return  # they were looked at when it was
     leaves = [*first.leaves, *(first.left_out or ())]
-    names = exclude if columns is None else columns
-    unknown = [name for name in names if not any(_is_under(leaf, name) for leaf in leaves)]
-    if unknown:
-        fields = sorted({leaf.partition(".")[0] for leaf in leaves})
+    names, under = exclude if columns is None else columns, _by_name(leaves)
+    if unknown := [name for name in names if name not in under]:
+        fields = sorted({leaf[0] for leaf in leaves})
         raise ValueError(
-            f"{first.path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *leaves])}"
+            f"{first.path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *under])}"
         )
     if not first.leaves:
-        raise ValueError(f"{first.path}: no column of {leaves} is left; an element needs at least one field")
+        raise ValueError(
+            f"{first.path}: no column of {[*map('.'.join, leaves)]} is left; an element needs at least one field"
+        )
 
 
-def _leaves(schema: Any) -> list[str]:
-    """The paths of the leaf columns of a file."""
-    return [schema.column(index).path for index in range(len(schema))]
+def _by_name(leaves: Sequence[Path]) -> dict[str, list[Path]]:
+    """The leaves that a dotted name stands for: those of the column of this name, else of the field inside a struct.
+
+    >>> _by_name([("a.b",), ("a", "b"), ("a", "c")])
+    {'a.b': [('a.b',)], 'a': [('a', 'b'), ('a', 'c')], 'a.c': [('a', 'c')]}
+    """
+    columns: dict[str, list[Path]] = {}
+    inner: dict[str, list[Path]] = {}
+    for leaf in leaves:
+        columns.setdefault(leaf[0], []).append(leaf)
+        for name in itertools.accumulate(leaf, "{}.{}".format):
+            inner.setdefault(name, []).append(leaf)
+    return inner | columns
 
 
-def _is_under(leaf: str, name: str) -> bool:
-    return leaf == name or leaf.startswith(name + ".")
+def _leaves(opened: Any) -> list[Path]:
+    """The paths of the leaf columns of a file; its schema has them with dots alone, as names have, too."""
+    return [tuple(path) for path in opened.reader.column_paths]
 
 
 def _stored_footer(raw: Any, nbytes: int) -> bytes:
@@ -420,13 +449,13 @@ def _content(raw: Any, nbytes: int, stored: bytes) -> str:
     return content.hexdigest()[:16]
 
 
-def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[str], content: str, begin: int) -> FileFooter:
+def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[Path], content: str, begin: int) -> FileFooter:
     """begin: of the footer."""
     metadata = opened.metadata
     wanted = None if len(leaves) == metadata.num_columns else set(leaves)
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    read = [index for index, column in enumerate(columns) if wanted is None or column.path in wanted]
+    read = [index for index, leaf in enumerate(_leaves(opened)) if wanted is None or leaf in wanted]
     lists = [index for index in read if columns[index].max_repetition_level]
     chosen = [] if wanted is None else read
     check_chunks(metadata, [columns[index].path for index in chosen or lists])
@@ -455,11 +484,11 @@ def _stored_nbytes(group: Any, chosen: Sequence[int]) -> int:
     return sum(group.column(i).total_uncompressed_size for i in chosen)
 
 
-def _selected(opened: Any, leaves: Sequence[str]) -> Any:
-    return opened.read_row_groups([], columns=list(leaves)).schema
+def _selected(opened: Any, leaves: Sequence[Path]) -> Any:
+    return opened.read_row_groups([], columns=list(map(".".join, leaves))).schema
 
 
-def _schema(opened: Any, leaves: Sequence[str]) -> Any:
+def _schema(opened: Any, leaves: Sequence[Path]) -> Any:
     """The fields that these leaves of a file are of, by name, and what Arrow makes of them."""
     import pyarrow as pa
 

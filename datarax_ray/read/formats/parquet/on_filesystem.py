@@ -40,7 +40,7 @@ class RowGroupFiles:
 
     def first_rows(self, file: int, index: int, count: int) -> Any:
         """As table, of its first rows alone."""
-        return first_rows(self._opened(file).parquet, index, count, self._footers.leaves)
+        return first_rows(self._opened(file).parquet, index, count, self._footers.names)
 
     def close(self) -> None:
         """Close what is open. Reading opens it again."""
@@ -57,7 +57,7 @@ class RowGroupFiles:
             table = None
             try:
                 with opened.holding(index):
-                    table = opened.parquet.read_row_group(index, columns=present(opened.parquet, self._footers.leaves))
+                    table = opened.parquet.read_row_group(index, columns=present(opened.parquet, self._footers.names))
             except (pa.ArrowException, OSError) as error:
                 self._shut(file)  # a connection that failed may fail for good
                 broken = error
@@ -114,7 +114,7 @@ class _OpenFile:
             file = pa.PythonFile(BytesFile(self._read, nbytes), mode="r")
             self.parquet, self.footer = opened_in(file, path, lambda _: footers.leaves)
             try:
-                self._spans = RowGroupSpans.of_metadata(self.parquet.metadata, footers.leaves, self.footer.footer)
+                self._spans = RowGroupSpans.of_metadata(self.parquet.metadata, footers.names, self.footer.footer)
             except OSError as error:
                 raise incomplete(path, "Parquet", error, "") from error
         except BaseException:

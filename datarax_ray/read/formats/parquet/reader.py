@@ -79,7 +79,7 @@ class ParquetReader(GroupedRows):
         """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
         footers = read_footers(paths, columns, tuple(exclude), filesystem, remote)
         if columns is None:  # else they are chosen
-            _warn_of_partitions(footers, {*exclude} | {leaf.partition(".")[0] for leaf in footers.leaves})
+            _warn_of_partitions(footers, {*exclude, *footers.schema.names})
         return cls(footers, types=_types(footers, dict(fill_nulls or {}), remote), remote=remote)
 
     @property
