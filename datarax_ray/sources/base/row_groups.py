@@ -48,8 +48,9 @@ class RowGroupsConfig(WindowsConfig):
         cacheable=True keeps them, the dataset once over all actors.
     fill_nulls: what to put in place of nulls, by field ("a.b" inside a struct); None for a field keeps it on the host,
         as objects, whatever it holds. Without it a number or struct that is null in the first rows is on the host, with
-        None; a null that only comes later breaks its row. In CSV a text of no characters is null for the fields named
-        here.
+        None; a null that only comes later breaks its row. Where a field inside a struct is named, a
+        null of the struct is one of each field in it; {"a": None} has the struct itself, as dicts and None. In CSV a
+        text of no characters is null for the fields named here.
     """
 
     fill_nulls: Mapping[str, Any] | None = None
