@@ -4,7 +4,9 @@ As int64, pa.array makes 0 of 0.5; as date32 it leaves out the time; of dicts it
 types that do not hold what they were inferred from: of [1, np.float16(1.5)], int64. So where the classes of the values
 do not tell that the type holds them, each is looked at, and becomes what equals it, or is an error.
 
-The classes cost a look at each value; of a list of numbers the sum tells as much, for a third of that.
+The classes cost a look at each value; of a list of numbers the sum tells as much, for a third of that, but for a bool
+among ints: it becomes the int that it equals, where one that stands alone is an error. To find it in attention masks
+and the like, which hold nothing but 0 and 1, takes longer than to copy them.
 """
 
 from __future__ import annotations
