@@ -43,7 +43,15 @@ from datarax_ray.actors.ray_log_filter import silence
 from datarax_ray.actors.reader_actor import whole
 from datarax_ray.actors.recovery import Recoveries, Recovery
 from datarax_ray.actors.start_quorum import StartQuorum
-from datarax_ray.actors.starting import Actor, ActorOptions, let_go, start_actor, when_others_start, why_none
+from datarax_ray.actors.starting import (
+    Actor,
+    ActorOptions,
+    let_go,
+    start_actor,
+    when_others_start,
+    when_silent,
+    why_none,
+)
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance
@@ -169,10 +177,15 @@ class ActorSet:
                 raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
             if (waited := self._quorum.waited(now)) is not None:
                 waited_s, what = waited
+                num_silent = sum(state.phase in ("silent", "hung") for state in states)
                 if what == "end":
-                    raise RuntimeError(why_none(num_actors, waited_s, self._options))
-                when = when_others_start(num_actors, self._options)
-                logger.warning("no reader actor runs after %.0f s; they start %s", waited_s, when)
+                    raise RuntimeError(why_none(num_actors, waited_s, self._options, num_silent))
+                told = (
+                    when_silent(num_silent, num_actors, self._limits.silent_s)
+                    if num_silent
+                    else f"they start {when_others_start(num_actors, self._options)}"
+                )
+                logger.warning("no reader actor runs after %.0f s; %s", waited_s, told)
         self._tended_at = 0.0  # look again soon
         return ()
 

@@ -177,9 +177,23 @@ def when_others_start(num_actors: int, options: ActorOptions) -> str:
     return f"when the cluster has room ({needed})"
 
 
-def why_none(num_actors: int, waited_s: float, options: ActorOptions) -> str:
-    """What to say where none of the actors was started for so long."""
+def when_silent(num_silent: int, num_actors: int, silent_s: float) -> str:
+    """What to say where none runs, of those that did."""
+    return (
+        f"{num_silent} of {num_actors} are up and do not answer (a host that is paused or cut off, a mount that "
+        f"hangs): the stream goes on when one does, and each that is silent for {silent_s:.0f} s is ended, and another "
+        "started"
+    )
+
+
+def why_none(num_actors: int, waited_s: float, options: ActorOptions, num_silent: int = 0) -> str:
+    """What to say where none of the actors runs for so long. num_silent: did, and do not answer."""
     none = f"none of {num_actors} reader actors runs after {waited_s:.0f} s"
+    if num_silent:
+        return (
+            f"{none}: {num_silent} of them do not answer, and could not be ended. Look whether their hosts are paused "
+            "or cut off, or a mount hangs there; start_timeout_s gives them longer."
+        )
     found, needed = _room(num_actors, options)
     if found == "none":
         return f"{none}: the cluster has no room for them ({needed}). Ask for less, free some, or add nodes."

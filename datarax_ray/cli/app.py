@@ -283,7 +283,7 @@ def simulate(
 
     \b
     Examples:
-      datarax-ray simulate --rate 900 --record-size 150KB --need 20000
+      datarax-ray simulate --rate 900 --record-size 150KB --need 4000
       datarax-ray simulate --rate 900 --record-size 150KB --need 20000 \\
         --num-actors 24,32,48 --num-trainers 8 --fault host@60:0 \\
         --host-price 1.5 --trainer-price 12 --json

@@ -79,6 +79,23 @@ def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors: A
     assert forgotten == [(("user", 0), ("user", 1))]
 
 
+def test_who_is_up_and_silent_is_not_said_to_be_starting(actors: ActorSet, monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: ([], refs))
+    monkeypatch.setattr(ActorSet, "tend", lambda self: None)
+    actor = actors.actors[0]
+    actors._do(actor, actor.state.answered(Process("w", 1, "a", "a"), 0.0))
+    actors.send(actor, InFlight(Part(0, 0, 0, ReadRequest(0, 8)), None, token=("user", 0)))
+    for now in (actor.state.heard_at + 3.0, actor.state.heard_at + 9.0):
+        actors._do(actor, actor.state.tick(now))
+    monkeypatch.setattr(actors._quorum, "waited", lambda _: (10.0, "say"))
+    assert actors.look() == ()
+    assert "no reader actor runs after 10 s; 1 of 1 are up and do not answer" in caplog.text
+    assert "each that is silent for 60 s is ended" in caplog.text
+    monkeypatch.setattr(actors._quorum, "waited", lambda _: (300.0, "end"))
+    with pytest.raises(RuntimeError, match="after 300 s: 1 of them do not answer, and could not be ended"):
+        actors.look()
+
+
 def test_who_looks_while_a_handler_closes_finds_nobody(actors: ActorSet, monkeypatch: Any) -> None:
     monkeypatch.setattr(ActorSet, "tend", lambda self: self.actors.clear())  # close() does, and tells Ray
     assert actors.look() == ()
