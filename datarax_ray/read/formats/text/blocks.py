@@ -31,6 +31,7 @@ _TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
 _MAX_BROKEN = 100  # among these; a file with more is told of at once, and each that is looked for costs some parsing
 _NO_UTF_8 = "; it is not UTF-8. Convert it, as by `iconv -f latin1 -t utf-8`"
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
+_UNFIT = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(.*: invalid value '(.*)'.*)", re.DOTALL)
 _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
 
 
@@ -213,6 +214,22 @@ another type, or none to have it inferred"
     """
     said = _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", said).rstrip(".")
     return f"column_types={dict(column_types)!r} do not fit: {said}. Name another type, or none to have it inferred"
+
+
+def unfit_value(names: Sequence[str], said: str) -> tuple[str, str]:
+    """What to say of a value that has not the type of its column, and which type has it; ("", "") of another error.
+
+    >>> unfit_value(["x", "price"], "In CSV column #1: Row #1: CSV conversion error to int64: invalid value '2.5'")
+    ("column 'price': CSV conversion error to int64: invalid value '2.5'", "{'price': 'float64'}")
+    """
+    if (found := _UNFIT.search(said)) is None:
+        return "", ""
+    name = names[int(found[1])]
+    try:
+        kind = "float64" if math.isfinite(float(found[3])) else "string"
+    except ValueError:
+        kind = "string"
+    return f"column {name!r}: {found[2]}", repr({name: kind})
 
 
 def _other_delimiter(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from datarax_ray.read.formats.arrow.columns import Fill, plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
-from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent
+from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent, unfit_value
 from datarax_ray.read.formats.text.syntax import Syntax
 
 _LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, beside what it holds
@@ -190,10 +190,10 @@ class TextReader(GroupedRows):
             return table.select(self.schema.names)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             first = next(each.path for each in self.files if each.rows)  # find_text takes the types of it
-            of, out = (
-                (f" of {first}", "; leave that out by a glob where it is no data") if first != file.path else ("", "")
-            )
+            of = f" of {first} (leave it out by a glob where it is no data)" if first != file.path else ""
+            said, types = unfit_value(file.names, str(error))
+            others = f"names others, as column_types={types} does" if types else "names others"
             raise BrokenRowGroupError(
-                f"{where} does not parse: {error}. Columns are of the types of the first rows{of}, unless column_types "
-                f"names others{out}"
+                f"{where} does not parse: {said or error}. Columns are of the types of the first rows{of}, unless "
+                f"column_types {others}"
             ) from error
