@@ -46,7 +46,7 @@ def test_numbers_that_are_objects_for_their_nulls_are_told_unless_that_is_said(
     (tmp_path / "a.csv").write_text("x,y,text\n1,2,\n,3,a\n")
     made = CSVSource(CSVSourceConfig(num_epochs=1), tmp_path / "a.csv")
     (told,) = caplog.messages
-    assert told.startswith("numbers with nulls stay on the host, as objects with None: x. fill_nulls={'x': 0} in")
+    assert told.startswith("numbers with nulls stay on the host, as objects with None: x. Transforms of")
     assert made.get_batch(2)["x"].tolist() == [1, None]
     caplog.clear()
     for value in (0, None):
