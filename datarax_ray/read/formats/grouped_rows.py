@@ -33,8 +33,8 @@ def warn_of_nulls(first: Any, types: ColumnTypes) -> None:
     if found:
         logger.warning(
             "numbers with nulls stay on the host, as objects with None: %s. Transforms of single elements fill them or "
-            "leave them out. fill_nulls={%r: 0} in the source's config makes an array of them, fill_nulls={%r: None} ends "
-            "this warning",
+            "leave them out. fill_nulls={%r: 0} in the source's config makes an array of them, fill_nulls={%r: None} "
+            "ends this warning",
             ", ".join(found),
             found[0],
             found[0],
