@@ -26,6 +26,7 @@ from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import named_by
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import whole_epochs
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -145,7 +146,8 @@ def load(
     _check(paths)
     if num_actors is not None:
         limits(num_actors, of_none="reading in this process")
-    order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": num_epochs}
+    # None is one pass in datarax, of Hugging Face data alone
+    order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": whole_epochs(num_epochs)}
     kind, name = kind_of(paths, split)
     if kind == "hf":
         source = from_hf(name, split_of(name, split), transforms=transforms, **order)

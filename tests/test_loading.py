@@ -310,6 +310,14 @@ def test_a_generator_function_that_was_not_called_is_refused_with_what_takes_it(
     assert list(from_hf(datasets.IterableDataset.from_generator(rows), num_epochs=1)) == [{"x": 7}]  # as it says
 
 
+def test_no_number_of_epochs_is_the_same_error_for_every_format(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    for name in ("saved", "a.csv"):
+        with pytest.raises(TypeError, match="num_epochs is a whole number, got None; -1 for endless"):
+            load(tmp_path / name, num_epochs=None)  # type: ignore[call-overload]
+
+
 ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
 STREAM = ROWS.to_iterable_dataset()
 

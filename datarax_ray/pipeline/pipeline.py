@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import jax
@@ -46,6 +47,7 @@ from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
+from datarax_ray.read.written_whole import written_whole
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
@@ -311,8 +313,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Example: `pipeline.timeline("run.html")`
         """
         drawn = self._timings.timeline.until(time.time())
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(page(drawn, self.stats(), repr(self)))
+        with written_whole(Path(path)) as part:
+            try:
+                part.write_text(page(drawn, self.stats(), repr(self)), encoding="utf-8")
+            except OSError as error:  # a full disk tells no path
+                raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
     def __len__(self) -> int:
         return self.num_batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,20 @@ def test_the_slow_transform_is_named(ray_local: None, num_actors: int, tmp_path:
     assert 0.4 <= stats.reading["wait"] <= (stats.first_s + stats.elapsed_s) * max(1, num_actors)
     assert set(stats.making) == {"waiting", "assembling", "placing"}
     assert "wait" in str(stats)
+
+
+def test_a_page_that_has_no_room_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    page.write_text("of yesterday")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Pipeline(source=slow(), batch_size=20) as pipeline:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(OSError, match=re.escape(str(page))):
+                pipeline.timeline(page)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["of yesterday"]
 
 
 @pytest.mark.parametrize("has_filter", [pytest.param(False, marks=pytest.mark.slow), True])
