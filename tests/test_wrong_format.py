@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from flax import nnx
+from PIL import Image
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from datarax_ray import Pipeline
+from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.cli.app import app
 from datarax_ray.read.decode import DecodeExample, DecodeImage, DecodeJson, DecodeRaw
 from datarax_ray.read.errors import RecordError
@@ -119,6 +120,19 @@ def test_records_without_a_decoder_are_named_once_where_nothing_needs_them_decod
     pipeline.step()
     assert [record.getMessage() for record in caplog.records] == [
         "batches are records as they are stored (bytes). It looks like msgpack: DecodeMsgpack() decodes it."
+    ]
+
+
+def test_images_of_pillow_are_named_once_with_what_makes_arrays_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    def opened(element: dict[str, Any]) -> dict[str, Any]:
+        return {"a": {"image": Image.new("L", (2, 2))}, "rows": [1] * element["x"]}
+
+    rows = [{"x": n} for n in range(1, 5)]
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), rows, transforms=opened)
+    with Pipeline(source=source, batch_size=2, on_host=True) as pipeline:
+        list(pipeline)
+    assert caplog.messages == [
+        "field 'a.image' holds objects (PIL.Image.Image), which stay on the host; np.asarray in a transform makes an array"
     ]
 
 

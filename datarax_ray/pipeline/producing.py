@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -95,6 +95,11 @@ class BatchProducer:
                     continue
                 if is_first and (advice := _advice(host_batch.columns)):
                     logger.warning("batches are records as they are stored (bytes).%s", advice)
+                for path, kind in _images(host_batch.columns) if is_first else ():
+                    logger.warning(
+                        "field %r holds objects (%s), which stay on the host; np.asarray in a transform makes an array",
+                        *(path, kind),
+                    )
                 is_first = False
                 if options.pad_remainder:
                     rows = num_rows_in(options.rows.full)
@@ -171,3 +176,11 @@ def _advice(columns: Any) -> str:
     """What decodes the first record, where the elements are records as they are stored."""
     first = columns[0] if isinstance(columns, np.ndarray) else None
     return how_to_decode(first) if isinstance(first, bytes) else ""
+
+
+def _images(columns: Any) -> Iterator[tuple[str, str]]:
+    """Fields of what NumPy could make an array of and is none, by their first value: Pillow's images."""
+    for path, column in leaves(columns):
+        first = column[0] if isinstance(column, np.ndarray) and column.dtype == object and len(column) else None
+        if not isinstance(first, np.ndarray | np.generic) and hasattr(first, "__array_interface__"):
+            yield ".".join(path), f"{type(first).__module__}.{type(first).__qualname__}"
