@@ -132,7 +132,8 @@ def test_images_of_pillow_are_named_once_with_what_makes_arrays_of_them(caplog: 
     with Pipeline(source=source, batch_size=2, on_host=True) as pipeline:
         list(pipeline)
     assert caplog.messages == [
-        "field 'a.image' holds objects (PIL.Image.Image), which stay on the host; np.asarray in a transform makes an array"
+        "field 'a.image' holds objects (PIL.Image.Image), which stay on the host; np.asarray in a transform makes an "
+        "array"
     ]
 
 
