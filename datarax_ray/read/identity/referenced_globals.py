@@ -14,7 +14,7 @@ import logging
 import types
 from collections.abc import Iterable, Iterator, Mapping, Set
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -59,6 +59,8 @@ logger = logging.getLogger("datarax_ray")
 _MAX_FOUND = 500
 _UNSEEN = object()
 _SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
+
+_Value = TypeVar("_Value")
 
 
 class Used(NamedTuple):
@@ -116,21 +118,29 @@ def used_by(root: Any) -> Used:
     classes = [each for each in (root, *{**far.used, **reached}.values()) if inspect.isclass(each)]
     behind = _behind(told_by_text := read.bound | _put_there(classes))
     bound = behind.bound | told_by_text | _beyond(package, far)
-    found = [(reached, written), (beside, written_there), (read.settings, read.written)]
-    found.append((bound, read.written | far.written | behind.written))
-    found += [(far.imports, set()), (read.modules | far.modules, set())]
-    found.append((_unsaid(root), set()))
-    through = {name: value for name, value in far.bound.items() if name not in bound and name not in beside}
-    found.append((through, read.written | far.written))
-    beneath = _made_once(classes)
+    beneath = _made_once(classes) | read.in_slots | far.in_slots
     beneath |= _beneath([value for value in far.used.values() if not _is_in(package, value)] + [*bound.values()])
-    found.append((beneath | read.in_slots | far.in_slots, read.written | far.written))
-    return Used(*([(name, each[name]) for name in sorted(each.keys() - gone)] for each, gone in found))
+    anywhere = read.written | far.written
+    return Used(
+        reached=_pairs(reached, written),
+        beside=_pairs(beside, written_there),
+        settings=_pairs(read.settings, read.written),
+        bound=_pairs(bound, anywhere | behind.written),
+        imports=_pairs(far.imports),
+        modules=_pairs(read.modules | far.modules),
+        unsaid=_pairs(_unsaid(root)),
+        beyond=_pairs(far.bound, anywhere | bound.keys() | beside.keys()),
+        beneath=_pairs(beneath, anywhere),
+    )
+
+
+def _pairs(found: Mapping[str, _Value], without: Set[str] = frozenset()) -> list[tuple[str, _Value]]:
+    return [(name, found[name]) for name in sorted(found.keys() - without)]
 
 
 def _behind(told: Mapping[str, Any]) -> _Read:
     """What functions and classes of which the text is told use in turn, all of it as `bound`."""
-    found = _Read({}, {}, {}, {}, set(), set(), {}, {}, {})
+    found = _Read()
     waiting = [*told.values()]
     seen: set[int] = set()
     while waiting and len(found.bound) < _MAX_FOUND:
@@ -344,26 +354,27 @@ def _is_generated(function: Any) -> bool:
     return inspect.unwrap(function).__code__.co_filename.startswith(GENERATED)
 
 
-class _Read(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Read:
     """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says;
     for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
     functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
     in_slots: attributes that methods read.
     """
 
-    used: dict[str, Any]
-    attributes: dict[str, Any]
-    settings: dict[str, Any]
-    bound: dict[str, Any]
-    put: set[str]
-    written: set[str]
-    imports: dict[str, str]
-    modules: dict[str, str]
-    in_slots: dict[str, Any]
+    used: dict[str, Any] = dataclasses.field(default_factory=dict)
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    bound: dict[str, Any] = dataclasses.field(default_factory=dict)
+    put: set[str] = dataclasses.field(default_factory=set)
+    written: set[str] = dataclasses.field(default_factory=set)
+    imports: dict[str, str] = dataclasses.field(default_factory=dict)
+    modules: dict[str, str] = dataclasses.field(default_factory=dict)
+    in_slots: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def _read(root: Any, *, for_actors: bool) -> _Read:
-    read, loaded = _Read({}, {}, {}, {}, set(), set(), {}, {}, {}), set[str]()
+    read, loaded = _Read(), set[str]()
     package = None if for_actors else _package(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         own_package = None if for_actors else _package(part)
