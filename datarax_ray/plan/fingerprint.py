@@ -88,6 +88,11 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
             f"a path or time that {one}s read is another, and so are the {made} that are made of it",
             "Set the old value where it is more than where and when the program runs.",
         ),
+        f"{one}s.decorators": (
+            f"what a decorator holds of a function that {one}s call is another: a setting (times(3)), or a counter or "
+            "clock, which decide nothing",
+            f"Set the old value where it decides the {made}.",
+        ),
     }
 
 
@@ -155,9 +160,12 @@ _CONSEQUENCES = {
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "files.rows", "stages.attributes")
-# Of transforms, stages, on_error and samplers; see read.identity.code.
+# Of transforms, stages, on_error and samplers; see read.identity.code. Each of these with all that it uses, apart from
+# all else.
+APART = ("beyond", "beneath", "decorators")
 _LATER_OF_CODE = {
-    *("wrappers", "held", "used", "settings", "places", "bound", "beyond", "beneath"),
+    *APART,
+    *("wrappers", "held", "used", "settings", "places", "bound"),
     *("imports", "each", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "told"),
 }
 # Of these, those that are not there where there is nothing to tell: "told" beside them says so, from this number on.
@@ -395,7 +403,7 @@ def _is_none_told(key: str, old: Mapping[str, Any]) -> bool:
 
 
 def _is_place(key: str) -> bool:
-    return next((part for part in _setting(key).split(".") if part in _LATER_OF_CODE), "") == "places"
+    return next((part for part in _setting(key).split(".") if part in _LATER_OF_CODE), "") in ("places", "decorators")
 
 
 def _is_same(old: Any, new: Any) -> bool:

@@ -1219,7 +1219,8 @@ def test_bound_methods_objects_around_functions_descriptors_and_containers_count
     assert AROUND.count(old) == 1
     first, other = found(tmp_path / "a", get, AROUND), found(tmp_path / "b", get, AROUND.replace(old, new))
     assert first[part] != other[part]
-    assert {**first, part: 0, "unsaid": 0} == {**other, part: 0, "unsaid": 0}, "as states of earlier releases have it"
+    later = {part: 0, "unsaid": 0, "beneath": 0}
+    assert {**first, **later} == {**other, **later}, "as states of earlier releases have it"
     assert found(tmp_path / "c", get, AROUND) == first
 
 
@@ -1616,7 +1617,8 @@ def test_what_functions_hold_and_classes_inherit_beside_a_script_counts(tmp_path
     steps = f"from base_of_a_user import go\ndef T(): return lambda e: {steps}"
     prints = []
     for folder, value in (("a", 2), ("b", 2), ("c", 3)):
-        with beside(tmp_path / folder, steps, BESIDE_A_SCRIPT[case].replace("@@", str(value))) as module:
+        text = f"import functools\n{BESIDE_A_SCRIPT[case].replace('@@', str(value))}"
+        with beside(tmp_path / folder, steps, text) as module:
             prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
     same, again, other = prints
     assert same == again
@@ -1664,6 +1666,47 @@ OWN = {
             def weight(self): return W["a"]
             def map(self, e): return e * self.weight
         def T(): return Weighted()""",
+    "what a method reads that super() calls": """
+        class Tokens:
+            def __init__(self, by): self.by = by
+            def encode(self, e): return e * self.by
+        class WithEnd(Tokens):
+            def encode(self, e): return super().encode(e) + 1
+        TOKENS = WithEnd(@@)
+        def T(): return lambda e: TOKENS.encode(e)""",
+    "what a method reads that is called by its class's name": """
+        class Tokens:
+            def encode(self, e): return e * self.by
+        class WithEnd(Tokens):
+            __slots__ = ("by",)
+            def encode(self, e): return Tokens.encode(self, e) + 1
+        TOKENS = WithEnd()
+        TOKENS.by = @@
+        def T(): return lambda e: TOKENS.encode(e)""",
+    "the text of what super() calls": """
+        class Tokens:
+            def encode(self, e): return e * @@
+        class WithEnd(Tokens):
+            def encode(self, e): return super().encode(e) + 1
+        TOKENS = WithEnd()
+        def T(): return lambda e: TOKENS.encode(e)""",
+    "a function that a decorator holds": """
+        def first(by):
+            def deco(f):
+                @functools.wraps(f)
+                def around(e): return f(by(e))
+                return around
+            return deco
+        def _g(e): return e
+        g = first(lambda e: e * @@)(_g)
+        def T(): return lambda e: g(e)""",
+    "a function that an object holds": """
+        import dataclasses
+        @dataclasses.dataclass(frozen=True)
+        class Rule:
+            go: object
+        RULE = Rule(lambda e: e * @@)
+        def T(): return lambda e: RULE.go(e)""",
     "what a function calls that a cached property calls": """
         def weight(): return @@
         class Weighted:
@@ -1688,7 +1731,91 @@ def test_what_stands_beneath_functions_that_are_told_by_their_text_counts(tmp_pa
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+DECORATORS = {
+    "a closure": """
+        def times(k):
+            def deco(f):
+                @functools.wraps(f)
+                def around(e): return f(e) * k
+                return around
+            return deco
+        K = @@
+        @times(K)
+        def go(e): return e""",
+    "an attribute": """
+        class Times:
+            def __init__(self, f, k): functools.update_wrapper(self, f); self.f = f; self.k = k
+            def __call__(self, e): return self.f(e) * self.k
+        def f(e): return e
+        go = Times(f, @@)""",
+}
+
+
+@pytest.mark.parametrize("case", DECORATORS)
+@pytest.mark.parametrize("has_package", [False, True])
+def test_of_what_a_decorator_holds_a_warning_tells(tmp_path, case, has_package):
+    prints = []
+    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
+        text = "import functools\n" + textwrap.dedent(DECORATORS[case]).replace("@@", str(value))
+        parts = (f"{text}\ndef T(): return lambda e: go(e)", "")
+        if not has_package:
+            parts = ("from base_of_a_user import go\ndef T(): return lambda e: go(e)", text)
+        with beside(tmp_path / folder, *parts) as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
+    same, again, other = prints
+    assert same == again
+    (told,) = check_drift({"transforms": same}, {"transforms": other})
+    assert "what a decorator holds of a function that transforms call is another" in told
+    earlier = {name: value for name, value in same.items() if name != "decorators"}
+    assert check_drift({"transforms": earlier}, {"transforms": other}) == []
+
+
+USED_UP = {
+    "a closure that caches": "@cached\ndef go(e): return e * 2\n",
+    "a singleton": """
+class Vocabulary:
+    _instance = None
+    @classmethod
+    def get(cls):
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
+    def by(self, e): return e * 2
+def go(e): return Vocabulary.get().by(e)
+""",
+    "a class that is filled at the first use": """
+class Table:
+    def by(self, e): return e * 2
+class Uses:
+    _table = None
+    def by(self, e):
+        if self._table is None:
+            type(self)._table = Table()
+        return self._table.by(e)
+def go(e): return Uses().by(e)
+""",
+    "a decorator that counts and times": """
+class Counts:
+    def __init__(self, f): functools.update_wrapper(self, f); self.f = f; self.calls = 0; self.seconds = []
+    def __call__(self, e): self.calls += 1; self.seconds.append(time.time()); return self.f(e)
+@Counts
+def go(e): return e * 2
+""",
+    "a decorator that holds a clock": """
+def timed(watch):
+    def deco(f):
+        @functools.wraps(f)
+        def around(e):
+            watch.update(b"x")
+            return f(e)
+        return around
+    return deco
+@timed(hashlib.sha256())
+def go(e): return e * 2
+""",
+}
 CACHING = """
+import functools, hashlib, time
 def cached(f):
     cache, calls = {}, [0]
     def go(e):
@@ -1697,13 +1824,16 @@ def cached(f):
             cache[e] = f(e)
         return cache[e]
     return go
-@cached
-def go(e): return e * 2
 """
 
 
-def test_a_closure_that_caches_beside_a_script_is_no_change(tmp_path):
-    with beside(tmp_path / "a", "def T(): return lambda e: base.go(e)", CACHING) as module:
+@pytest.mark.parametrize("case", USED_UP)
+@pytest.mark.parametrize("has_package", [False, True])
+def test_what_is_filled_by_the_first_use_is_no_change(tmp_path, case, has_package):
+    text = CACHING + USED_UP[case]
+    steps = "def T(): return lambda e: base.go(e)"
+    parts = (f"{text}\ndef T(): return lambda e: go(e)", "") if has_package else (steps, text)
+    with beside(tmp_path / "a", *parts) as module:
         first = code_fingerprint([module.T()])
         assert module.T()(3) == 6
         assert code_fingerprint([module.T()]) == first

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.fingerprint import APART, digest
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.plain_data import (
@@ -100,7 +100,7 @@ def code_fingerprint(
         earlier releases have, is of what is inside these.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
-    settings, bound, beyond, beneath, imports: so of what Used says.
+    settings, bound, beyond, beneath, decorators, imports: so of what Used says.
     places: so of the paths and times among the settings, of which a warning tells.
     each: so of the transforms, where there are several.
     deep: a digest of what lies deeper in them than the digest goes.
@@ -122,8 +122,8 @@ def code_fingerprint(
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
     with PARSING, looking_once():
         telling = _Telling(as_told, most)
-        through = telling.through = _Through(as_told, most)
-        beneath = telling.beneath = through.beneath = _Through(as_told, most)
+        telling.apart = {key: _Through(as_told, most) for key in APART}
+        telling.apart["beyond"].apart |= {key: each for key, each in telling.apart.items() if key != "beyond"}
         try:
             values = [telling.value(transform, 0) for transform in transforms]
         except RecursionError as error:
@@ -146,8 +146,7 @@ def code_fingerprint(
             "settings": _few(telling.settings),
             "places": _few(telling.places),
             "bound": _few(telling.bound),
-            "beyond": through.found(),
-            "beneath": beneath.found(),
+            **{key: apart.found() for key, apart in telling.apart.items()},
             "imports": _few(telling.imports),
             "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
             "deep": telling.deep,
@@ -366,8 +365,7 @@ class _Telling:
         self._num_again = 0  # how often one was met that is under way
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
         self._below: _Below | None = None
-        self.through: _Through | None = None  # takes what is told apart, see there; None: nothing does
-        self.beneath: _Through | None = None  # likewise
+        self.apart: dict[str, _Through] = {}  # take what Used says under these names; without them it is not told
         self._deep: list[str] = []
 
     @property
@@ -410,7 +408,7 @@ class _Telling:
                 self._below = _Below(self._as_told, self._left)
                 self._below.modules, self._below.libraries = self.modules, self.libraries
                 self._below.tables, self._below.objects = self.tables, self.objects
-                self._below.through, self._below.beneath = self.through, self.beneath
+                self._below.apart = self.apart
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
@@ -528,9 +526,9 @@ class _Telling:
                 into[name] = ""  # as above
                 said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
-        for apart, parts in ((self.through, used.beyond), (self.beneath, used.beneath)):
-            for name, value in parts:
-                if apart and not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
+        for key, apart in self.apart.items():
+            for name, value in getattr(used, key):
+                if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
                     apart.tell(name, value)
         self.modules |= dict(used.modules)
         self.libraries |= {(name.removeprefix(f"{code.__module__}."), library) for name, library in used.modules}
@@ -603,7 +601,7 @@ class _Through(_Telling):
 
     def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
         super().__init__(as_told, most)
-        self.through = self.beneath = self
+        self.apart = dict.fromkeys(APART, self)
         self._own: dict[str, str] = {}
 
     def tell(self, name: str, value: Any) -> None:

@@ -12,7 +12,7 @@ import functools
 import inspect
 import logging
 import types
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -85,7 +85,9 @@ class Used(NamedTuple):
     beyond: of what it reaches through modules (`ops.normalize(x)`), and of what code of other modules uses: objects
         that are called, and what bound says of others.
     beneath: what else the code uses: of functions that are told by their text the defaults and closures, and of classes
-        of other modules those that they inherit from; what cached properties read; and attributes in slots.
+        of other modules those that they inherit from; what cached properties read; inherited methods, and attributes
+        that these read; and code that decorators hold.
+    decorators: data that the decorators of functions that it calls hold: a setting, or a clock.
     """
 
     reached: list[tuple[str, Any]]
@@ -97,6 +99,7 @@ class Used(NamedTuple):
     unsaid: list[tuple[str, Any]]
     beyond: list[tuple[str, Any]]
     beneath: list[tuple[str, Any]]
+    decorators: list[tuple[str, Any]]
 
 
 def used_by(root: Any) -> Used:
@@ -118,7 +121,7 @@ def used_by(root: Any) -> Used:
     classes = [each for each in (root, *{**far.used, **reached}.values()) if inspect.isclass(each)]
     behind = _behind(told_by_text := read.bound | _put_there(classes))
     bound = behind.bound | told_by_text | _beyond(package, far)
-    beneath = _made_once(classes) | read.in_slots | far.in_slots
+    beneath = _made_once(classes) | read.beneath | far.beneath
     beneath |= _beneath([value for value in far.used.values() if not _is_in(package, value)] + [*bound.values()])
     anywhere = read.written | far.written
     return Used(
@@ -131,6 +134,7 @@ def used_by(root: Any) -> Used:
         unsaid=_pairs(_unsaid(root)),
         beyond=_pairs(far.bound, anywhere | bound.keys() | beside.keys()),
         beneath=_pairs(beneath, anywhere),
+        decorators=_pairs(read.decorators | far.decorators, anywhere),
     )
 
 
@@ -181,11 +185,51 @@ def _beneath(codes: Iterable[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for code in filter(is_users, codes):
         if isinstance(code, types.FunctionType):
-            held = {name: value for name, value in kept(code).items() if name != "__class__"}
+            held = _told_of(kept(code))
             found |= {f"{code.__module__}.{code.__qualname__}()": held} if held else {}
         elif inspect.isclass(code):  # those of other modules are unsaid
             bases = (base for base in code.__mro__[1:] if base.__module__ == code.__module__)
             found |= {f"{base.__module__}.{base.__qualname__}": base for base in bases}
+    return found
+
+
+def _told_of(held: Mapping[str, Any], without: Sequence[Any] = ()) -> dict[str, Any]:
+    """Of what a function or object holds: data, code and users' objects. A library's may be a clock, so its class.
+
+    without: what it is around, which is told as what is called.
+    """
+    return {
+        name: value if is_data(value) or _is_code(value) or is_users(type(value)) else type(value)
+        for name, value in held.items()
+        if name != "__class__" and not any(value is each for each in without)
+    }
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, types.FunctionType | types.MethodType | type | functools.partial)
+
+
+def _around(load: _Load) -> dict[str, Any]:
+    """What decorators hold that stand around a function which is loaded by its name: users' functions
+    (functools.wraps), wrapt's, and objects of users' classes.
+    """
+    value, found, chain = load.value, dict[str, Any](), list[Any]()
+    while load.is_of_modules and callable(value) and (wrapped := asked(value, "__wrapped__")) is not None:
+        chain.append(value)
+        value = wrapped
+    for each in chain:
+        held: dict[str, Any] = {}
+        if callable(wrapper := asked(each, "_self_wrapper")):
+            held, bare = {"wrapper": wrapper}, wrapper
+        elif isinstance(each, types.FunctionType):
+            bare = as_bare(each)
+            held = kept(bare) if is_users(bare) else {}
+        elif is_users(bare := type(each)):
+            own = _changed(bare, "__call__", None) | {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
+            held = {name: part for name, part in (asked(each, "__dict__") or {}).items() if name not in own}
+            held |= {"": bare}
+        if told := _told_of(held, [*chain, value]):
+            found[f"{load.name} @{asked(bare, '__qualname__')}"] = told
     return found
 
 
@@ -229,7 +273,9 @@ def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
     used = {} if known is None else known
     found: dict[str, Any] = {}
     made: dict[str, Any] = {}  # of classes, as they were made
+    kinds: dict[str, type] = {}  # of what they hold
     written: set[str] = set()  # names of attributes
+    filled: set[str] = set()  # of classes: at the first use, mostly
     waiting, seen = [root], set[int]()
     while waiting and len(seen) < _MAX_FOUND:
         code = waiting.pop()
@@ -240,14 +286,18 @@ def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
         for function in map(inspect.unwrap, _walk(code, used, None)):
             if is_users(function) and function.__name__ not in MADE_CLASSES:
                 written |= written_attributes(function)
+                filled |= written_attributes(function, "self")
         for cls in filter(inspect.isclass, [code, *(used[name] for name in sorted(used.keys() - before))]):
             for base in filter(is_users, cls.__mro__):
                 waiting.append(base)
                 place = f"{base.__module__}.{base.__qualname__}"
                 found |= {place: base} if base.__module__ != cls.__module__ else {}
                 found |= {f"{place}()": parts} if (parts := _parts_of(base)) else {}
-                kinds = {name: type(value) for name, value in vars(base).items() if not is_data(value)}
-                found |= {f"{place}.{name}": kind for name, kind in kinds.items() if is_users(kind)}
+                kinds |= {
+                    f"{place}.{name}": type(value)
+                    for name, value in vars(base).items()
+                    if not is_data(value) and is_users(type(value))
+                }
                 making = (each for name, each in methods(base) if name in MADE_CLASSES)
                 names = {name for each in making for name in written_attributes(inspect.unwrap(each))}
                 made |= {
@@ -256,6 +306,7 @@ def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
                     for name, value in vars(other).items()
                     if name in names and isinstance(value, PLAIN) and holds_code(value)
                 }
+    found |= {name: kind for name, kind in kinds.items() if name.rpartition(".")[2] not in filled}
     return found | {name: value for name, value in made.items() if name.rpartition(".")[2] not in written}
 
 
@@ -323,11 +374,47 @@ def _method_of(load: _Load) -> tuple[str, Any, str] | None:
     return None
 
 
-def _in_slots(load: _Load) -> dict[str, Any]:
-    """The plain attributes in slots that a method reads which is loaded of an object."""
-    name, owner, method = _method_of(load) or ("", None, "")
-    held = slots(owner) if owner is not None and not inspect.isclass(owner) else {}
-    return {f"{name}.{each}": value for each, value in _read_of(owner, method, held).items()} if held else {}
+def _of_inherited(load: _Load) -> dict[str, Any]:
+    """Of a method that is loaded of an object: those that it calls of classes that the object's inherits from, and the
+    plain attributes that these read, or that are in slots; and a function that is loaded of an object and no method.
+    """
+    owner = load.owner
+    if owner is not None and not isinstance(owner.value, type | types.ModuleType) and _is_function(load.value):
+        return {load.name: load.value}
+    name, owned, method = _method_of(load) or ("", None, "")
+    if owned is None or inspect.isclass(owned):
+        return {}
+    cls = type(owned)
+    own = [*_own_methods(cls, method, None)]
+    inherited = {f"{each.__module__}.{each.__qualname__}": each for each in _inherited(cls, own)}
+    changed = _changed_by([*own, *inherited.values()])
+    in_slots = slots(owned)
+    names = {each for function in inherited.values() for each in _loaded_names(function)}
+    names |= in_slots.keys() & {each for function in own for each in _loaded_names(function)}
+    read = _plain_parts(cls, (asked(owned, "__dict__") or {}) | in_slots, names - changed)
+    return inherited | {f"{name}.{each}": value for each, value in read.items()}
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, types.FunctionType | functools.partial) and is_users(inner(value))
+
+
+def _inherited(cls: type, own: Iterable[types.FunctionType]) -> Iterator[types.FunctionType]:
+    """The functions of users' classes that methods call of those that theirs inherits from, by super() or by name."""
+    bases = [base for base in cls.__mro__ if is_users(base)]
+    seen, waiting = {*own}, [*own]
+    while waiting:
+        function = waiting.pop()
+        names = _loaded_names(function)
+        loaded = (function.__globals__.get(name) for name in names)
+        if "super" not in names and not any(each is base for each in loaded for base in bases):
+            continue
+        for base in bases:
+            for each in (part for name in names & vars(base).keys() for part in called(vars(base)[name])):
+                if (bare := inspect.unwrap(each)) not in seen and is_users(bare):
+                    seen.add(bare)
+                    waiting.append(bare)
+                    yield bare
 
 
 def _called(load: _Load) -> dict[str, Any]:
@@ -359,7 +446,7 @@ class _Read:
     """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says;
     for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
     functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
-    in_slots: attributes that methods read.
+    beneath, decorators: as Used says, the former without what is not read by name.
     """
 
     used: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -370,7 +457,8 @@ class _Read:
     written: set[str] = dataclasses.field(default_factory=set)
     imports: dict[str, str] = dataclasses.field(default_factory=dict)
     modules: dict[str, str] = dataclasses.field(default_factory=dict)
-    in_slots: dict[str, Any] = dataclasses.field(default_factory=dict)
+    beneath: dict[str, Any] = dataclasses.field(default_factory=dict)
+    decorators: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def _read(root: Any, *, for_actors: bool) -> _Read:
@@ -395,7 +483,14 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
                     read.bound.update({} if load.is_far else _bound(load))
             read.settings.update(_settings(loads))
             for load in loads:
-                read.in_slots.update({} if load.is_far else _in_slots(load))
+                if load.is_far:
+                    continue
+                read.beneath.update(_of_inherited(load))
+                for name, held in _around(load).items():
+                    code = {part: value for part, value in held.items() if _is_code(value)}
+                    data = {part: value for part, value in held.items() if part not in code}
+                    read.beneath.update({name: code} if code else {})
+                    read.decorators.update({name: data} if data else {})
             loaded |= _loaded_names(function)
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
@@ -458,7 +553,8 @@ def read_of_modules(imported: Iterable[Any], carried: Iterable[Any] = ()) -> set
             for code in code_objects(function.__code__)
             for name in code.co_names
         )
-        names |= {*read.used, *read.attributes, *read.settings, *read.in_slots, *read.put}.difference(loaded)
+        beneath = {name for name, value in read.beneath.items() if is_data(value) and "@" not in name}
+        names |= {*read.used, *read.attributes, *read.settings, *beneath, *read.put}.difference(loaded)
     return names - written
 
 
@@ -673,26 +769,34 @@ def lasting(value: Any, package: str | None = "") -> Any:
 
 def _changed(cls: type, method: str, package: str | None) -> set[str]:
     """The attributes that a method of users', and those of the class that it uses, write to of their object."""
+    return _changed_by(_own_methods(cls, method, package))
+
+
+def _changed_by(methods: Iterable[types.FunctionType]) -> set[str]:
     found: set[str] = set()
-    for function in _own_methods(cls, method, package):
+    for function in methods:
         own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
         found |= {each.removeprefix(own).partition(".")[0] for each in written_by(function) if each.startswith(own)}
     return found
 
 
-def _read_of(owner: Any, method: str, held: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _read_of(owner: Any, method: str) -> dict[str, Any]:
     """The plain attributes of an object, by name, that a method of users', and those that it uses, load.
 
-    held: its attributes; None for those of its __dict__. Without what these write to or make when they are first
-    asked, and without files that are mapped.
+    Without what these write to or make when they are first asked, and without files that are mapped.
     """
     cls = type(owner)
     loaded = {name for function in _own_methods(cls, method, None) for name in _loaded_names(function)}
-    loaded = loaded - _changed(cls, method, None) if loaded else loaded
+    if not loaded:
+        return {}
+    return _plain_parts(cls, asked(owner, "__dict__", {}), loaded - _changed(cls, method, None))
+
+
+def _plain_parts(cls: type, held: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
     return {
         name: value
-        for name, value in ({} if not loaded else asked(owner, "__dict__", {}) if held is None else held).items()
-        if name in loaded
+        for name, value in held.items()
+        if name in names
         and is_data(value)
         and not isinstance(value, np.memmap)
         and not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)

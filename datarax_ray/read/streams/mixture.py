@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest, later, without_later
+from datarax_ray.plan.fingerprint import APART, digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
@@ -40,7 +40,7 @@ Located: TypeAlias = RecordError | UnlikeError
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
 # Of code, so that a state of a release that knew of none of these is still compared by the rest.
-_TOLD_APART = ("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "beyond", "beneath")
+_TOLD_APART = ("used", "settings", "places", "imports", "objects", "unsaid", "libraries", *APART)
 
 
 @dataclass(frozen=True)
