@@ -164,7 +164,7 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # all else.
 APART = ("beyond", "beneath", "decorators")
 _LATER_OF_CODE = {
-    *APART,
+    *("anywhere", *APART),
     *("wrappers", "held", "used", "settings", "places", "bound"),
     *("imports", "each", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "told"),
 }
@@ -253,6 +253,12 @@ def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[
     for key in filter(_is_of_libraries, old.keys() & new.keys()):  # they say the same, whatever the module's name is
         for settings in (old, new):
             settings.pop(f"{key.removesuffix('libraries')}modules", None)
+    for key in [key for key in old.keys() | new.keys() if key.endswith(".anywhere") and _is_later(key)]:
+        head, is_same = key.removesuffix("anywhere"), old.get(key) == new.get(key)
+        for settings in (old, new):  # they say the same, where the program lies in another folder
+            beside = [each for each in settings if is_same and each.startswith((f"{head}held.", f"{head}each"))]
+            for each in (key, *([f"{head}digest"] if is_same else []), *beside):
+                settings.pop(each, None)
     return old, new
 
 

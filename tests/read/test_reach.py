@@ -1731,6 +1731,31 @@ def test_what_stands_beneath_functions_that_are_told_by_their_text_counts(tmp_pa
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+ROOTED = """
+import os
+ROOT = os.path.dirname(os.path.abspath(__file__))
+class Looks:
+    def __init__(self): self.path = os.path.join(ROOT, "vocabulary.json")
+    def map(self, e): return self.path, ROOT, e * 2
+def T(): return Looks()"""
+
+
+def test_a_program_that_lies_in_another_folder_is_the_same(tmp_path):
+    prints = []
+    for folder, text in (("a", ROOTED), ("b", ROOTED), ("c", ROOTED.replace("* 2", "* 3"))):
+        with beside(tmp_path / folder, text, "") as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T(), module.T().map]))))
+    here, there, other = prints
+    assert here["digest"] != there["digest"]
+    assert check_drift({"transforms": here}, {"transforms": there}) == []
+    with pytest.raises(DriftError, match=r"transforms\.digest: number 0 \(Looks\)"):
+        check_drift({"transforms": here}, {"transforms": other})
+    earlier = {name: value for name, value in here.items() if name != "anywhere"}
+    assert check_drift({"transforms": earlier}, {"transforms": here}) == []
+    with pytest.raises(DriftError, match=r"transforms\.digest"):
+        check_drift({"transforms": earlier}, {"transforms": there})
+
+
 DECORATORS = {
     "a closure": """
         def times(k):

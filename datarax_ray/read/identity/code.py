@@ -98,6 +98,7 @@ def code_fingerprint(
 
     wrappers: a digest of the users' functions that functools.wraps puts around others. The digest, which states of
         earlier releases have, is of what is inside these.
+    anywhere: the digest, without the folders from which the transforms' modules are imported, where it has these.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
     settings, bound, beyond, beneath, decorators, imports: so of what Used says.
@@ -133,6 +134,7 @@ def code_fingerprint(
                 "install the library"
             ) from error
         found = {"names": names, "digest": digest(values)}
+        modules = {module_of(inner(each)) or module_of(type(each)) for each in transforms}
         parts: dict[str, str] = {}
         for index, transform in enumerate(transforms):
             if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
@@ -140,6 +142,7 @@ def code_fingerprint(
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
         more = {
             "told": 3,
+            "anywhere": _digest_anywhere(values, modules),
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
@@ -260,6 +263,14 @@ def _anywhere(told: Any, module: str) -> str:
     """The JSON of a plain value, the same wherever the module lies: without the folder from which it is imported."""
     text, folder = json.dumps(told, sort_keys=True), folder_of(module)
     return text.replace(json.dumps(folder)[1:-1], "") if folder else text
+
+
+def _digest_anywhere(told: Any, modules: Iterable[str]) -> str:
+    """The same wherever these modules lie; "" where nothing that is told says where."""
+    before = text = json.dumps(told, sort_keys=True)
+    for folder in sorted(set(map(folder_of, modules)) - {""}, key=len, reverse=True):
+        text = text.replace(json.dumps(folder)[1:-1], "")
+    return digest(text) if text != before else ""
 
 
 def folder_of(module: str) -> str:
