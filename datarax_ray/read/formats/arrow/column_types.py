@@ -37,6 +37,7 @@ from datarax_ray.read.formats.arrow.columns import (
     is_number,
     objects,
     refuse_null_structs,
+    retyped,
     table_columns,
 )
 from datarax_ray.read.formats.arrow.exact import Exactly, inferred, is_list
@@ -397,26 +398,12 @@ def in_storage(table: pa.Table) -> pa.Table:
 def _cast(column: Any, kind: Any, name: str) -> Any:
     import pyarrow as pa
 
-    if hasattr(column.type, "storage_type"):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     try:
-        return pa.chunked_array([_cast_array(chunk, kind) for chunk in column.chunks], kind)
+        return retyped(column, kind)
     except pa.ArrowInvalid as error:
         raise UnlikeError(
             name, f"field {name!r} is read as {kind}, as its first lists are of one length, and here is one of another"
         ) from error
-
-
-def _cast_array(array: Any, kind: Any) -> Any:
-    """The array as of this type, a struct field by field: pyarrow before 26 breaks extension types in it."""
-    import pyarrow as pa
-
-    if array.type == kind:
-        return array
-    if not pa.types.is_struct(kind):
-        return array.cast(kind)
-    parts = [_cast_array(array.field(index), kind.field(index).type) for index in range(kind.num_fields)]
-    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
 
 
 def _shaped(kind: Any) -> Any:

@@ -128,31 +128,38 @@ def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def retyped(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column as of a type that `typed` gave for its own and another."""
+def retyped(column: pa.ChunkedArray, kind: pa.DataType, *, repair: bool = False) -> pa.ChunkedArray:
+    """The column as of this type: what `typed` gave for its own and another, or its own with lists of one length.
+
+    repair: also what has its type already, which may be lists of too few nulls, as pyarrow's parser of JSON makes them.
+    Raises: pyarrow.ArrowInvalid for lists of another length.
+    """
     import pyarrow as pa
 
-    return column if column.type == kind else pa.chunked_array([_retyped(each, kind) for each in column.chunks], kind)
+    if column.type == kind and not repair:
+        return column
+    return pa.chunked_array([_retyped(each, kind, repair) for each in column.chunks], kind)
 
 
-def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Not by pyarrow's cast: it makes too few of nulls that are in lists (26.0)."""
+def _retyped(array: pa.Array, kind: pa.DataType, repair: bool) -> pa.Array:
+    """Not by pyarrow's cast: it makes too few of nulls in lists (26.0), and breaks extension types in structs (24)."""
     import pyarrow as pa
 
-    if array.type == kind:
+    if array.type == kind and not repair:
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     is_null = array.is_null() if array.null_count else None
-    if pa.types.is_struct(kind):
-        parts = [_retyped(array.field(field.name), field.type) for field in kind]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null) if parts else array
+    if pa.types.is_struct(kind) and kind.num_fields:  # one without fields has its length from nothing else
+        parts = [_retyped(array.field(field.name), field.type, repair) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
     is_large = pa.types.is_large_list(kind)
     if (is_large or pa.types.is_list(kind)) and isinstance(array, pa.ListArray | pa.LargeListArray):
         # of a slice, the offsets are one too, which pyarrow does not take beside a mask
         offsets = pa.array(array.offsets.to_numpy(), pa.int64() if is_large else pa.int32())
         made = pa.LargeListArray if is_large else pa.ListArray
-        return made.from_arrays(offsets, _retyped(array.values, kind.value_type), kind, mask=is_null)
+        values = pa.nulls(offsets[-1].as_py()) if pa.types.is_null(array.type.value_type) else array.values
+        return made.from_arrays(offsets, _retyped(values, kind.value_type, repair), kind, mask=is_null)
     return array.cast(kind)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.formats.arrow.columns import retyped
 
 BOM = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(r"[+-]?\d{16,4000}")  # shorter ones are floats too: 2**53 has 16 digits; int() takes 4300
@@ -244,23 +245,7 @@ def _table_of_json(data: bytes, schema: Any) -> Any:
     except pa.ArrowInvalid:
         if schema is None:
             return _table_of_json(data, table.schema)
-    columns = [pa.chunked_array(map(_with_its_nulls, column.chunks), column.type) for column in table.columns]
-    return pa.table(columns, schema=table.schema)
-
-
-def _with_its_nulls(array: Any) -> Any:
-    """The array, with as many nulls in its lists of nulls as these say; at any depth."""
-    import pyarrow as pa
-
-    kind, is_null = array.type, array.is_null() if array.null_count else None
-    if pa.types.is_list(kind):
-        has_none = pa.types.is_null(kind.value_type)
-        values = pa.nulls(array.offsets[-1].as_py()) if has_none else _with_its_nulls(array.values)
-        return pa.ListArray.from_arrays(array.offsets, values, kind, mask=is_null)
-    if pa.types.is_struct(kind) and kind.num_fields:  # one without fields has its length from nothing else
-        parts = [_with_its_nulls(array.field(index)) for index in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
-    return array
+    return pa.table([retyped(column, column.type, repair=True) for column in table.columns], schema=table.schema)
 
 
 def _no_objects(data: bytes) -> str:
