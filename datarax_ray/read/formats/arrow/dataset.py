@@ -93,11 +93,9 @@ class DatasetReader:
         """The rows [start, stop) as a pyarrow.Table: as they are stored, with their nulls; pictures are the bytes of
         their files, also where the dataset has these elsewhere.
         """
-        mapping = self._tables.rows
-        rows = np.arange(start, stop) if mapping is None else mapping[start:stop]
-        wanted, where = np.unique(rows, return_inverse=True)
-        table = self._tables.take(wanted).select(list(self._features))
-        if not np.array_equal(where, np.arange(len(wanted))):
+        table, where = self._taken(np.arange(start, stop))
+        table = table.select(list(self._features))
+        if where is not None:
             table = table.take(where)
         for key in self._decoded:
             table = _embedded(table, key, self._features[key])
@@ -130,8 +128,7 @@ class DatasetReader:
         some = spread(self.num_records, _NUM_SAMPLED)
         found = {"digest": self._digest_of(some)}
         if len(some) < self.num_records <= MAX_WHOLE:
-            rows = some if self._tables.rows is None else self._tables.rows[some]
-            taken = self._tables.take(np.unique(rows)).select(list(self._features))
+            taken = self._taken(some)[0].select(list(self._features))
             if taken.nbytes / max(1, taken.num_rows) * self.num_records <= _SAMPLED_NBYTES:
                 found["rows"] = self._digest_of(np.arange(self.num_records))
         return found
@@ -145,13 +142,15 @@ class DatasetReader:
         return rows_digest(map_leaves(_plain_rows, columns))
 
     def _stored(self, records: Indices) -> Columns:
+        table, where = self._taken(records)
+        columns = self._types.columns(table)
+        return columns if where is None else map_leaves(lambda column: column[where], columns)
+
+    def _taken(self, records: Indices) -> tuple[Any, Indices | None]:
+        """The table of these rows, each once and as they lie, and where in it each is; None where they come so."""
         mapping = self._tables.rows
-        rows = records if mapping is None else mapping[records]
-        wanted, where = np.unique(rows, return_inverse=True)
-        columns = self._types.columns(self._tables.take(wanted))
-        if len(wanted) == len(rows) and (np.diff(where) == 1).all():
-            return columns
-        return map_leaves(lambda column: column[where], columns)
+        wanted, where = np.unique(records if mapping is None else mapping[records], return_inverse=True)
+        return self._tables.take(wanted), None if np.array_equal(where, np.arange(len(wanted))) else where
 
     def _decode(self, key: str, values: np.ndarray) -> list[Any]:
         def decoded() -> list[Any]:
