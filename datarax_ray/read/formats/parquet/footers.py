@@ -31,7 +31,6 @@ from datarax_ray.read.formats.remote.mirrors import sampled
 from datarax_ray.read.formats.remote.ranges import REMOTE, NoRangesError, Remote, read_tail
 from datarax_ray.read.formats.written_folders import check_folders
 from datarax_ray.read.identity.contents import head_and_content, sampled_spans
-from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
 
@@ -157,7 +156,7 @@ def look_up(
             raise first
         return first
 
-    leaves, schema, files = _as_one(inspect_all(inspect, found), columns, exclude)
+    leaves, schema, files = _as_one(inspect_all(inspect, found, "opened"), columns, exclude)
     place.close()
     if filesystem.type_name == "local":
         check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
@@ -273,7 +272,7 @@ class _OnFilesystem:
         self._choose = choose
 
     def inspect(self, path: str) -> _Seen:
-        opened, footer = retried(lambda: open_file(self._filesystem, path, self._choose), f"{path} while it was opened")
+        opened, footer = open_file(self._filesystem, path, self._choose)
         try:
             return _seen(opened, footer, self._choose)
         finally:
