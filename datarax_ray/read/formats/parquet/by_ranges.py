@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet.footers import Footers
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, present
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, is_of_decoding, present
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import Remote
 
@@ -59,7 +59,7 @@ class RowGroupRanges:
                 opened = self._open[file]
                 return opened.read_row_group(index, columns=present(opened, self._footers.names))
             except (pa.ArrowException, OSError) as error:
-                if not isinstance(error, pa.ArrowException) and (type(error) is not OSError or error.errno):
+                if not is_of_decoding(error):
                     raise  # of the storage, in what pyarrow read beyond what was fetched
                 if is_again:
                     path = self._footers.files[file].path

@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.formats.parquet.footers import Footers, opened_in
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, present
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, is_of_decoding, present
 from datarax_ray.read.formats.sniff import incomplete
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
@@ -68,7 +68,7 @@ class RowGroupFiles:
             if table is not None:
                 return table
             assert broken is not None
-            if is_transient(broken) or not _is_of_decoding(broken):
+            if is_transient(broken) or not is_of_decoding(broken):
                 raise broken
         raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {broken}") from broken
 
@@ -147,10 +147,3 @@ class _OpenFile:
                 return held.slice(start - begin, stop - start)
         with lap("storage"):
             return read_whole(self._raw, start, stop)
-
-
-def _is_of_decoding(error: Exception) -> bool:
-    """Whether it is pyarrow's own, of bytes that are there: those of a system have a number."""
-    import pyarrow as pa
-
-    return isinstance(error, pa.ArrowException) or (type(error) is OSError and not error.errno)

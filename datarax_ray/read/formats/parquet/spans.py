@@ -93,6 +93,13 @@ def first_rows(opened: Any, index: int, count: int, leaves: Sequence[str]) -> An
     raise pa.ArrowInvalid(f"row group {index} has no row, and the footer says that it has")
 
 
+def is_of_decoding(error: Exception) -> bool:
+    """Whether it is pyarrow's own, of bytes that are there: those of a system have a number."""
+    import pyarrow as pa
+
+    return isinstance(error, pa.ArrowException) or (type(error) is OSError and not error.errno)
+
+
 class BytesFile:
     """A file as Python's files are, as far as pyarrow uses them.
 
