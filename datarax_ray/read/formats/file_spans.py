@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -182,15 +182,31 @@ class RecordsInFiles:
         that.
         """
         wanted, where = np.unique(records, return_inverse=True)
-        cuts = np.searchsorted(wanted, self._starts)
-        touched = np.flatnonzero(np.diff(cuts)).tolist()
-        return [(i, wanted[cuts[i] : cuts[i + 1]] - self._starts[i]) for i in touched], where.tolist()
+        return list(by_file(wanted, self._starts, self._starts[:-1])), where.tolist()
 
     def __getstate__(self) -> dict[str, Any]:
         return self._given
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def by_file(wanted: Indices, starts: Indices, offsets: Indices) -> Iterator[tuple[int, Indices]]:
+    """Each file that has some of these records, with their numbers in it.
+
+    wanted: ascending. starts: int64 (files + 1,), file i has the records [starts[i], starts[i + 1]). offsets: what to
+    take from a record, to have its number in the file.
+
+    >>> starts = np.array([0, 2, 5, 9])
+    >>> [(index, numbers.tolist()) for index, numbers in by_file(np.array([1, 5, 8]), starts, starts[:-1])]
+    [(0, [1]), (2, [0, 3])]
+    """
+    bounds = np.searchsorted(wanted, starts)
+    counts = np.diff(bounds)
+    touched = np.flatnonzero(counts)
+    numbers = wanted - np.repeat(offsets[touched], counts[touched])
+    for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
+        yield index, numbers[lo:hi]
 
 
 def files_fingerprint(files: Sequence[Any], num_records: int, told: Callable[[Any], Sequence[Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import resource
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from datarax_ray.read.formats.array_record.reading import (
     reading,
 )
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
+from datarax_ray.read.formats.file_spans import by_file
 from datarax_ray.read.formats.filesystems import changed
 from datarax_ray.read.formats.inspecting import nothing_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
@@ -105,6 +106,7 @@ class ArrayRecordReader:
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
         self._offsets = self._starts[:-1] - np.array([file.skip for file in self.files], np.int64)
+        self._by_file = partial(by_file, starts=self._starts, offsets=self._offsets)
         self._open: OrderedDict[int, Any] = OrderedDict()
         self._kept: dict[int, Any] = {}  # of those of these that are read where they are kept on a disk, too
         # of files that were opened, and found to be those that were counted; every read looks whether they still are
@@ -357,15 +359,6 @@ class ArrayRecordReader:
         rows = np.empty(len(found), object)
         rows[:] = found
         return {"": rows}
-
-    def _by_file(self, wanted: Indices) -> Iterator[tuple[int, Indices]]:
-        """Each file that has some of these records, with the indices of those within it. wanted: ascending."""
-        bounds = np.searchsorted(wanted, self._starts)
-        counts = np.diff(bounds)
-        touched = np.flatnonzero(counts)
-        within = wanted - np.repeat(self._offsets[touched], counts[touched])
-        for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
-            yield index, within[lo:hi]
 
     def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
         """Have in memory what all of these are decoded from, of files behind URLs: by requests at once, not in turn."""
