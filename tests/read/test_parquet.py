@@ -556,13 +556,13 @@ def test_footers_are_read_once_and_in_parallel(paths, monkeypatch):
     from datarax_ray.read.formats.parquet import footers
 
     threads = []
-    opened = footers.open_file
+    opened = footers.opened_in
 
-    def counted(filesystem, path, leaves):
+    def counted(raw, path, leaves):
         threads.append((path, threading.current_thread() is threading.main_thread()))
-        return opened(filesystem, path, leaves)
+        return opened(raw, path, leaves)
 
-    monkeypatch.setattr(footers, "open_file", counted)
+    monkeypatch.setattr(footers, "opened_in", counted)
     ParquetReader.of(paths)
     assert sorted(path for path, is_main in threads if not is_main) == sorted(map(str, paths))
 

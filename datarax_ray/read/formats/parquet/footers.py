@@ -272,11 +272,8 @@ class _OnFilesystem:
         self._choose = choose
 
     def inspect(self, path: str) -> _Seen:
-        opened, footer = open_file(self._filesystem, path, self._choose)
-        try:
-            return _seen(opened, footer, self._choose)
-        finally:
-            opened.close(force=True)
+        with self._filesystem.open_input_file(path) as raw:
+            return _seen(*opened_in(raw, path, self._choose), self._choose)
 
     def close(self) -> None:
         """All were looked at."""
@@ -344,21 +341,10 @@ def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
     return _Seen(footer, leaves, left_out, _schema(opened, leaves))
 
 
-def open_file(filesystem: Any, path: str, choose: Choose = tuple) -> tuple[Any, FileFooter]:
-    """The opened ParquetFile, and its footer, of the leaves that are read.
-
-    Raises: OSError where there is none; ValueError for what is no complete Parquet file.
-    """
-    raw = filesystem.open_input_file(path)
-    try:
-        return opened_in(raw, path, choose)
-    except BaseException:
-        raw.close()
-        raise
-
-
 def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
-    """As open_file, of a file that pyarrow opened, in which at least what is looked at here is there."""
+    """The ParquetFile, and its footer, of the leaves that are read. raw: pyarrow's, in which at least what is looked at
+    here is there. Raises: OSError; ValueError for what is no complete Parquet file.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
