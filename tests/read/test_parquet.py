@@ -552,6 +552,18 @@ def test_reading_from_any_filesystem(tmp_path):
         memory.rm("/parquet-test", recursive=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("s.a", lambda twice: twice), ("s.element.a", lambda twice: pa.ListArray.from_arrays([0, 1], twice))],
+)
+def test_a_struct_with_two_fields_of_one_name_is_refused_and_left_out_where_that_is_said(tmp_path, name, kind):
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array(["b"])], names=["a", "a"])
+    parquet.write_table(pa.table({"s": kind(twice), "x": [7]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=rf"x.parquet has the fields \['{name}'\] more than once.*exclude_columns"):
+        ParquetReader.of(tmp_path / "x.parquet")
+    assert ParquetReader.of(tmp_path / "x.parquet", exclude=["s"]).read(np.arange(1))["x"].tolist() == [7]
+
+
 def test_footers_are_read_once_and_in_parallel(paths, monkeypatch):
     from datarax_ray.read.formats.parquet import footers
 

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -328,6 +329,8 @@ class _ByRanges:
 
 
 def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
+    import pyarrow as pa
+
     paths = _leaves(opened)
     leaves = choose(paths)
     chosen = {*leaves}
@@ -338,7 +341,14 @@ def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
             f"{footer.path} has {sorted(twice)} more than once, in the columns {columns}, and pyarrow reads these "
             "together; choose all of them or none, or rename one"
         )
-    return _Seen(footer, leaves, left_out, _schema(opened, leaves))
+    schema = _selected(opened, leaves)
+    if repeated := _repeated(pa.struct(schema)):
+        raise ValueError(
+            f"{footer.path} has the fields {repeated} more than once, and an element is a dict; rename one, or leave "
+            "the columns out (exclude_columns)"
+        )
+    by_name = pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)])
+    return _Seen(footer, leaves, left_out, by_name)
 
 
 def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
@@ -473,14 +483,12 @@ def _selected(opened: Any, leaves: Sequence[Path]) -> Any:
     return opened.read_row_groups([], columns=list(map(".".join, leaves))).schema
 
 
-def _schema(opened: Any, leaves: Sequence[Path]) -> Any:
-    """The fields that these leaves of a file are of, by name, and what Arrow makes of them."""
-    import pyarrow as pa
-
-    schema = _selected(opened, leaves)
-    if len(set(schema.names)) < len(schema.names):
-        raise ValueError(f"the fields {sorted(schema.names)} are not distinct; an element is a dict")
-    return pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)])
+def _repeated(kind: Any, path: Path = ()) -> list[str]:
+    """The fields, dotted, that a struct has more than once, at any depth in this type."""
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    counts = Counter(field.name for field in fields)
+    here = [".".join([*path, name]) for name, count in counts.items() if count > 1]
+    return here + [found for field in fields for found in _repeated(field.type, (*path, field.name))]
 
 
 def _types(schema: Any) -> dict[str, str]:
