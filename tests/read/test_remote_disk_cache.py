@@ -298,6 +298,7 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
     epoch(reader)
     reader.close()
     rng = np.random.default_rng(5)
+    whole = {path: path.stat().st_size for path in cache.glob("*.pages")}
     for path in list(cache.iterdir()):
         content = bytearray(path.read_bytes())
         if what == "pages" and path.suffix == ".pages":
@@ -311,8 +312,9 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
             content[:50] = b"\0" * 50
         elif what == "marks" and path.suffix == ".held":
             content[4096:] = b"\1" * len(content[4096:])
+            nbytes = path.with_suffix(".pages").stat().st_size
             path.with_suffix(".pages").write_bytes(b"")
-            os.truncate(path.with_suffix(".pages"), (len(content) - 4096) * 4096)
+            os.truncate(path.with_suffix(".pages"), nbytes)
         elif what == "lock" and path.suffix == ".lock":
             content = bytearray(b"\xff" * 8)
         elif what == "no pages" and path.suffix == ".pages":
@@ -326,6 +328,7 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
         epoch(again, seed)
     again.close()
     assert disk_cache._on_disk(cache / disk_cache._LOCK) == 0
+    assert {path: path.stat().st_size for path in whole} == whole, "what was cut is whole again"
     if what == "header":
         assert len(kept_in(cache)) == 2
 

@@ -109,6 +109,7 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
         (TFRecordSourceConfig, "shuffle_block_size", 0, "shuffle_block_size must be at least 1"),
         (MDSSourceConfig, "shuffle_window", 0, "shuffle_window must be at least 1"),
         (WebDatasetSourceConfig, "shuffle_block_size", "4", "shuffle_block_size is a whole number, or None, got '4'"),
+        (ParquetSourceConfig, "shuffle_block_size", "auto", "got 'auto'; 'auto' is for ArrayRecord, give a number"),
         (ParquetSourceConfig, "shuffle_window", "8", "shuffle_window is a whole number, or None, got '8'"),
         (ParquetSourceConfig, "fill_nulls", -1, "fill_nulls is a dict by field, got -1"),
         (ParquetSourceConfig, "fill_nulls", {3: 1}, "fill_nulls is a dict by field, got {3: 1}"),

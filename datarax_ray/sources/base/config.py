@@ -99,7 +99,8 @@ def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
             number = value if is_auto else whole(name, value)
         except TypeError:
             or_else = "'auto' or None" if or_auto else "or None"
-            raise TypeError(f"{name} is a whole number, {or_else}, got {value!r}") from None
+            remedy = "; 'auto' is for ArrayRecord, give a number of records" if value == "auto" else ""
+            raise TypeError(f"{name} is a whole number, {or_else}, got {value!r}{remedy}") from None
         if not config.shuffle or (not is_auto and number < 1):
             raise ValueError(
                 f"{name} must be at least 1 and needs shuffle=True, got {number}, shuffle={config.shuffle}"

@@ -196,13 +196,14 @@ class DiskCache:
         return self._descriptors[name]
 
     def _opened(self, lock: int, file: VersionedFile, name: str) -> int | None:
-        path, header = self._folder / f"{name}.held", _header(file)
+        path, header, pages_path = self._folder / f"{name}.held", _header(file), self._pages_of(name)
         nbytes = _place_of_sum(file, _num_pages(file))
-        if not (_begins_with(path, header) and path.stat().st_size == nbytes and self._pages_of(name).exists()):
+        are_whole = pages_path.exists() and pages_path.stat().st_size == file.nbytes
+        if not (are_whole and _begins_with(path, header) and path.stat().st_size == nbytes):
             # all of it is there from the beginning, so that no mark finds a full disk
             if not self._take_room(lock, -(-nbytes // PAGE) * PAGE):
                 return None
-            with open(self._pages_of(name), "wb") as pages:
+            with open(pages_path, "wb") as pages:
                 pages.truncate(file.nbytes)
             temporary = path.with_suffix(".new")
             temporary.write_bytes(header + bytes(nbytes - len(header)))
