@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import re
@@ -31,7 +32,7 @@ _TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
 _MAX_BROKEN = 100  # among these; a file with more is told of at once, and each that is looked for costs some parsing
 _NO_UTF_8 = "; it is not UTF-8. Convert it, as by `iconv -f latin1 -t utf-8`"
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
-_UNFIT = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(.*: invalid value '(.*)'.*)", re.DOTALL)
+_UNFIT = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(.*? to (.*?): invalid value '(.*)'.*)", re.DOTALL)
 _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
 
 
@@ -217,18 +218,24 @@ another type, or none to have it inferred"
 
 
 def unfit_value(names: Sequence[str], said: str) -> tuple[str, str]:
-    """What to say of a value that has not the type of its column, and which type has it; ("", "") of another error.
+    """What to say of a value that has not the type of its column, and a type that holds it beside the others there;
+    ("", "") of another error.
 
     >>> unfit_value(["x", "price"], "In CSV column #1: Row #1: CSV conversion error to int64: invalid value '2.5'")
     ("column 'price': CSV conversion error to int64: invalid value '2.5'", "{'price': 'float64'}")
+    >>> said = "In CSV column #0: Row #7: CSV conversion error to {}: invalid value '{}'"
+    >>> unfit_value(["x"], said.format("bool", "2.5"))[1], unfit_value(["x"], said.format("int64", "1_000"))[1]
+    ("{'x': 'string'}", "{'x': 'string'}")
     """
+    import pyarrow as pa
+
     if (found := _UNFIT.search(said)) is None:
         return "", ""
-    name = names[int(found[1])]
-    try:
-        kind = "float64" if math.isfinite(float(found[3])) else "string"
-    except ValueError:
-        kind = "string"
+    name, value = names[int(found[1])], found[4]
+    kind = "string"
+    if found[3].startswith(("int", "uint", "null")):  # float64 reads no values of other types
+        with contextlib.suppress(pa.ArrowInvalid):  # no number to pyarrow
+            kind = "float64" if math.isfinite(pa.scalar(value).cast("float64").as_py()) else "string"
     return f"column {name!r}: {found[2]}", repr({name: kind})
 
 
