@@ -91,6 +91,15 @@ def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Pat
         list(datarax_ray.load(str(tmp_path / "to"), transforms=[datarax_ray.DecodeMsgpack()]))
 
 
+def test_numbers_with_nulls_are_told_of_what_was_read_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pq.write_table(pa.table({"n": [1, None]}), tmp_path / "a.parquet")
+    request = Request(
+        str(tmp_path / "a.parquet"), tmp_path / "to", "parquet", None, None, None, (), None, "raise", False
+    )
+    assert run(request, False, Console(quiet=True), Console(quiet=True)) == 0
+    assert caplog.text.count("numbers with nulls stay on the host") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [

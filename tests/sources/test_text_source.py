@@ -40,13 +40,15 @@ def test_a_delimiter_that_was_left_out_is_named(table: Path, tmp_path: Path, cap
         CSVSource(CSVSourceConfig(), tmp_path / "b.csv")
 
 
-def test_numbers_that_are_objects_for_their_nulls_are_told_unless_that_is_said(
+def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.csv").write_text("x,y,text\n1,2,\n,3,a\n")
-    made = CSVSource(CSVSourceConfig(num_epochs=1), tmp_path / "a.csv")
+    CSVSource(CSVSourceConfig(num_epochs=1), tmp_path / "a.csv", transforms=lambda row: row)  # None there is an error
+    assert not caplog.messages
+    made, _ = (CSVSource(CSVSourceConfig(num_epochs=1), tmp_path / "a.csv") for _ in range(2))
     (told,) = caplog.messages
-    assert told.startswith("numbers with nulls stay on the host, as objects with None: x. Transforms of")
+    assert told.startswith("numbers with nulls stay on the host, as objects with None: x. fill_nulls={'x': 0} in")
     assert made.get_batch(2)["x"].tolist() == [1, None]
     caplog.clear()
     for value in (0, None):

@@ -13,19 +13,16 @@ from rich.console import Console
 
 from datarax_ray import load
 from datarax_ray.cli.screen import tell_stopped
+from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.formats.sniff import IMAGES, record_format
 from datarax_ray.read.identity.sampled_rows import spread
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-    ParquetSource,
-    ParquetSourceConfig,
-    from_hf,
-)
+from datarax_ray.sources import from_hf
 from datarax_ray.sources.kinds import kind_of, split_of
 from datarax_ray.write.conversion import Conversion, To, conversion_of
 from datarax_ray.write.manifest import Manifest
@@ -120,13 +117,10 @@ def _decoders_of(folder: Path, written: Manifest, made: Conversion) -> list[str]
     if path is None:
         return said
     try:
-        if written.settings["format"]["name"] == "Parquet":
-            source: Any = ParquetSource(ParquetSourceConfig(num_epochs=1), path)
-        else:
-            decode = [records] if made.encoding else []
-            source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), path, transforms=decode)
-        with contextlib.closing(source):
-            (element,) = source.describe().read_at(0, 1)
+        kind: Any = ParquetReader if written.settings["format"]["name"] == "Parquet" else ArrayRecordReader
+        with contextlib.closing(kind.of(path)) as reader:
+            stream = IndexedStream(reader, order_of(reader.num_records), 1, (records,) if made.encoding else ())
+            (element,) = stream.read_at(0, 1)
     except Exception:  # what a source does not take, as nulls, it says to who reads it
         return said
     fields = element.items() if isinstance(element, Mapping) else ()

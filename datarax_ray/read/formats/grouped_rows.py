@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import sys
 from collections.abc import Sequence
 from typing import Any, Self
@@ -23,29 +22,13 @@ from datarax_ray.read.formats.decoded_groups import (
     read_together,
 )
 
-logger = logging.getLogger("datarax_ray")
-
-
-def warn_of_nulls(first: Any, types: ColumnTypes) -> None:
-    """Say which numbers are no array, for nulls among the first rows, where nobody has said that it is meant."""
-    schema = first.schema
-    found = [name for name in types.whole if name not in types.fill and is_number(schema.field(name).type)]
-    if found:
-        logger.warning(
-            "numbers with nulls stay on the host, as objects with None: %s. Transforms of single elements fill them or "
-            "leave them out. fill_nulls={%r: 0} in the source's config makes an array of them, fill_nulls={%r: None} "
-            "ends this warning",
-            ", ".join(found),
-            found[0],
-            found[0],
-        )
-
 
 class GroupedRows:
     """The rows of many files under one index, [0, num_records), in the order of the files.
 
     given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
-    files. rows: in each group of each file. nbytes: of each group. Several threads may read, and close.
+    files. rows: in each group of each file. nbytes: of each group. schema: of the columns that are read, as Arrow has
+    it. Several threads may read, and close.
     """
 
     broken: type[Exception] = BrokenRowGroupError
@@ -54,8 +37,14 @@ class GroupedRows:
     breaks_whole = True  # one that does not decode has no row that can be read
 
     def __init__(
-        self, given: dict[str, Any], rows: Sequence[Sequence[int]], nbytes: Sequence[Sequence[int]], types: ColumnTypes
+        self,
+        given: dict[str, Any],
+        rows: Sequence[Sequence[int]],
+        nbytes: Sequence[Sequence[int]],
+        schema: Any,
+        types: ColumnTypes,
     ) -> None:
+        self.schema = schema
         self._given = given
         self._rows_of_files = rows
         self._types = types
@@ -74,6 +63,12 @@ class GroupedRows:
     def mean_nbytes(self) -> int:
         """Bytes of a row once it is decoded, about; of the columns that are read."""
         return sum(self._group_nbytes) // self.num_records
+
+    @property
+    def numbers_with_nulls(self) -> list[str]:
+        """Columns of numbers that are objects, for nulls in the first rows, where nobody has said that it is meant."""
+        types = self._types
+        return [name for name in types.whole if name not in types.fill and is_number(self.schema.field(name).type)]
 
     @property
     def groups(self) -> RecordGroups:
@@ -116,6 +111,10 @@ class GroupedRows:
         group = self._group_of(start)
         with self._lock:
             return self._table_of(group).slice(start - int(self._groups.starts[group]), stop - start)
+
+    def locate(self, record: int) -> str:
+        """Where a row is, for people."""
+        raise NotImplementedError
 
     def _table_of(self, group: int) -> Any:
         """A whole group, as it is stored."""

@@ -7,9 +7,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from flax import nnx
 
+from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.row_groups import warn_of_nulls
 
 Config = TypeVar("Config", bound=IndexedSourceConfig)
 
@@ -53,6 +55,8 @@ class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: 
         reader, order = self._opened(config)
         given = {part: getattr(self, part) for part in ("paths", "filesystem", *self.beside)}
         super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
+        if isinstance(reader, GroupedRows):
+            warn_of_nulls(reader, self._description.steps)
 
     def _opened(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """The reader of paths, on filesystem; and the order, in arguments of IndexedSourceModule."""

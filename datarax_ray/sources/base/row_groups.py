@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,8 +13,12 @@ import numpy as np
 from datarax_ray.plan.arguments import mapping
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.elements.transforms import Step
+from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig
+
+logger = logging.getLogger("datarax_ray")
 
 # Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
 _WINDOW_NBYTES = 256 * 2**20
@@ -85,3 +91,23 @@ def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
     """
     typical = int(np.quantile(np.diff(groups.starts), 0.9)) * max(1, row_nbytes)
     return max(1, min(WINDOW_BLOCKS, _WINDOW_NBYTES // max(1, typical)))
+
+
+def warn_of_nulls(reader: GroupedRows, steps: Sequence[Step]) -> None:
+    """Say which numbers are no array, once of the same files. A transform of single elements has a None to fill in or
+    to leave out, which is an error where it stays.
+    """
+    names = reader.numbers_with_nulls
+    if names and all(step.kind == "map_columns" for step in steps):
+        _warn_of_nulls(reader.locate(0), tuple(names))
+
+
+@functools.cache  # each copy of a source looks at the first rows anew
+def _warn_of_nulls(first: str, names: tuple[str, ...]) -> None:
+    logger.warning(
+        "numbers with nulls stay on the host, as objects with None: %s. fill_nulls={%r: 0} in the source's config "
+        "makes an array of them, fill_nulls={%r: None} ends this warning",
+        ", ".join(names),
+        names[0],
+        names[0],
+    )

@@ -24,7 +24,7 @@ from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes,
 from datarax_ray.read.formats.arrow.columns import Fill, retyped, rows_of
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
-from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
+from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
@@ -57,7 +57,8 @@ class ParquetReader(GroupedRows):
         files = footers.files
         given = {"footers": footers, "types": types, "max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
         given |= {"remote": remote}
-        super().__init__(given, [file.rows for file in files], [file.decoded_nbytes for file in files], types)
+        nbytes = [file.decoded_nbytes for file in files]
+        super().__init__(given, [file.rows for file in files], nbytes, footers.schema, types)
         self.footers = footers
         self._remote = remote
         self._far = RowGroupRanges(footers, remote) if files and files[0].version else None
@@ -199,9 +200,7 @@ def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
         table = _first_table(footers, groups.first_rows)
     if table is None:
         return ColumnTypes({}, (), (), fill)
-    types = ColumnTypes.of(table, fill=fill, ragged=uneven)
-    warn_of_nulls(table, types)
-    return types
+    return ColumnTypes.of(table, fill=fill, ragged=uneven)
 
 
 def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -> Any:

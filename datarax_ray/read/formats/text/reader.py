@@ -14,7 +14,7 @@ from datarax_ray.read.formats.arrow.column_types import ColumnTypes
 from datarax_ray.read.formats.arrow.columns import Fill, plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
-from datarax_ray.read.formats.grouped_rows import GroupedRows, warn_of_nulls
+from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent, unfit_value
 from datarax_ray.read.formats.text.syntax import Syntax
 
@@ -46,9 +46,8 @@ class TextReader(GroupedRows):
         given |= {"schema": schema, "inferred": inferred, "types": types}
         nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in files]
         given |= {"max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
-        super().__init__(given, [file.rows for file in files], nbytes, types)
+        super().__init__(given, [file.rows for file in files], nbytes, schema, types)
         self.files = files
-        self.schema = schema
         self._inferred = inferred
         self._syntax = syntax
         self._spans = FileSpans(filesystem, files)
@@ -70,7 +69,6 @@ class TextReader(GroupedRows):
         """Scan everything that `paths` names, in parallel; see blocks.find_text."""
         found = find_text(paths, syntax, filesystem, dict(column_types or {}))
         types = ColumnTypes.of(found.first, fill=dict(fill_nulls or {}))
-        warn_of_nulls(found.first, types)
         return cls(syntax, found.filesystem, found.files, found.schema, found.inferred, types)
 
     def read(self, records: Indices) -> Columns:
