@@ -123,18 +123,28 @@ def test_records_without_a_decoder_are_named_once_where_nothing_needs_them_decod
     ]
 
 
-def test_images_of_pillow_are_named_once_with_what_makes_arrays_of_them(caplog: pytest.LogCaptureFixture) -> None:
-    def opened(element: dict[str, Any]) -> dict[str, Any]:
-        return {"a": {"image": Image.new("L", (2, 2))}, "rows": [1] * element["x"]}
+class Lazy:
+    """An array once somebody asks for one."""
 
-    rows = [{"x": n} for n in range(1, 5)]
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), rows, transforms=opened)
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.zeros(2, dtype)
+
+
+@pytest.mark.parametrize(
+    ("element", "where"),
+    [
+        ({"a": {"image": Image.new("L", (2, 2))}, "rows": [1]}, "field 'a.image' holds objects (PIL.Image.Image)"),
+        (Image.new("L", (2, 2)), "each batch holds objects (PIL.Image.Image)"),
+        ({"x": Lazy()}, f"field 'x' holds objects ({Lazy.__module__}.Lazy)"),
+    ],
+)
+def test_what_numpy_makes_arrays_of_is_named_once_with_that(
+    caplog: pytest.LogCaptureFixture, element: Any, where: str
+) -> None:
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [element] * 4)
     with Pipeline(source=source, batch_size=2, on_host=True) as pipeline:
         list(pipeline)
-    assert caplog.messages == [
-        "field 'a.image' holds objects (PIL.Image.Image), which stay on the host; np.asarray in a transform makes an "
-        "array"
-    ]
+    assert caplog.messages == [f"{where}, which stay on the host; np.asarray in a transform makes an array"]
 
 
 def test_a_local_path_never_asks_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

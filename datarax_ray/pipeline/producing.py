@@ -95,10 +95,10 @@ class BatchProducer:
                     continue
                 if is_first and (advice := _advice(host_batch.columns)):
                     logger.warning("batches are records as they are stored (bytes).%s", advice)
-                for path, kind in _images(host_batch.columns) if is_first else ():
+                for where, kind in _like_arrays(host_batch.columns) if is_first else ():
                     logger.warning(
-                        "field %r holds objects (%s), which stay on the host; np.asarray in a transform makes an array",
-                        *(path, kind),
+                        "%s holds objects (%s), which stay on the host; np.asarray in a transform makes an array",
+                        *(where, kind),
                     )
                 is_first = False
                 if options.pad_remainder:
@@ -178,9 +178,11 @@ def _advice(columns: Any) -> str:
     return how_to_decode(first) if isinstance(first, bytes) else ""
 
 
-def _images(columns: Any) -> Iterator[tuple[str, str]]:
+def _like_arrays(columns: Any) -> Iterator[tuple[str, str]]:
     """Fields of what NumPy could make an array of and is none, by their first value: Pillow's images."""
     for path, column in leaves(columns):
         first = column[0] if isinstance(column, np.ndarray) and column.dtype == object and len(column) else None
-        if not isinstance(first, np.ndarray | np.generic) and hasattr(first, "__array_interface__"):
-            yield ".".join(path), f"{type(first).__module__}.{type(first).__qualname__}"
+        is_like = hasattr(first, "__array_interface__") or hasattr(first, "__array__")
+        if is_like and not isinstance(first, np.ndarray | np.generic):
+            where = f"field {'.'.join(path)!r}" if path else "each batch"
+            yield where, f"{type(first).__module__}.{type(first).__qualname__}"
