@@ -221,6 +221,20 @@ def test_the_start_of_a_column_with_a_dot_is_the_name_of_none(tmp_path, option):
         ParquetReader.of(tmp_path, **{option: ["user"]})
 
 
+@pytest.mark.parametrize(
+    ("name", "with_it"), [("z", {"n": [2], "z": [1]}), ("s.z", {"n": [2], "s": [{"b": 2, "z": 3}]})]
+)
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_what_is_left_out_is_in_any_of_the_files(tmp_path, name, with_it, order):
+    without = {"n": [1]} | {each: [{"b": 1}] for each in with_it if each == "s"}
+    parquet.write_table(pa.table(without), tmp_path / "a.parquet")
+    parquet.write_table(pa.table(with_it), tmp_path / "b.parquet")
+    reader = ParquetReader.of([tmp_path / f"{each}.parquet" for each in order], exclude=[name])
+    assert reader.read(np.arange(2))["n"].tolist() == [1 + "ab".index(each) for each in order]
+    with pytest.raises(ValueError, match=r"has no columns \['q'\]"):
+        ParquetReader.of(tmp_path, exclude=["q"])
+
+
 @pytest.mark.parametrize("options", [{"columns": ["both.b"]}, {"columns": ["both"]}, {"exclude": ["both.b"]}])
 def test_a_column_that_pyarrow_reads_with_another_is_not_left_out(tmp_path, options):
     parquet.write_table(pa.table(DOTTED), tmp_path / "x.parquet")

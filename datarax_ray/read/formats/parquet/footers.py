@@ -199,7 +199,7 @@ def _as_one(
 ) -> tuple[tuple[Path, ...], Any, tuple[FileFooter, ...]]:
     """The leaves, the schema and the files of Footers. Raises: ValueError where files have not the same fields."""
     first = next((each for each in found if each.footer.num_rows), found[0])
-    _check_names(first, columns, exclude)
+    _check_names(first, found, columns, exclude)
 
     def check(each: _Seen, like: Sequence[_Seen] = (first,)) -> None:
         for other in like:
@@ -381,13 +381,17 @@ def _chosen(leaves: Sequence[Path], columns: Sequence[str] | None, exclude: Sequ
     return tuple(leaf for leaf in leaves if (leaf in named) == (columns is not None))
 
 
-def _check_names(first: _Seen, columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
-    """That the first file has what is named, and something is left."""
+def _check_names(first: _Seen, found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
+    """That the first file has what is named, one of all what is left out, and something is left."""
     if columns is None and first.left_out is None:
         return  # they were looked at when it was
     leaves = [*first.leaves, *(first.left_out or ())]
     names, under = exclude if columns is None else columns, _by_name(leaves)
-    if unknown := [name for name in names if name not in under]:
+    unknown = [name for name in names if name not in under]
+    if unknown and columns is None:
+        anywhere = _by_name([*{leaf: None for each in found for leaf in (*each.leaves, *(each.left_out or ()))}])
+        unknown = [name for name in unknown if name not in anywhere]
+    if unknown:
         fields = sorted({leaf[0] for leaf in leaves})
         raise ValueError(
             f"{first.path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *under])}"
