@@ -164,7 +164,7 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # all else.
 APART = ("beyond", "beneath", "decorators")
 _LATER_OF_CODE = {
-    *("anywhere", *APART),
+    *("anywhere", "unfilled", *APART),
     *("wrappers", "held", "used", "settings", "places", "bound"),
     *("imports", "each", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "told"),
 }
@@ -253,6 +253,12 @@ def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[
     for key in filter(_is_of_libraries, old.keys() & new.keys()):  # they say the same, whatever the module's name is
         for settings in (old, new):
             settings.pop(f"{key.removesuffix('libraries')}modules", None)
+    for key in [key for key in old.keys() | new.keys() if key.endswith(".unfilled") and _is_later(key)]:
+        unsaid = f"{key.removesuffix('unfilled')}unsaid"
+        before, now = (settings.pop(key, settings.get(unsaid, "nothing")) for settings in (old, new))
+        if before == now:  # what a class holds since its first use is no matter
+            old.pop(unsaid, None)
+            new.pop(unsaid, None)
     for key in [key for key in old.keys() | new.keys() if key.endswith(".anywhere") and _is_later(key)]:
         head, is_same = key.removesuffix("anywhere"), old.get(key) == new.get(key)
         for settings in (old, new):  # they say the same, where the program lies in another folder

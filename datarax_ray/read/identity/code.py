@@ -49,7 +49,7 @@ from datarax_ray.read.identity.plain_data import (
     shortened,
     unsaid,
 )
-from datarax_ray.read.identity.referenced_globals import Used, lasting, unsaid_of, used_by, wrappers
+from datarax_ray.read.identity.referenced_globals import Filled, Used, lasting, unsaid_of, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
     NO_SOURCE,
@@ -111,6 +111,7 @@ def code_fingerprint(
     tables: one of some entries of tables that are too long to be told.
     objects: one of what the digest leaves out of some objects; see unsaid.
     unsaid: one of what neither texts nor these say; see referenced_globals._unsaid.
+    unfilled: the same without what classes hold that code puts there; "nothing" for none. Where it is another.
     told: a number, always. Without it there may be more than is told: in a state that has it, there are no wrappers,
         kinds and objects where none is told; from 2 on no unsaid, from 3 on no libraries.
 
@@ -140,6 +141,7 @@ def code_fingerprint(
             if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
                 saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
+        unsaid, unfilled = telling.unsaid()
         more = {
             "told": 3,
             "anywhere": _digest_anywhere(values, modules),
@@ -158,7 +160,8 @@ def code_fingerprint(
             "libraries": telling.libraries and digest(sorted(telling.libraries)),
             "tables": telling.tables and digest(telling.tables),
             "objects": telling.objects and digest(telling.objects),
-            "unsaid": telling.unsaid,
+            "unsaid": unsaid,
+            "unfilled": (unfilled or "nothing") if unfilled != unsaid else "",
         }
         return found | {name: value for name, value in more.items() if value}
 
@@ -388,18 +391,29 @@ class _Telling:
         late = [below.imports] if below.imports else []
         return digest([self._deep, below.around, below.used, below.settings, below.bound, *late])
 
-    @property
-    def unsaid(self) -> str:
-        """A digest of what is told of by itself, and of what that uses in turn; "" for nothing."""
-        apart, found = _Apart(self._as_told, self._left), dict[str, str]()
+    def unsaid(self) -> tuple[str, str]:
+        """Digests of what is told of by itself, and of what that uses in turn; "" for nothing. The second without what
+        classes hold that code puts there, as at its first use.
+        """
+        whole, has_filled = self._told_apart(with_filled=True)
+        return whole, self._told_apart(with_filled=False)[0] if has_filled else whole
+
+    def _told_apart(self, *, with_filled: bool) -> tuple[str, bool]:
+        """A digest, and whether any of it is filled."""
+        apart, found, has_filled = _Apart(self._as_told, self._left), dict[str, str](), False
         waiting = self._unsaid | (self._below._unsaid if self._below else {})
         while waiting:
             value = waiting.pop(name := min(waiting))  # what is in a set has another order in every process
+            if isinstance(value, Filled):
+                has_filled, value = True, value.kind
+                if not with_filled:
+                    continue
             if name not in found:
                 found[name] = _source(value) if inspect.isfunction(value) else digest(apart._setting(value))
                 waiting |= apart._unsaid
                 apart._unsaid = {}
-        return digest([sorted(found.items()), apart.bound, apart.tables]) if found else ""
+        told = digest([sorted(found.items()), apart.bound, apart.tables]) if found else ""
+        return told, has_filled
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
@@ -628,7 +642,7 @@ class _Through(_Telling):
         if not self._own:
             return {}
         beside = [self.around, self.used, self.settings, self.bound, self.imports, sorted(self.libraries)]
-        told = [self.kinds.digest, self.tables, self.objects, self.deep, self.unsaid]
+        told = [self.kinds.digest, self.tables, self.objects, self.deep, self.unsaid()[1]]
         return _few(self._own) | {"what these use": digest([beside, told])[:4]}
 
 

@@ -306,8 +306,14 @@ def _unsaid(root: Any, known: dict[str, Any] | None = None) -> dict[str, Any]:
                     for name, value in vars(other).items()
                     if name in names and isinstance(value, PLAIN) and holds_code(value)
                 }
-    found |= {name: kind for name, kind in kinds.items() if name.rpartition(".")[2] not in filled}
+    found |= {name: Filled(kind) if name.rpartition(".")[2] in filled else kind for name, kind in kinds.items()}
     return found | {name: value for name, value in made.items() if name.rpartition(".")[2] not in written}
+
+
+class Filled(NamedTuple):
+    """What a class holds in an attribute that code sets, a singleton: earlier releases told it, whenever that was."""
+
+    kind: type
 
 
 class _Parts(list[Any]):

@@ -40,7 +40,18 @@ Located: TypeAlias = RecordError | UnlikeError
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
 # Of code, so that a state of a release that knew of none of these is still compared by the rest.
-_TOLD_APART = ("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "anywhere", *APART)
+_TOLD_APART = (
+    "used",
+    "settings",
+    "places",
+    "imports",
+    "objects",
+    "unsaid",
+    "libraries",
+    "anywhere",
+    "unfilled",
+    *APART,
+)
 
 
 @dataclass(frozen=True)
