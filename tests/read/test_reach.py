@@ -1683,6 +1683,32 @@ OWN = {
         TOKENS = WithEnd()
         TOKENS.by = @@
         def T(): return lambda e: TOKENS.encode(e)""",
+    "the text of what that calls of the object in turn": """
+        class Tokens:
+            def encode(self, e): return self.by(e)
+            def by(self, e): return e
+        class WithEnd(Tokens):
+            def encode(self, e): return super().encode(e) + 1
+            def by(self, e): return e * @@
+        TOKENS = WithEnd()
+        go = TOKENS.encode
+        def T(): return lambda e: TOKENS.encode(e)""",
+    "an attribute that this reads": """
+        class Tokens:
+            def encode(self, e): return self.by(e)
+            def by(self, e): return e
+        class WithEnd(Tokens):
+            def __init__(self, k): self.k = k
+            def encode(self, e): return super().encode(e) + 1
+            def by(self, e): return e * self.k
+        TOKENS = WithEnd(@@)
+        def T(): return lambda e: TOKENS.encode(e)""",
+    "a function that an object holds and calls": """
+        class Rule:
+            def __init__(self, fn): self.fn = fn
+            def go(self, e): return self.fn(e) + 1
+        RULE = Rule(lambda e: e * @@)
+        def T(): return lambda e: RULE.go(e)""",
     "the text of what super() calls": """
         class Tokens:
             def encode(self, e): return e * @@

@@ -395,9 +395,11 @@ def _of_inherited(load: _Load) -> dict[str, Any]:
     inherited = {f"{each.__module__}.{each.__qualname__}": each for each in _inherited(cls, own)}
     changed = _changed_by([*own, *inherited.values()])
     in_slots = slots(owned)
+    held = {each: value for each, value in ((asked(owned, "__dict__") or {}) | in_slots).items() if each not in changed}
+    by_own = {each for function in own for each in _loaded_names(function)}
     names = {each for function in inherited.values() for each in _loaded_names(function)}
-    names |= in_slots.keys() & {each for function in own for each in _loaded_names(function)}
-    read = _plain_parts(cls, (asked(owned, "__dict__") or {}) | in_slots, names - changed)
+    read = _plain_parts(cls, held, names | (in_slots.keys() & by_own))
+    read |= {each: value for each, value in held.items() if each in names | by_own and _is_function(value)}
     return inherited | {f"{name}.{each}": value for each, value in read.items()}
 
 
@@ -408,12 +410,13 @@ def _is_function(value: Any) -> bool:
 def _inherited(cls: type, own: Iterable[types.FunctionType]) -> Iterator[types.FunctionType]:
     """The functions of users' classes that methods call of those that theirs inherits from, by super() or by name."""
     bases = [base for base in cls.__mro__ if is_users(base)]
+    first = {*own}
     seen, waiting = {*own}, [*own]
     while waiting:
         function = waiting.pop()
         names = _loaded_names(function)
         loaded = (function.__globals__.get(name) for name in names)
-        if "super" not in names and not any(each is base for each in loaded for base in bases):
+        if function in first and "super" not in names and not any(each is base for each in loaded for base in bases):
             continue
         for base in bases:
             for each in (part for name in names & vars(base).keys() for part in called(vars(base)[name])):
