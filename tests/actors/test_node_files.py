@@ -197,7 +197,10 @@ def check(source: Any, blind: str, caplog: Any) -> None:
         until_all_run(distributed)
         before = distributed.stats()
         (blind_actor,) = [index for index, stats in before.items() if stats["node_id"] == blind]
-        assert told_with_skips(distributed.batches(0, StreamOptions(8))) == want
+        for _ in range(5):  # on a busy machine the other node may have read all by then
+            assert told_with_skips(distributed.batches(0, StreamOptions(8))) == want
+            if distributed.recoveries.counts["benched"]:
+                break
         assert distributed.recoveries.counts["benched"] == 1
         (recovery,) = [last for last in distributed.recoveries.last if last.kind == "benched"]
         assert recovery.actor == blind_actor
