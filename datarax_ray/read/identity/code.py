@@ -141,10 +141,11 @@ def code_fingerprint(
             if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
                 saved = next((part for part in _state(transform) if isinstance(part, dict)), {})
                 parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
+        anywhere = _anywhere(values, *modules)
         unsaid, unfilled = telling.unsaid()
         more = {
             "told": 3,
-            "anywhere": _digest_anywhere(values, modules),
+            "anywhere": digest(anywhere) if anywhere != _anywhere(values) else "",
             "wrappers": telling.around and digest(telling.around),
             "held": dict(islice(parts.items(), MAX_HELD)),
             "used": _few(telling.used),
@@ -262,18 +263,14 @@ def _holds_sets(table: Any) -> bool:
     return False
 
 
-def _anywhere(told: Any, module: str) -> str:
-    """The JSON of a plain value, the same wherever the module lies: without the folder from which it is imported."""
-    text, folder = json.dumps(told, sort_keys=True), folder_of(module)
-    return text.replace(json.dumps(folder)[1:-1], "") if folder else text
-
-
-def _digest_anywhere(told: Any, modules: Iterable[str]) -> str:
-    """The same wherever these modules lie; "" where nothing that is told says where."""
-    before = text = json.dumps(told, sort_keys=True)
+def _anywhere(told: Any, *modules: str) -> str:
+    """The JSON of a plain value, the same wherever these modules lie: without the folders from which they are
+    imported.
+    """
+    text = json.dumps(told, sort_keys=True)
     for folder in sorted(set(map(folder_of, modules)) - {""}, key=len, reverse=True):
         text = text.replace(json.dumps(folder)[1:-1], "")
-    return digest(text) if text != before else ""
+    return text
 
 
 def folder_of(module: str) -> str:

@@ -218,10 +218,10 @@ def attributes_written(functions: Iterable[types.FunctionType]) -> set[str]:
     return {name.rpartition(".")[2] for each in functions for name in written_by(inspect.unwrap(each))}
 
 
-def written_attributes(function: types.FunctionType, but_of: str = "") -> set[str]:
+def written_attributes(function: types.FunctionType, but_of: str | None = None) -> set[str]:
     """The names of attributes that a function writes to, of whatever but a variable of this name; of no variable."""
     names = (name.removeprefix(f"{function.__module__}.") for name in written_by(function))
-    return {name.rpartition(".")[2] for name in names if "." in name and name.rpartition(".")[0] != (but_of or None)}
+    return {name.rpartition(".")[2] for name in names if "." in name and name.rpartition(".")[0] != but_of}
 
 
 def written_by(function: types.FunctionType) -> set[str]:
