@@ -121,7 +121,7 @@ def used_by(root: Any) -> Used:
     classes = [each for each in (root, *{**far.used, **reached}.values()) if inspect.isclass(each)]
     behind = _behind(told_by_text := read.bound | _put_there(classes))
     bound = behind.bound | told_by_text | _beyond(package, far)
-    beneath = _made_once(classes) | read.beneath | far.beneath
+    beneath = _made_once(classes) | far.beneath
     beneath |= _beneath([value for value in far.used.values() if not _is_in(package, value)] + [*bound.values()])
     anywhere = read.written | far.written
     return Used(
@@ -134,7 +134,7 @@ def used_by(root: Any) -> Used:
         unsaid=_pairs(_unsaid(root)),
         beyond=_pairs(far.bound, anywhere | bound.keys() | beside.keys()),
         beneath=_pairs(beneath, anywhere),
-        decorators=_pairs(read.decorators | far.decorators, anywhere),
+        decorators=_pairs(far.decorators, anywhere),
     )
 
 
@@ -455,7 +455,7 @@ class _Read:
     """What a root reads, by name. used: as _walk finds it. attributes: for actors alone. settings, bound: as Used says;
     for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
     functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
-    beneath, decorators: as Used says, the former without what is not read by name.
+    beneath, decorators: as Used says, where all of users' is followed; the former of what is loaded alone.
     """
 
     used: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -482,8 +482,14 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
             libraries = (each for each in names.items() if isinstance(each[1], types.ModuleType))
             read.modules.update({name: each.__name__ for name, each in libraries if not is_users(each)})
             if for_actors:
-                for load in loads:
-                    read.bound.update({} if load.is_far else _bound(load) | _called(load))
+                for load in (each for each in loads if not each.is_far):
+                    read.bound.update(_bound(load) | _called(load))
+                    read.beneath.update(_of_inherited(load))
+                    for name, held in _around(load).items():
+                        code = {part: value for part, value in held.items() if _is_code(value)}
+                        data = {part: value for part, value in held.items() if part not in code}
+                        read.beneath.update({name: code} if code else {})
+                        read.decorators.update({name: data} if data else {})
                 read.attributes.update(_attributes(loads, package, read.written))
                 for name, each in late_imports(function).items():
                     read.imports[name] = digest([read.imports.get(name), each])
@@ -491,15 +497,6 @@ def _read(root: Any, *, for_actors: bool) -> _Read:
                 for load in _loads(function, own_package):
                     read.bound.update({} if load.is_far else _bound(load))
             read.settings.update(_settings(loads))
-            for load in loads:
-                if load.is_far:
-                    continue
-                read.beneath.update(_of_inherited(load))
-                for name, held in _around(load).items():
-                    code = {part: value for part, value in held.items() if _is_code(value)}
-                    data = {part: value for part, value in held.items() if part not in code}
-                    read.beneath.update({name: code} if code else {})
-                    read.decorators.update({name: data} if data else {})
             loaded |= _loaded_names(function)
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
