@@ -1544,14 +1544,19 @@ def beside(tmp_path, steps: str, text: str):
             del sys.modules[name]
 
 
+def told_of_values(tmp_path, steps: str, text: str):
+    """Of a program and base_of_a_user beside it, as a state has it: with 2 in place of @@, the same again, with 3."""
+    prints = []
+    for folder, value in (("a", "2"), ("b", "2"), ("c", "3")):
+        with beside(tmp_path / folder, steps.replace("@@", value), text.replace("@@", value)) as module:
+            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
+    return prints
+
+
 @pytest.mark.parametrize("case", UNSAID)
 def test_what_no_text_says_of_classes_and_functions_counts(tmp_path, case):
     steps, text = UNSAID[case]
-    prints = []
-    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
-        with beside(tmp_path / folder, steps, text.replace("@@", str(value))) as module:
-            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
-    same, again, other = prints
+    same, again, other = told_of_values(tmp_path, steps, text)
     assert same == again
     with pytest.raises(DriftError, match=r"transforms\.\w+"):
         check_drift({"transforms": same}, {"transforms": other})
@@ -1584,11 +1589,7 @@ BEYOND = {
 @pytest.mark.parametrize("case", BEYOND)
 def test_what_is_reached_through_a_module_counts(tmp_path, case):
     steps = "def T(): return lambda e: (base.go(e), base.go.run if hasattr(base.go, 'run') else 0)"
-    prints = []
-    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
-        with beside(tmp_path / folder, steps, f"import functools\n{BEYOND[case].replace('@@', str(value))}") as module:
-            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
-    same, again, other = prints
+    same, again, other = told_of_values(tmp_path, steps, f"import functools\n{BEYOND[case]}")
     assert same == again
     with pytest.raises(DriftError, match=r"transforms\.beyond\.base_of_a_user"):
         check_drift({"transforms": same}, {"transforms": other})
@@ -1615,12 +1616,7 @@ BESIDE_A_SCRIPT = {
 @pytest.mark.parametrize("case", BESIDE_A_SCRIPT)
 def test_what_functions_hold_and_classes_inherit_beside_a_script_counts(tmp_path, case, steps):
     steps = f"from base_of_a_user import go\ndef T(): return lambda e: {steps}"
-    prints = []
-    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
-        text = f"import functools\n{BESIDE_A_SCRIPT[case].replace('@@', str(value))}"
-        with beside(tmp_path / folder, steps, text) as module:
-            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
-    same, again, other = prints
+    same, again, other = told_of_values(tmp_path, steps, f"import functools\n{BESIDE_A_SCRIPT[case]}")
     assert same == again
     with pytest.raises(DriftError, match=r"transforms\."):
         check_drift({"transforms": same}, {"transforms": other})
@@ -1745,11 +1741,7 @@ OWN = {
 
 @pytest.mark.parametrize("case", OWN)
 def test_what_stands_beneath_functions_that_are_told_by_their_text_counts(tmp_path, case):
-    prints = []
-    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
-        with beside(tmp_path / folder, textwrap.dedent(OWN[case]).replace("@@", str(value)), "") as module:
-            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
-    same, again, other = prints
+    same, again, other = told_of_values(tmp_path, textwrap.dedent(OWN[case]), "")
     assert same == again
     with pytest.raises(DriftError, match=r"transforms\.beneath"):
         check_drift({"transforms": same}, {"transforms": other})
@@ -1805,15 +1797,11 @@ DECORATORS = {
 @pytest.mark.parametrize("case", DECORATORS)
 @pytest.mark.parametrize("has_package", [False, True])
 def test_of_what_a_decorator_holds_a_warning_tells(tmp_path, case, has_package):
-    prints = []
-    for folder, value in (("a", 2), ("b", 2), ("c", 3)):
-        text = "import functools\n" + textwrap.dedent(DECORATORS[case]).replace("@@", str(value))
-        parts = (f"{text}\ndef T(): return lambda e: go(e)", "")
-        if not has_package:
-            parts = ("from base_of_a_user import go\ndef T(): return lambda e: go(e)", text)
-        with beside(tmp_path / folder, *parts) as module:
-            prints.append(json.loads(json.dumps(code_fingerprint([module.T()]))))
-    same, again, other = prints
+    text = "import functools\n" + textwrap.dedent(DECORATORS[case])
+    parts = (f"{text}\ndef T(): return lambda e: go(e)", "")
+    if not has_package:
+        parts = ("from base_of_a_user import go\ndef T(): return lambda e: go(e)", text)
+    same, again, other = told_of_values(tmp_path, *parts)
     assert same == again
     (told,) = check_drift({"transforms": same}, {"transforms": other})
     assert "what a decorator holds of a function that transforms call is another" in told
