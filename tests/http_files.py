@@ -42,13 +42,13 @@ def _content(path: Path, mtime_ns: int) -> tuple[bytes, str]:
 class HttpFiles:
     """what: becomes of each request, by its number, from 1: "" is served well.
 
-    503, 403: is refused with this status. "loop": is redirected to the same URL. "cut": ends in the middle of its body.
-    "stall": sends nothing until the end of the test, or for stuck_s; "stick": nor the second half of its body. "bend":
-    with one bit of the body changed; "other": with a body of other bytes. "short": gives the first half of the range
-    that was asked for, and says so; "shift": the range one byte before it, if any. "mute": does not say which range it
-    gives; "star": not of how many bytes, and the unit with a capital. "stray": says seven bytes less than it gives.
-    "whole": as of a server without ranges; "flow": and without a length. "bare": without ETag. 'W/"1"', '""': with this
-    ETag, and a time of change, whatever it holds.
+    503, 403: is refused with this status; "429 1": and is to be asked again after a second. "loop": is redirected to
+    the same URL. "cut": ends in the middle of its body. "stall": sends nothing until the end of the test, or for
+    stuck_s; "stick": nor the second half of its body. "bend": with one bit of the body changed; "other": with a body of
+    other bytes. "short": gives the first half of the range that was asked for, and says so; "shift": the range one byte
+    before it, if any. "mute": does not say which range it gives; "star": not of how many bytes, and the unit with a
+    capital. "stray": says seven bytes less than it gives. "whole": as of a server without ranges; "flow": and without a
+    length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of change, whatever it holds.
 
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
@@ -113,6 +113,12 @@ class HttpFiles:
         path = folder / answer.path.partition("?")[0].lstrip("/")
         if not what and path.is_dir() and answer.path.endswith("/"):
             return self._list(answer, path)
+        status, _, again_s = what.partition(" ")
+        if again_s:
+            answer.send_response(int(status))
+            answer.send_header("Retry-After", again_s)
+            answer.send_header("Content-Length", "0")
+            return answer.end_headers()
         if what.isdigit() or not path.is_file() or what == "stall":
             answer.close_connection = True
             return answer.send_error(int(what) if what.isdigit() else 404)

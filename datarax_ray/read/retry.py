@@ -116,6 +116,7 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
         except Exception as error:
             if not is_transient(error):
                 raise
+            wait_s = max(wait_s, min(asked_wait_s(error), WAITS_S[-1]))
             now, num_left = time.monotonic(), len(WAITS_S) - tries
             if not tries:
                 said = f"asking again up to {num_left} times, over {_IN_ALL} and what they take"
@@ -224,6 +225,19 @@ def _redirects(error: BaseException) -> Sequence[Any]:
     kind = type(error)
     is_redirect = (kind.__module__, kind.__name__) == ("aiohttp.client_exceptions", "TooManyRedirects")
     return error.history if is_redirect else ()  # type: ignore[attr-defined]
+
+
+def asked_wait_s(error: BaseException) -> float:
+    """For how long a server that refused asks to be left alone (Retry-After of RFC 9110, in seconds); 0.0 for no word.
+
+    That may be a date, too, which services give for hours of maintenance: no word here.
+    """
+    for each in (error, error.__cause__):
+        headers = getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None)
+        asked = headers.get("Retry-After") if isinstance(headers, Mapping) else None
+        if isinstance(asked, str) and asked.strip().isdecimal():
+            return float(asked)
+    return 0.0
 
 
 def status_of(error: BaseException) -> int | None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import fsspec
@@ -293,6 +294,16 @@ def test_requests_that_fail_now_and_then_change_nothing(tmp_path, served, what):
         wanted = np.arange(start, start + 50)
         assert reader.read(wanted) == local.read(wanted)
     assert served.num_broken > 5
+    reader.close()
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_asks(tmp_path, served):
+    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY)
+    ready_at = time.monotonic() + 0.9
+    served.what = lambda number: "429 1" if time.monotonic() < ready_at else ""
+    assert reader.read(np.arange(0, 200, 20)) == [noise(i) for i in range(0, 200, 20)]  # five tries at once would fail
+    assert served.num_broken >= 1
     reader.close()
 
 

@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
-from datarax_ray.read.retry import is_transient, status_of, words_of
+from datarax_ray.read.retry import asked_wait_s, is_transient, status_of, words_of
 from datarax_ray.read.work_done import repeats
 
 logger = logging.getLogger("datarax_ray")
@@ -54,17 +54,22 @@ class Remote:
     """How files behind URLs are read.
 
     nbytes: of their pages that are kept in memory, and of the ends of files that are being opened, of one source in one
-    process; or one read's, where that is more.
-    most_requests: at once. gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in
-    a small part of that. timeout_s: of one request that brings nothing, where its client tells that (those of http and
-    s3 do); elsewhere, and beyond it, what comes slower than least_rate, in bytes a second, is stuck: most_requests
-    may share a slow link. late_s: after which a request is asked a second time beside the first, until it is known what
-    others of its size take (see hedging). listing_s: of one listing; a million names
-    take some 1,000 requests. waits_s: before either is asked for again, and again; half a minute in all, with a quick
-    one first, since one of many requests is often lost alone. patience_s: after so long it is not asked for again,
-    unless it was asked for only once. Two tries of the longest request end well within RaySource's request_timeout_s,
-    by which the actor would be taken for hung, and nobody told the URL. cache_dir, cache_nbytes: a folder of the host
-    in which what was read is kept, and how many bytes in all; "" for none.
+        process; or one read's, where that is more.
+    most_requests: at once.
+    gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in a small part of that.
+    timeout_s: of one request that brings nothing, where its client tells that (those of http and s3 do).
+    least_rate: bytes a second. What comes slower than this and timeout_s allow is stuck, with any client: most_requests
+        may share a slow link.
+    late_s: after which a request is asked a second time beside the first, until it is known what others of its size
+        take (see hedging).
+    listing_s: of one listing; a million names take some 1,000 requests.
+    waits_s: before either is asked for again, and again; each up to half as long again, or as long as the server asks
+        for (Retry-After). Half a minute in all, with a quick one first, since one of many requests is often lost alone.
+    patience_s: after so long it is not asked for again, unless it was asked for only once. Two tries of the longest
+        request end well within RaySource's request_timeout_s, by which the actor would be taken for hung, and nobody
+        told the URL.
+    cache_dir: a folder of the host in which what was read is kept; "" for none.
+    cache_nbytes: how many bytes in all are kept there.
     """
 
     nbytes: int = 256 * 2**20
@@ -316,7 +321,8 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
     bound_s = most_s + max(most_s, remote.patience_s)
 
     def tell() -> None:
-        _tell(url, "%s takes more than %g s, and is given up after %.0f: %s", what, remote.timeout_s, bound_s, last)
+        message = "%s takes more than %g s, and is given up after %.0f at the latest: %s"
+        _tell(url, message, what, remote.timeout_s, bound_s, last)
 
     timer = asyncio.get_running_loop().call_later(remote.timeout_s, tell)
     try:
@@ -336,8 +342,9 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
                         "the way to it, no broken data, so nothing is left out for it. Look at the service and the "
                         "network, and go on from the last state."
                     ) from cause(url, error)
+                wait_s = max(wait_s, min(asked_wait_s(error), remote.patience_s - took_s))
             repeats["requests"] += 1
-            await asyncio.sleep(wait_s * (0.5 + random.random()))  # or all that were refused would come back at once
+            await asyncio.sleep(wait_s * (1 + random.random() / 2))  # or all that were refused would come back at once
     finally:
         timer.cancel()
     raise AssertionError("the last try returns or raises")
