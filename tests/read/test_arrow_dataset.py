@@ -139,6 +139,15 @@ def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_bl
     assert specs == specs[:1] * 3
 
 
+def test_a_null_among_arrays_of_any_length_is_none() -> None:
+    """datasets.features.ArrayExtensionArray.to_pylist raises AttributeError there."""
+    rows = [[[1, 2]], None, [[3, 4], [5, 6]]]
+    dataset = datasets.Dataset.from_dict({"x": rows}, features=Features({"x": Array2D((None, 2), "int32")}))
+    reader = DatasetReader(dataset, "d")
+    assert reader.read(np.arange(3))["x"].tolist() == rows
+    assert reader.fingerprint() != DatasetReader(dataset.select([0, 0, 2]), "d").fingerprint()
+
+
 def test_a_time_zone_is_given_in_utc_and_a_missing_time_is_nat() -> None:
     berlin = datetime.timezone(datetime.timedelta(hours=1))
     features = Features({"x": Value("timestamp[s, tz=Europe/Berlin]")})

@@ -328,9 +328,20 @@ def _count_of_nulls(array: Any) -> str:
     return f"has {array.null_count} nulls in {len(array)} rows" if len(array) > 1 else "is null"
 
 
+def with_nulls_as_lists(array: Any) -> Any:
+    """An array or column of Array2D to Array5D of `datasets` that has nulls, as lists: its own to_pylist fails on nulls
+    where lengths differ. Any other as it is.
+    """
+    import pyarrow as pa
+
+    if not array.null_count or not hasattr(array.type, "storage_dtype"):
+        return array
+    return pa.chunked_array([each.storage for each in getattr(array, "chunks", [array])])
+
+
 def objects(array: Any) -> np.ndarray:
     """The values of an array or a column as Python has them."""
-    return np.fromiter(array.to_pylist(), object, len(array))
+    return np.fromiter(with_nulls_as_lists(array).to_pylist(), object, len(array))
 
 
 def is_number(kind: Any) -> bool:

@@ -21,7 +21,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, map_leaves
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes, settle, without_pil
-from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES
+from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, with_nulls_as_lists
 from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, rows_digest, spread
 from datarax_ray.read.retry import retried
 
@@ -183,6 +183,7 @@ def dataset_digests(dataset: Any) -> dict[str, str]:
     ragged columns, stays unread.
     """
     import datasets
+    import pyarrow as pa
 
     stored = dataset.with_format("arrow")
 
@@ -193,7 +194,9 @@ def dataset_digests(dataset: Any) -> dict[str, str]:
     rows = [row(index) for index in spread(len(dataset), count).tolist()]
     found = {"content": digest([rows, dataset.format["type"], sorted(dataset.format["columns"])])}
     if len(dataset) <= MAX_WHOLE and sum(map(len, rows)) / len(rows) * len(dataset) <= _SAMPLED_NBYTES:
-        every = datasets.Dataset.__getitem__(stored, slice(None)).to_pylist()
+        table = datasets.Dataset.__getitem__(stored, slice(None))
+        table = pa.table([*map(with_nulls_as_lists, table.columns)], names=table.column_names)
+        every = table.to_pylist()
         found["rows"] = hashlib.sha256(repr(_told(every)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return found
 
