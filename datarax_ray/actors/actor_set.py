@@ -368,11 +368,12 @@ def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:
     """
     refs = [sent.ref for sent in requests]
     ended = set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()
-    num_lost = 0
+    num_lost, deadline = 0, time.monotonic() + POLL_S  # for all of them: the lock is held
     for sent in requests:
         if sent.ref in ended:
             try:
-                sent.outcome = whole(ray.get(sent.ref, timeout=POLL_S), POLL_S)
+                answer = ray.get(sent.ref, timeout=max(0.0, deadline - time.monotonic()))
+                sent.outcome = whole(answer, max(0.0, deadline - time.monotonic()))
                 continue
             except Exception:  # an error of its own would come again, and then be raised
                 pass

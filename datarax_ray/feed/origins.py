@@ -101,7 +101,8 @@ def replayed(
 
     Begins with the first one where every position gives one row; else reads, and drops, those before it.
 
-    Raises: IndexError where the stream ends before the first; TypeError, ValueError for what are no steps.
+    Raises: TypeError, ValueError for what are no steps; IndexError where the stream ends before the first, and that is
+    known before it is read. Elsewhere the iterator raises it.
     """
     first, stop = (whole(name, step, _COUNTED, least=0) for name, step in (("first", first), ("stop", stop)))
     if stop <= first:
@@ -109,8 +110,16 @@ def replayed(
     number = 0
     if rows_are_positions(description, options, start):
         start, number = start._replace(position=_positions(description, start, options, first).start), first
-    alone = replace(options, process_index=0, process_count=1, share=None)
-    with closing(read(start, alone)) as found:
+    return _between(
+        partial(read, start, replace(options, process_index=0, process_count=1, share=None)), number, first, stop
+    )
+
+
+def _between(
+    read: Callable[[], Generator[HostBatch, None, object]], number: int, first: int, stop: int
+) -> Generator[HostBatch, None, None]:
+    """The batches [first, stop) of those that are read, the first of which has this number."""
+    with closing(read()) as found:
         for batch in found:
             if number >= first:
                 yield batch

@@ -148,7 +148,8 @@ class Source(Uncopied):
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
         begins()
         stream = batches(self.description, LocalPool(self.description), StreamState(), StreamOptions(1, chunk_size=16))
-        first = next(stream, None)
+        with closing(stream):
+            first = next(stream, None)
         if first is None:
             raise ValueError("the source gives no element, so there is nothing to describe")
         return spec(first.columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import time
@@ -55,8 +56,6 @@ logger = logging.getLogger("datarax_ray")
 _JAX = OneProcess("JAX")
 # What a source in this process may take to end a read when the pipeline is closed; parts of chunks aim at 1 s.
 _CLOSE_S = 4.0
-# What decides the batches: it is taken once, when the pipeline is made.
-_FIXED = frozenset({"source", "batch_size", "drop_remainder", "pad_remainder", "packing", "sharding"})
 
 
 class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
@@ -167,12 +166,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._made_in = os.getpid()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raises: AttributeError for what decides the batches: they would stay as they are, and states tell another."""
-        if name in _FIXED and vars(self).get(name, value) != value:
+        """Raises: AttributeError for what it was made with: the batches would stay as they are."""
+        if name in _ARGUMENTS and "_made_in" in vars(self) and getattr(self, name, _UNKNOWN) != value:
             raise AttributeError(
-                f"{name} of a Pipeline cannot be set: it is {vars(self)[name]!r}, and batches are made by that, so "
-                f"{value!r} would only stand in its states. Close it, make another Pipeline, and go on from the state "
-                f"of this one: set_state(state, allow_drift=({name!r},)) where it says that this differs"
+                f"{name} of a Pipeline cannot be set: batches are made by what it was given when it was made. Close "
+                "it, make another Pipeline, and go on from the state of this one, by set_state(state); where that says "
+                "what differs, by set_state(state, allow_drift=(...))"
             )
         super().__setattr__(name, value)
 
@@ -228,8 +227,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
-        rows = jax.tree.leaves(batch)[0].shape[0]
-        position = self.position
+        if not (arrays := jax.tree.leaves(batch)):
+            raise ValueError(f"a batch holds at least one array, (rows, ...), got {batch!r}")
+        rows, position = arrays[0].shape[0], self.position
         return self._stages(batch, position, words(np.arange(position, position + rows)))
 
     @property
@@ -262,6 +262,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: IndexError where the stream ends before that batch; ValueError for what a mixture gave by other weights,
         before they were changed; as set_state for a state of another stream.
         """
+        self._check_usable()
         return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
 
     def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Any]:
@@ -272,9 +273,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: as locate.
         """
+        self._check_usable()
         start = self._consumed_in(state).state
-        for batch in replayed(self.source.describe(), self.source.batches, start, self._options, first, stop):
-            yield batch.columns
+        batches = replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
+
+        def columns() -> Iterator[Any]:
+            with contextlib.closing(batches):
+                for batch in batches:
+                    yield batch.columns
+
+        return columns()
 
     def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
         """The digest once more, from where that of `state` begins: what it is there, and behind each batch to the end.
@@ -284,12 +292,15 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: ValueError where the state has no such digest; as set_state for one of another stream.
         """
+        self._check_usable()
         consumed = self._consumed_in(state)
         digest = consumed.digest
         if digest is None or not digest.is_whole:
             raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
         start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
-        digest = digest._replace(total=0)
+        return self._digests(start, digest._replace(total=0))
+
+    def _digests(self, start: StreamState, digest: RollingDigest) -> Iterator[tuple[int, int, str]]:
         options = replace(self._options, process_index=0, process_count=1, share=None, digest=True)
         with contextlib.closing(self.source.batches(start, options)) as batches:
             yield *digest.since, digest.to_json()["sum"]
@@ -486,6 +497,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
+        self._check_usable()
         if state is None:
             raise TypeError("a state is a dict, got None, from which the stream would begin anew; seek(0) does that")
         consumed, before = self._consumed_in(state, allow_drift), self.amendments
@@ -552,6 +564,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: ValueError for a position beyond the end, or where the last batch from there on would not divide over
         the sharding, or a mixture had other weights; the position stays.
         """
+        self._check_usable()
         state, stop = self._consumer.consumed.state.moved(position), self.source.describe().stop
         if stop is not None and state.position > stop:
             raise ValueError(f"the stream ends at position {stop}, got {position}; seek(0) begins again")
@@ -660,6 +673,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             f"{self.position} to the end of the stream there are {left}; use a length of at most that and iterate "
             "the rest, pad_remainder=True to count in a short last batch, or more epochs (num_epochs)"
         )
+
+
+# They are taken once, when the pipeline is made.
+_ARGUMENTS = frozenset(inspect.signature(Pipeline.__init__).parameters) - {"self"}
+_UNKNOWN = object()  # of those that it has no attribute for
 
 
 class _Batches:

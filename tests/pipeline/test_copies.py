@@ -165,7 +165,20 @@ class TestTraces:
 def test_a_closed_pipeline_says_so_and_gives_its_state() -> None:
     going = begun(pipeline)
     going.close()
-    for use in (going.step, lambda: next(iter(going)), lambda: going.scan(lambda batch: batch, length=1)):
+    state = going.get_state()
+    uses: tuple[Callable[[], Any], ...] = (
+        going.step,
+        lambda: next(iter(going)),
+        lambda: going.scan(lambda batch: batch, length=1),
+        lambda: going.read_rows(0, 0, 1),
+        lambda: going.locate(0),
+        lambda: going.replay(0, 1),
+        lambda: going.digests(state),
+        lambda: going.amend(skip=[1]),
+        lambda: going.seek(0),
+        lambda: going.set_state(state),
+    )
+    for use in uses:
         with pytest.raises(RuntimeError, match=r"this Pipeline is closed; make a new one.*set_state\(old.get_state"):
             use()
     resumed = pipeline()

@@ -441,7 +441,6 @@ class TestStages:
     @pytest.mark.parametrize(
         ("options", "error", "message"),
         [
-            ({"stages": [], "sink": "a"}, ValueError, "not both"),
             ({"nodes": {"a": len}}, ValueError, "needs sink"),
             ({"nodes": {"a": len}, "edges": {"a": ["b"]}, "sink": "a"}, ValueError, r"name \['b'\], the nodes are"),
             ({"nodes": {"a": len, "b": len}, "edges": {"a": ["b"], "b": ["a"]}, "sink": "a"}, ValueError, "cycle"),
@@ -486,13 +485,18 @@ class TestStages:
             "packing": FirstFitPack(8, "values"),
             "sharding": None,
             "source": make(files, seed=7).source,
+            "rngs": nnx.Rngs(77),
+            "prefetch": 0,
+            "on_host": True,
+            "digest": True,
+            "process_index": 1,
         }
         for name, value in given.items():
-            was = getattr(pipeline, name)
+            was = getattr(pipeline, name, None)
             if name != "sharding":
                 with pytest.raises(AttributeError, match=f"{name} of a Pipeline cannot be set.*make another Pipeline"):
                     setattr(pipeline, name, value)
-            assert getattr(pipeline, name) is was
+            assert getattr(pipeline, name, None) == was
         pipeline.batch_size = pipeline.batch_size  # as NNX does where it puts a module together again
         assert pipeline.get_state() == before
 
@@ -503,6 +507,8 @@ class TestStages:
     def test_calling_it_applies_the_stages(self, files: list[Path]) -> None:
         pipeline = make(files, options={"stages": [lambda batch: {"y": batch["x"] + 1}]})
         assert pipeline({"x": jnp.arange(3)})["y"].tolist() == [1, 2, 3]
+        with pytest.raises(ValueError, match=r"a batch holds at least one array, \(rows, ...\), got {}"):
+            pipeline({})
 
 
 class Scaled(nnx.Module):
