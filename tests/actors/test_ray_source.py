@@ -429,7 +429,7 @@ def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
             got.extend(batch.stop for batch in source.batches(0, StreamOptions(10)))
         assert got == [10, 20, 30, 40, 50]
         assert any("in reader actor" in note for note in e.value.__notes__)
-        assert pids(source) == before
+        assert until(lambda: pids(source)) == before  # a busy machine may be late with the answer
 
 
 class Fetches:
