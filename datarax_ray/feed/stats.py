@@ -90,7 +90,8 @@ class PipelineStats:
     num_batches, num_records: handed out, of all trainers: the rows that were left by filters and the like, without the
     filling of pad_remainder. Of packed batches num_records are the records that they were made of, those that gave
     nothing too; of a stream of shards, the packed rows.
-    first_s: what the first batch took, with what starts and compiles. elapsed_s: since then. waited_s: of elapsed_s,
+    first_s: what the first batch took, with what starts and compiles. elapsed_s: from then to the last batch that was
+    handed out, without what lay between the end of the stream, or a seek, and the next batch. waited_s: of elapsed_s,
     that the trainer waited for a batch; the rest is its own.
     making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
     "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes on
@@ -297,7 +298,8 @@ class Timings:
         self._part, self._sharing = part, 1
         self._read_since = 0.0
         self._num_batches = self._num_records = self._num_lost = 0
-        self._first_s = self._waited_s = self._began = self._taken_at = 0.0
+        self._first_s = self._elapsed_s = self._waited_s = self._began = self._taken_at = self._taken_clock = 0.0
+        self._is_interrupted = False
 
     def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
         """Event: this actor's block is here, which so many trainers have asked for."""
@@ -322,17 +324,23 @@ class Timings:
 
     def taken(self, waited_s: float, num_records: int) -> None:
         """Event: the trainer has a batch, for which it waited so long; that hands out so many records more."""
-        now = self._now()
+        now, clock = self._now(), self._clock()
         self.timeline.add(TRAINER, WAITING, now - waited_s, now)
-        if self._num_batches:
-            self.timeline.add(TRAINER, OWN_WORK, self._taken_at, now - waited_s)
-        self._taken_at = now
-        if self._num_batches:
-            self._waited_s += waited_s
+        if not self._num_batches:
+            self._first_s, self._began = waited_s, clock
         else:
-            self._first_s, self._began = waited_s, self._clock()
+            self._waited_s += waited_s
+            self._elapsed_s += waited_s
+            if not self._is_interrupted:
+                self._elapsed_s += max(0.0, clock - waited_s - self._taken_clock)
+                self.timeline.add(TRAINER, OWN_WORK, self._taken_at, now - waited_s)
+        self._taken_at, self._taken_clock, self._is_interrupted = now, clock, False
         self._num_batches += 1
         self._num_records += num_records
+
+    def interrupted(self) -> None:
+        """Event: the stream has ended, or goes on from elsewhere: until the next batch the trainer is at other work."""
+        self._is_interrupted = True
 
     def stats(self, num_actors: int | None, *, has_stages: bool = False) -> PipelineStats:
         """What was counted up to now. num_actors: that are meant to read, 0 of those that were closed; None where this
@@ -343,7 +351,7 @@ class Timings:
             self._num_batches,
             self._num_records,
             self._first_s,
-            self._clock() - self._began if self._num_batches else 0.0,
+            self._elapsed_s,
             self._waited_s,
             dict(self.making.spent),
             dict(self._reading),

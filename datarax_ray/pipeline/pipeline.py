@@ -354,6 +354,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._check_usable()  # before the lock, which may stay locked in a forked process
         try:
             return self._consumer.alone(self._step)
+        except StopIteration:
+            self._timings.interrupted()
+            raise
         except Exception as error:
             begin_at_users_line(error)
             raise
@@ -616,6 +619,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _go_to(self, consumed: Consumed) -> None:
         self._check_sharding(consumed.state)
         self._consumer.go_to(consumed)
+        self._timings.interrupted()
 
     def close(self) -> None:
         """Stop reading ahead and close the source, for good. The state can still be taken. Takes 4 s at most.

@@ -99,7 +99,7 @@ def test_what_is_counted_is_what_happened() -> None:
         num_batches=3,
         num_records=30,
         first_s=3.0,
-        elapsed_s=5.5,
+        elapsed_s=4.5,
         waited_s=2.5,
         making={"waiting": 5.5, "assembling": 0.0},
         reading={"reading": 3.0, "crop": 1.0},
@@ -108,6 +108,29 @@ def test_what_is_counted_is_what_happened() -> None:
         start_s=5.5,
         num_lost=1,
     )
+
+
+def test_what_the_trainer_does_once_the_stream_has_ended_is_not_its_work_on_batches() -> None:
+    now = [0.0]
+    timings = Timings(lambda: now[0])
+
+    def batch(waited_s: float, working_s: float) -> None:
+        now[0] += waited_s
+        timings.taken(waited_s, 1)
+        now[0] += working_s
+
+    batch(1.0, 1.0)
+    batch(2.0, 1.0)
+    before = timings.stats(0)
+    now[0] += 100.0
+    assert timings.stats(0) == before
+    timings.interrupted()
+    now[0] += 100.0
+    batch(3.0, 1.0)  # from the beginning again: an evaluation, say
+    batch(2.0, 0.0)
+    after = timings.stats(0)
+    assert (before.elapsed_s, before.waited_s) == (3.0, 2.0)
+    assert (after.elapsed_s, after.waited_s) == (9.0, 7.0)
 
 
 def told(process: str, num_blocks: int, read_s: float, **more: int) -> WorkDone:
