@@ -57,7 +57,7 @@ from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
 from datarax_ray.read.block import Block
-from datarax_ray.read.identity.same_code import Code
+from datarax_ray.read.hazards.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
 

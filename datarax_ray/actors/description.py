@@ -18,18 +18,18 @@ import ray
 from ray.exceptions import ObjectLostError, RaySystemError
 
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
-from datarax_ray.read.identity.held_values import held_values, is_owner
-from datarax_ray.read.identity.module_values import (
+from datarax_ray.read.hazards.held_values import held_values, is_owner
+from datarax_ray.read.hazards.module_values import (
     TooLargeError,
     module_values,
     script_code,
     script_places,
     script_values,
 )
-from datarax_ray.read.identity.own_writes import OwnWrites
-from datarax_ray.read.identity.same_code import Code, code_of
+from datarax_ray.read.hazards.own_writes import OwnWrites
+from datarax_ray.read.hazards.same_code import Code, code_of
+from datarax_ray.read.hazards.watched import Watched
 from datarax_ray.read.identity.users_code import imported_in, is_users, module_of
-from datarax_ray.read.identity.watched import Watched
 from datarax_ray.read.stream import Stream, transforms_of
 
 # Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.

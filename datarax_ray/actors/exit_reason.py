@@ -14,7 +14,7 @@ import os
 import ray
 from ray.exceptions import RayTaskError
 
-from datarax_ray.read.identity.same_code import OtherCodeError
+from datarax_ray.read.hazards.same_code import OtherCodeError
 
 
 def out_of_memory(worker_id: str, timeout_s: float) -> str | None:

@@ -43,8 +43,8 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import HomeQuorum, Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
-from datarax_ray.read.identity.same_code import OtherCodeError
-from datarax_ray.read.identity.watched import Watched
+from datarax_ray.read.hazards.same_code import OtherCodeError
+from datarax_ray.read.hazards.watched import Watched
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")

@@ -27,7 +27,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, digested, timed
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
-from datarax_ray.read.identity.same_code import Code
+from datarax_ray.read.hazards.same_code import Code
 from datarax_ray.read.stream import Stream
 from datarax_ray.read.work_done import WorkDone, repeats
 

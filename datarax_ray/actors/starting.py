@@ -18,7 +18,7 @@ from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import Vacancy, has_labels, room
 from datarax_ray.plan.arguments import positive, whole
-from datarax_ray.read.identity.same_code import Code
+from datarax_ray.read.hazards.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
 

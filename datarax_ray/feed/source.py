@@ -21,7 +21,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
-from datarax_ray.read.identity.watched import Watched, begins
+from datarax_ray.read.hazards.watched import Watched, begins
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream, transforms_told
 

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.read.identity.kept_random import kept_random
+from datarax_ray.read.hazards.kept_random import kept_random
 from datarax_ray.read.stream import Reader
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 

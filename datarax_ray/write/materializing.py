@@ -12,7 +12,7 @@ from datarax_ray.plan.orders.file_order import FileOrder
 from datarax_ray.read.elements.transforms import OnError, Step
 from datarax_ray.read.formats.materialized.encoding import Failed, UnwritableError, encoded, encoded_rows, record_of
 from datarax_ray.read.formats.materialized.written import Origin, Written, origins_of
-from datarax_ray.read.identity.kept_random import kept_random
+from datarax_ray.read.hazards.kept_random import kept_random
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
 

@@ -14,7 +14,7 @@ from datarax_ray.actors.lifecycle import Kill, Process, Start, Thresholds
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.identity.same_code import Code
+from datarax_ray.read.hazards.same_code import Code
 
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
 

@@ -34,8 +34,8 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.formats.random_access import RandomAccessReader
-from datarax_ray.read.identity.same_code import Code, OtherCodeError, code_of
-from datarax_ray.read.identity.watched import Watched
+from datarax_ray.read.hazards.same_code import Code, OtherCodeError, code_of
+from datarax_ray.read.hazards.watched import Watched
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import BARE
@@ -1033,7 +1033,7 @@ def test_what_is_too_large_to_travel_is_not_pickled_and_looked_at_once(
     monkeypatch.setattr(np.memmap, "__reduce_ex__", None)
     code = sent(module.token)
     assert [value.why_not for value in code.values] == ["it takes more than 16 MiB"]
-    monkeypatch.setattr("datarax_ray.read.identity.module_values.read_digests", None)
+    monkeypatch.setattr("datarax_ray.read.hazards.module_values.read_digests", None)
     code.check_unchanged(set())
 
 

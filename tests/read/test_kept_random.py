@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import qmc
 
-from datarax_ray.read.identity.kept_random import kept_random, read_clock, read_environment, uses_hash
+from datarax_ray.read.hazards.kept_random import kept_random, read_clock, read_environment, uses_hash
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from datarax_ray.read.identity.kept_state import kept_state
+from datarax_ray.read.hazards.kept_state import kept_state
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 NUMBER = 0

@@ -16,8 +16,8 @@ import PIL.Image
 import PIL.ImageFile
 import pytest
 
-from datarax_ray.read.identity.library_settings import changed_settings, library_settings
-from datarax_ray.read.identity.same_code import code_of
+from datarax_ray.read.hazards.library_settings import changed_settings, library_settings
+from datarax_ray.read.hazards.same_code import code_of
 
 ROOT = Path(__file__).parents[2]
 SET = {
@@ -33,7 +33,7 @@ SET = {
 }
 FRESH = """
 import json, os, sys
-from datarax_ray.read.identity.library_settings import library_settings, set_library_settings
+from datarax_ray.read.hazards.library_settings import library_settings, set_library_settings
 
 was = json.loads(sys.argv[1])
 assert library_settings() == {}
@@ -78,7 +78,7 @@ def test_a_fresh_process_that_is_given_them_has_them(settings: None, is_imported
 
 def test_what_the_environment_says_here_and_the_program_does_not_have_is_no_more(settings: None) -> None:
     script = (
-        "from datarax_ray.read.identity.library_settings import set_library_settings; set_library_settings({}); "
+        "from datarax_ray.read.hazards.library_settings import set_library_settings; set_library_settings({}); "
         "import jax; print(jax.config.jax_enable_x64, jax.config.jax_default_prng_impl)"
     )
     environment = os.environ | {"JAX_ENABLE_X64": "1", "JAX_DEFAULT_PRNG_IMPL": "rbg"}

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from datarax_ray.read.identity.set_order import listed_set
+from datarax_ray.read.hazards.set_order import listed_set
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 KEYS, NUMBERS = {"red", "green"}, {1, 2}

@@ -18,9 +18,9 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.identity.kept_random import kept_random, read_clock, read_environment, uses_hash
-from datarax_ray.read.identity.kept_state import kept_state
-from datarax_ray.read.identity.set_order import listed_set
+from datarax_ray.read.hazards.kept_random import kept_random, read_clock, read_environment, uses_hash
+from datarax_ray.read.hazards.kept_state import kept_state
+from datarax_ray.read.hazards.set_order import listed_set
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SourceConfig

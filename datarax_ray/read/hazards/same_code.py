@@ -22,11 +22,11 @@ from typing import Any
 
 import datarax_ray
 from datarax_ray.plan.fingerprint import digest, shown
+from datarax_ray.read.hazards.library_settings import changed_settings, library_settings, set_library_settings
+from datarax_ray.read.hazards.module_values import ModuleValue, set_values
+from datarax_ray.read.hazards.watched import MAX_LOOKED_AT_NBYTES, Watched
 from datarax_ray.read.identity.code import imported_names, source_digest
-from datarax_ray.read.identity.library_settings import changed_settings, library_settings, set_library_settings
-from datarax_ray.read.identity.module_values import ModuleValue, set_values
 from datarax_ray.read.identity.users_code import file_of, is_package, is_users_file
-from datarax_ray.read.identity.watched import MAX_LOOKED_AT_NBYTES, Watched
 
 logger = logging.getLogger("datarax_ray")
 

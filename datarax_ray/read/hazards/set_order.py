@@ -11,8 +11,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from datarax_ray.read.identity.kept_random import called
-from datarax_ray.read.identity.kept_state import text_of
+from datarax_ray.read.hazards.kept_random import called
+from datarax_ray.read.hazards.kept_state import text_of
 from datarax_ray.read.identity.users_code import asked, cells
 
 _LISTING = {"list", "tuple", "enumerate", "zip", "iter"}

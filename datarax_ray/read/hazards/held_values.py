@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
+from datarax_ray.read.hazards.module_values import DataValue
+from datarax_ray.read.hazards.own_writes import OwnWrites
 from datarax_ray.read.identity.code import value_digest
-from datarax_ray.read.identity.module_values import DataValue
-from datarax_ray.read.identity.own_writes import OwnWrites
 from datarax_ray.read.identity.plain_data import is_data, shortened
 from datarax_ray.read.identity.users_code import asked, called, inner, is_users, kept, methods, module_of
 

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.copying import Uncopied
-from datarax_ray.read.identity.code import LongError, code_fingerprint
-from datarax_ray.read.identity.held_values import HeldValue, held_values, is_namespace, is_owner
-from datarax_ray.read.identity.module_values import (
+from datarax_ray.read.hazards.held_values import HeldValue, held_values, is_namespace, is_owner
+from datarax_ray.read.hazards.module_values import (
     CodeValue,
     DataValue,
     held_in,
@@ -27,7 +26,8 @@ from datarax_ray.read.identity.module_values import (
     script_value,
     script_values,
 )
-from datarax_ray.read.identity.own_writes import OwnWrites
+from datarax_ray.read.hazards.own_writes import OwnWrites
+from datarax_ray.read.identity.code import LongError, code_fingerprint
 from datarax_ray.read.identity.users_code import asked, is_users, kept
 
 logger = logging.getLogger("datarax_ray")
