@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.identity.code import PARSING, folder_of, read_digests
+from datarax_ray.read.identity.code import folder_of, read_digests
 from datarax_ray.read.identity.plain_data import config_of, holds_code, is_data, shortened
 from datarax_ray.read.identity.referenced_globals import read_of_modules
+from datarax_ray.read.identity.source_text import PARSING
 from datarax_ray.read.identity.users_code import asked, inner, is_users
 
 # A transform that holds more sends it once for all actors of a node; this goes to each, and is kept by the driver.

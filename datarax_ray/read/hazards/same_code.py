@@ -25,7 +25,7 @@ from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.read.hazards.library_settings import changed_settings, library_settings, set_library_settings
 from datarax_ray.read.hazards.module_values import ModuleValue, set_values
 from datarax_ray.read.hazards.watched import MAX_LOOKED_AT_NBYTES, Watched
-from datarax_ray.read.identity.code import imported_names, source_digest
+from datarax_ray.read.identity.source_text import imported_names, source_digest
 from datarax_ray.read.identity.users_code import file_of, is_package, is_users_file
 
 logger = logging.getLogger("datarax_ray")

@@ -7,28 +7,20 @@ libraries: a transform may have `fingerprint() -> str` to say more.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copyreg
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import inspect
 import io
 import json
-import linecache
-import logging
 import math
 import os
 import pickle
 import re
 import sys
-import textwrap
-import threading
-import time
 import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from enum import Enum
 from itertools import islice
@@ -51,31 +43,18 @@ from datarax_ray.read.identity.plain_data import (
 )
 from datarax_ray.read.identity.referenced_globals import Filled, Used, lasting, unsaid_of, used_by, wrappers
 from datarax_ray.read.identity.sampled_rows import hash_array
+from datarax_ray.read.identity.source_text import PARSING, text_digest
 from datarax_ray.read.identity.users_code import (
-    NO_SOURCE,
     asked,
     called,
     cells,
-    code_objects,
     inner,
     is_users,
     kept,
     looking_once,
-    methods,
     module_of,
-    with_nested,
-    without_docstrings,
 )
 
-logger = logging.getLogger("datarax_ray")
-
-# One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
-# (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
-# another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
-PARSING = threading.RLock()
-_BEGAN = time.time()
-_TEXTS: dict[tuple[str, types.CodeType, str], str] = {}  # of functions, by name, code and file
-_TEXTS_OF_CLASSES: weakref.WeakKeyDictionary[type, tuple[list[types.CodeType], str]] = weakref.WeakKeyDictionary()
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_NAME = 80  # bytes, as JSON
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
@@ -208,14 +187,14 @@ def read_digests(value: Any, module: str) -> tuple[str, str]:
         found: Any = inner(value)
         if isinstance(value, staticmethod | classmethod | property):
             functions = map(inspect.unwrap, called(value))
-            told = [type(value).__name__, [[_source(each), _told(kept(each))] for each in functions]]
+            told = [type(value).__name__, [[text_digest(each), _told(kept(each))] for each in functions]]
         elif inspect.isclass(found) or inspect.isfunction(found):
-            around = [_source(wrapper) for wrapper in wrappers(value)] if value is not found else []
+            around = [text_digest(wrapper) for wrapper in wrappers(value)] if value is not found else []
             held = kept(found) if inspect.isfunction(found) else {}
             held = {name: each for name, each in held.items() if not isinstance(each, io.IOBase)}  # file=sys.stderr
             # of functions that it holds the text alone, too: what these read is told by itself
-            of_held = [[name, _source(each) if inspect.isfunction(each) else each] for name, each in held.items()]
-            told = [_source(found), around, _told(of_held)]
+            of_held = [[name, text_digest(each) if inspect.isfunction(each) else each] for name, each in held.items()]
+            told = [text_digest(found), around, _told(of_held)]
         elif (config := config_of(value)) is not None:
             told = [type(value).__qualname__, _told(config)]
         elif shortened(value) is not value:
@@ -281,32 +260,6 @@ def folder_of(module: str) -> str:
     depth, parents = module.count(".") + (Path(file).stem == "__init__"), Path(file).absolute().parents
     folder = parents[min(depth, len(parents) - 1)]
     return "" if folder == folder.parent else str(folder)
-
-
-def source_digest(text: str) -> str:
-    """A digest of a module's text, without comments, docstrings and layout."""
-    with PARSING, contextlib.suppress(SyntaxError, ValueError):  # of another Python's: as it stands there
-        text = ast.unparse(without_docstrings(ast.parse(text)))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def imported_names(text: str, package: str) -> list[str]:
-    """The names of the modules that a module's text imports, anywhere in it; and of what may be modules."""
-    try:
-        with PARSING:
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return []
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            of = "." * node.level + (node.module or "")
-            with contextlib.suppress(ImportError):  # relative, in what is no package
-                of = importlib.util.resolve_name(of, package)
-                found += [of, *(f"{of}.{name.name}" for name in node.names)]
-    return found
 
 
 def _label(transform: Any) -> str:
@@ -406,7 +359,7 @@ class _Telling:
                 if not with_filled:
                     continue
             if name not in found:
-                found[name] = _source(value) if inspect.isfunction(value) else digest(apart._setting(value))
+                found[name] = text_digest(value) if inspect.isfunction(value) else digest(apart._setting(value))
                 waiting |= apart._unsaid
                 apart._unsaid = {}
         told = digest([sorted(found.items()), apart.bound, apart.tables]) if found else ""
@@ -493,7 +446,7 @@ class _Telling:
             closure = ours(cells(value))
             defaults = ours([ours(value.__defaults__), ours(value.__kwdefaults__)])
             return [
-                _source(value),
+                text_digest(value),
                 self.value(closure, depth + 1),
                 self.value(defaults, depth + 1),
                 self._reached(value),
@@ -506,7 +459,7 @@ class _Telling:
                 bases = [] if own else _own_bases(value)
                 for base in bases:
                     self._look_around(base)
-                told = [value.__qualname__, *map(_source, bases), *map(self._reached, bases)]
+                told = [value.__qualname__, *map(text_digest, bases), *map(self._reached, bases)]
                 if self._num_again > num_again:
                     return told  # elsewhere what is under way is another
                 self._classes[value] = told
@@ -529,7 +482,7 @@ class _Telling:
         used = self._used[id(code)][1]
         for name, value in used.reached:
             if inspect.isclass(value) or inspect.isfunction(value):
-                found.append([name, _source(value)])
+                found.append([name, text_digest(value)])
             else:
                 found.append([name, self._table(name, value)])
         for name, value in used.beside:
@@ -546,7 +499,7 @@ class _Telling:
             if not any(name in told for told in (self.used, self.settings, self.places, self.bound)):
                 into = self.places if isinstance(value, PLACES) else self.bound
                 into[name] = ""  # as above
-                said = _source(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
+                said = text_digest(value) if isinstance(value, types.FunctionType | type) else self._setting(value)
                 into[name] = digest(_anywhere(said, name.partition(".")[0]))
         for key, apart in self.apart.items():
             for name, value in getattr(used, key):
@@ -612,7 +565,7 @@ class _Telling:
         for wrapper in wrappers(code):
             if wrapper.__code__ not in self._seen:
                 self._seen.add(wrapper.__code__)
-                self.around.append([_source(wrapper), self._reached(wrapper)])
+                self.around.append([text_digest(wrapper), self._reached(wrapper)])
                 self._look_around(wrapper)
 
 
@@ -722,137 +675,3 @@ def _state(value: Any) -> list[Any]:
         # its __dict__ is made as it is looked for
         rest[0] = tuple(part or None if isinstance(part, dict) else part for part in rest[0])
     return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
-
-
-def _source(code: Any) -> str:
-    """The digest of a function's or class's text as it was at first: the file may be edited while the program runs.
-
-    Anew once `%autoreload` has put other code into it. No function is kept: its closure may hold most of the memory.
-    """
-    function = inspect.unwrap(code) if inspect.isfunction(code) else None  # getsource gives the text of that one, too
-    if inspect.isfunction(function):
-        key = code.__name__, function.__code__, function.__code__.co_filename
-        if key not in _TEXTS:
-            _TEXTS[key] = _text(code)
-        return _TEXTS[key]
-    if not inspect.isclass(code):
-        return _text(code)
-    codes = [method.__code__ for part in with_nested(code) for each in _methods(part).values() for method in each]
-    found = _TEXTS_OF_CLASSES.get(code)
-    if found is None or [*map(id, found[0])] != [*map(id, codes)]:
-        found = _TEXTS_OF_CLASSES[code] = codes, _text(code)
-    return found[1]
-
-
-def _text(code: Any) -> str:
-    """Digest of a function's or class's source without comments, docstrings and layout; else of its bytecode."""
-    try:
-        if getattr(code, "__name__", "") == "<lambda>":
-            raise SyntaxError("getsource gives the line, which may hold several lambdas")
-        text = ast.unparse(without_docstrings(ast.parse(textwrap.dedent(_source_lines(code)))))
-    except NO_SOURCE:  # built by exec, written in C, or a lambda
-        text = _bytecode(code)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _source_lines(code: Any) -> str:
-    """The source that a function or class was made of. Raises: EditedError where its file has another now."""
-    bare = inspect.unwrap(code) if inspect.isfunction(code) else code
-    of_class = [each for methods_of in _methods(code).values() for each in methods_of] if inspect.isclass(code) else []
-    for function in of_class or [bare]:
-        body = asked(function, "__code__")
-        if not isinstance(body, types.CodeType) or not _may_be_edited(body.co_filename):
-            continue
-        now = _codes_in(body.co_filename, os.stat(body.co_filename).st_mtime_ns).get(body.co_qualname, ())
-        same = next((each for each in now if _code_object(each) == _code_object(body)), None)
-        if same is None and (now or not of_class):  # of a class others may put methods there
-            logger.warning(
-                "%s was edited after this program imported it, and %s is other code there: the state says what runs "
-                "here, so that no program takes it that has what is there now. Start this one again to have that",
-                body.co_filename, body.co_qualname
-            )  # fmt: skip
-            raise EditedError(body.co_filename)
-        if same is not None and function is bare:
-            return "".join(inspect.getblock(linecache.getlines(body.co_filename)[same.co_firstlineno - 1 :]))
-    return inspect.getsource(code)
-
-
-class EditedError(OSError):
-    """A file has other code than what was made of it."""
-
-
-def _may_be_edited(file: str) -> bool:
-    """Whether a file was written while this program runs; later than what of it was imported before this package."""
-    try:
-        return os.stat(file).st_mtime >= _BEGAN
-    except OSError:
-        return False
-
-
-@functools.lru_cache(16)
-def _codes_in(file: str, stamp: int) -> dict[str, list[types.CodeType]]:
-    """The code of a file's functions, by their qualified names. stamp: when it was written."""
-    linecache.checkcache(file)
-    found: dict[str, list[types.CodeType]] = {}
-    with contextlib.suppress(SyntaxError, ValueError):  # it is being edited
-        for code in code_objects(compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)):
-            found.setdefault(code.co_qualname, []).append(code)
-    return found
-
-
-def _bytecode(code: Any) -> str:
-    body = getattr(code, "__code__", None)
-    if isinstance(body, types.CodeType):  # a metaclass may have any name
-        return repr(_code_object(body))
-    name = f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', '')}"
-    # Of a class of a notebook's cell Python finds no text. For what namedtuple and the like make the name stands.
-    is_known = inspect.isclass(code) and (code.__module__ == "__main__" or any(map(_may_be_edited, _files_of(code))))
-    return repr([name, *_members(code)]) if is_known else name
-
-
-def _files_of(cls: type) -> set[str]:
-    return {each.__code__.co_filename for functions in _methods(cls).values() for each in functions}
-
-
-def _members(cls: type) -> list[Any]:
-    """What a class without a text has: its methods by their texts, and plain data."""
-    found: list[Any] = []
-    functions = _methods(cls)
-    for name, value in sorted(vars(cls).items()):
-        if name in functions:
-            found.append([name, *map(_source, functions[name])])
-        elif inspect.isclass(value) and value.__qualname__ == f"{cls.__qualname__}.{name}":
-            found.append([name, _source(value)])
-        elif not name.startswith("__") and " at 0x" not in (said := repr(_plain(value))):
-            found.append([name, said])
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return [[_plain(key), _plain(each)] for key, each in value.items()]
-    if isinstance(value, set | frozenset):
-        return sorted(map(_constant, value))
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return [str(value.dtype), list(value.shape), hash_array(value)[:16]]
-    return _constant(value)
-
-
-def _methods(cls: type) -> dict[str, list[types.FunctionType]]:
-    """The functions of a class by their names, without what is around them."""
-    found: dict[str, list[types.FunctionType]] = {}
-    for name, function in methods(cls):
-        found.setdefault(name, []).append(inspect.unwrap(function))
-    return found
-
-
-def _code_object(code: types.CodeType) -> tuple[Any, ...]:
-    constants = [_code_object(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
-    return code.co_code.hex(), constants, code.co_names, code.co_varnames
-
-
-def _constant(value: Any) -> str:
-    # `x in {"a", "b"}` makes a frozenset, whose repr has another order in every process
-    return f"frozenset({sorted(map(repr, value))})" if isinstance(value, frozenset) else repr(value)
