@@ -30,7 +30,8 @@ from datarax_ray.pipeline.constants import Constants
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import given_note, leaves
-from datarax_ray.read.identity.code import MAX_HELD, code_fingerprint, held
+from datarax_ray.read.identity.code import MAX_HELD, code_fingerprint
+from datarax_ray.read.identity.digests import held
 from datarax_ray.read.identity.users_code import is_users
 
 _KEYS = ". For random numbers name a parameter `keys`: it gets a PRNG key for each row, made from its global position"

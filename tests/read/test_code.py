@@ -36,7 +36,7 @@ import pytest
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.read.decode import DecodeRaw, PadTo
-from datarax_ray.read.identity import code
+from datarax_ray.read.identity import telling
 from datarax_ray.read.identity.code import code_fingerprint, value_digest
 from datarax_ray.read.identity.sampled_rows import hash_array
 
@@ -505,15 +505,15 @@ class View(collections.abc.Mapping):
 
 
 def test_what_makes_its_parts_anew_ends(monkeypatch):
-    monkeypatch.setattr(code, "_MAX_PARTS", 1000)  # 2**64 of them
+    monkeypatch.setattr(telling, "MAX_PARTS", 1000)  # 2**64 of them
     views = [View({"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}, "a") for _ in range(2)]
     assert code_fingerprint([Chain(views[0])]) == code_fingerprint([Chain(views[1])])
 
 
 def test_of_what_is_long_as_much_is_told_as_is_asked_for():
-    with pytest.raises(code.LongError):
+    with pytest.raises(telling.LongError):
         code_fingerprint([Chain([[*range(3), [[]] * 100]])], most=100)
-    with pytest.raises(code.LongError):
+    with pytest.raises(telling.LongError):
         code_fingerprint([Chain(np.zeros(2**20))], most=1000)
     assert code_fingerprint([Chain([1, 2])], most=100) == code_fingerprint([Chain([1, 2])])
 

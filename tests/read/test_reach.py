@@ -18,7 +18,7 @@ from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift
 from datarax_ray.plan.fingerprint import digest as digest_of
-from datarax_ray.read.identity import code
+from datarax_ray.read.identity import telling
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.referenced_globals import used_by
 
@@ -1962,8 +1962,8 @@ def test_tables_of_code_that_reads_further_tables_are_looked_at_a_few_times_each
         for level in range(1, 5)
     )
     looks = []
-    told = code._Telling._reached
-    monkeypatch.setattr(code._Telling, "_reached", lambda self, made: looks.append(made) or told(self, made))
+    told = telling.Telling._reached
+    monkeypatch.setattr(telling.Telling, "_reached", lambda self, made: looks.append(made) or told(self, made))
     found(tmp_path, "f4_0", text)
     assert len(looks) <= 3 * 4 * count
 

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.identity.code import folder_of, read_digests
+from datarax_ray.read.identity.code import read_digests
+from datarax_ray.read.identity.digests import folder_of
 from datarax_ray.read.identity.plain_data import config_of, holds_code, is_data, shortened
 from datarax_ray.read.identity.referenced_globals import read_of_modules
 from datarax_ray.read.identity.source_text import PARSING

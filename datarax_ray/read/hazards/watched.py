@@ -27,7 +27,8 @@ from datarax_ray.read.hazards.module_values import (
     script_values,
 )
 from datarax_ray.read.hazards.own_writes import OwnWrites
-from datarax_ray.read.identity.code import LongError, code_fingerprint
+from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.telling import LongError
 from datarax_ray.read.identity.users_code import asked, is_users, kept
 
 logger = logging.getLogger("datarax_ray")

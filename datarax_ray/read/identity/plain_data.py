@@ -5,9 +5,11 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
+import copyreg
 import functools
 import gc
 import inspect
+import io
 import itertools
 import operator
 import os
@@ -15,7 +17,7 @@ import re
 import struct
 import types
 import zlib
-from collections.abc import ItemsView, KeysView, Mapping, Sequence, Set, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -213,3 +215,27 @@ def _attributes(value: Any) -> list[Any]:
     """Of an object of a user's class."""
     held = asked(value, "__dict__") if is_users(type(value)) else None
     return [dict(held)] if isinstance(held, dict) and held else []
+
+
+def state_of(value: Any) -> list[Any]:
+    """What pickle would save of an object beside its class: for a pattern, a deque or a Decimal that is all of it."""
+    try:
+        reduce = copyreg.dispatch_table.get(type(value))
+        saved = reduce(value) if reduce else value.__reduce_ex__(2)
+    except Exception:
+        # A lock, an open file: nothing in it is a setting. What refuses by its own code still has its attributes.
+        own = (getattr(type(value), name, None) for name in ("__getstate__", "__reduce__", "__reduce_ex__"))
+        return [dict(vars(value))] if any(map(inspect.isfunction, own)) and hasattr(value, "__dict__") else []
+    if isinstance(saved, str):
+        return [saved]
+    _, arguments, *rest = saved
+    if isinstance(own := asked(value, "__dict__"), dict) and "_pytree__state" in own and rest and rest[0] is not None:
+        rest[0] = dict(sorted(own.items()))  # nnx.jit gives modules their attributes back in that order
+    if rest and isinstance(rest[0], dict):  # without addresses of what it holds, as scikit-learn's vectorizers have
+        ids = {*map(id, rest[0].values())}
+        if any(type(part) is int and part in ids for part in rest[0].values()):
+            rest[0] = {name: part for name, part in rest[0].items() if type(part) is not int or part not in ids}
+    if isinstance(value, io.BytesIO | io.StringIO) and rest[0] is not None:
+        # its __dict__ is made as it is looked for
+        rest[0] = tuple(part or None if isinstance(part, dict) else part for part in rest[0])
+    return [[a for a in arguments if a is not type(value)], *(list(r) if isinstance(r, Iterator) else r for r in rest)]
