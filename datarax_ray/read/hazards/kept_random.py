@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.referenced_globals import functions_used
+from datarax_ray.read.identity.loads import functions_used
 from datarax_ray.read.identity.users_code import asked, cells, code_objects, inner, is_users
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from datarax_ray.read.hazards.kept_random import called, reached_methods
-from datarax_ray.read.identity.referenced_globals import wrappers
+from datarax_ray.read.identity.loads import wrappers
 from datarax_ray.read.identity.users_code import asked, cells, code_objects, defaults, inner, is_users
 
 Kind = Literal["count", "value", "set"]

@@ -28,7 +28,7 @@ from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import read_digests
 from datarax_ray.read.identity.digests import folder_of
 from datarax_ray.read.identity.plain_data import config_of, holds_code, is_data, shortened
-from datarax_ray.read.identity.referenced_globals import read_of_modules
+from datarax_ray.read.identity.reads import read_of_modules
 from datarax_ray.read.identity.source_text import PARSING
 from datarax_ray.read.identity.users_code import asked, inner, is_users
 

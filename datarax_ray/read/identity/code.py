@@ -19,8 +19,9 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import APART, digest
 from datarax_ray.read.identity.digests import few, held, label_of, without_folders
+from datarax_ray.read.identity.loads import wrappers
+from datarax_ray.read.identity.own_methods import lasting
 from datarax_ray.read.identity.plain_data import config_of, shortened, state_of
-from datarax_ray.read.identity.referenced_globals import lasting, wrappers
 from datarax_ray.read.identity.source_text import PARSING, text_digest
 from datarax_ray.read.identity.telling import MAX_PARTS, LongError, Telling, Through
 from datarax_ray.read.identity.users_code import called, inner, is_users, kept, looking_once, module_of
@@ -48,7 +49,7 @@ def code_fingerprint(
     libraries: the same without the name of the transform's own module, which is __main__ where that is run.
     tables: one of some entries of tables that are too long to be told.
     objects: one of what the digest leaves out of some objects; see unsaid.
-    unsaid: one of what neither texts nor these say; see referenced_globals._unsaid.
+    unsaid: one of what neither texts nor these say; see unsaid_code.unsaid_by.
     unfilled: the same without what classes hold that code puts there; "nothing" for none. Where it is another.
     told: a number, always. Without it there may be more than is told: in a state that has it, there are no wrappers,
         kinds and objects where none is told; from 2 on no unsaid, from 3 on no libraries.

@@ -25,10 +25,13 @@ from datarax_ray.plan.fingerprint import APART, digest
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.digests import Kinds, few, label_of, without_folders
+from datarax_ray.read.identity.loads import wrappers
+from datarax_ray.read.identity.own_methods import lasting
 from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, shortened, state_of, unsaid
-from datarax_ray.read.identity.referenced_globals import Filled, Used, lasting, unsaid_of, used_by, wrappers
+from datarax_ray.read.identity.referenced_globals import Used, used_by
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.source_text import text_digest
+from datarax_ray.read.identity.unsaid_code import Filled, unsaid_of
 from datarax_ray.read.identity.users_code import asked, cells, inner, is_users, module_of
 
 _MAX_DEPTH = 6  # attributes of attributes: what lies deeper is told beside these, as earlier releases did not tell it
@@ -359,7 +362,7 @@ class _Below(Telling):
 
 
 class _Apart(_Below):
-    """Tells code by its text, and what it uses, which lies anywhere, as `_unsaid`: once."""
+    """Tells code by its text, and what it uses, which lies anywhere, as unsaid_of says: once."""
 
     def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
         super().__init__(as_told, most)

@@ -1,0 +1,117 @@
+"""What the methods of an object or class read of it, and write to."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.read.identity.loads import loaded_names
+from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, is_data, shortened
+from datarax_ray.read.identity.users_code import GENERATED, asked, called, is_users, written_by
+
+
+def lasting(value: Any, package: str | None = "") -> Any:
+    """An object that is called, without what it writes to then: a cache, a clock, a file that it opens.
+
+    package: None for actors (see walk): also without what its properties make when they are first asked.
+    """
+    if package is None and isinstance(value, PLAIN):  # a table, whatever attributes it has
+        return value
+    changed = changed_in(type(value), "__call__", package)
+    if package is None:
+        parts = (part for base in type(value).__mro__ for part in vars(base).items())
+        changed |= {name for name, part in parts if isinstance(part, functools.cached_property)}
+    if not changed or not isinstance(asked(value, "__dict__"), dict) or callable(asked(value, "fingerprint")):
+        return value
+    return [type(value), {name: held for name, held in vars(value).items() if name not in changed}]
+
+
+def changed_in(cls: type, method: str, package: str | None) -> set[str]:
+    """The attributes that a method of users', and those of the class that it uses, write to of their object."""
+    return changed_by(own_methods(cls, method, package))
+
+
+def changed_by(methods: Iterable[types.FunctionType]) -> set[str]:
+    found: set[str] = set()
+    for function in methods:
+        own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
+        found |= {each.removeprefix(own).partition(".")[0] for each in written_by(function) if each.startswith(own)}
+    return found
+
+
+def read_of(owner: Any, method: str) -> dict[str, Any]:
+    """The plain attributes of an object, by name, that a method of users', and those that it uses, load.
+
+    Without what these write to or make when they are first asked, and without files that are mapped.
+    """
+    cls = type(owner)
+    loaded = {name for function in own_methods(cls, method, None) for name in loaded_names(function)}
+    if not loaded:
+        return {}
+    return plain_parts(cls, asked(owner, "__dict__", {}), loaded - changed_in(cls, method, None))
+
+
+def plain_parts(cls: type, held: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in held.items()
+        if name in names
+        and is_data(value)
+        and not isinstance(value, np.memmap)
+        and not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
+    }
+
+
+def own_methods(cls: type, method: str, package: str | None) -> Iterator[types.FunctionType]:
+    """A method of users', and those of the class that it uses. package: None also its properties (see walk)."""
+    waiting, seen = [method], set()
+    while waiting:
+        name = waiting.pop()
+        function = inspect.getattr_static(cls, name, None)
+        if package is None and isinstance(function, property | functools.cached_property | classmethod | staticmethod):
+            function = next(called(function), None)
+        if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
+            continue
+        seen.add(name)
+        function = inspect.unwrap(function)
+        yield function
+        waiting += function.__code__.co_names
+
+
+def inherited_methods(cls: type, own: Iterable[types.FunctionType]) -> Iterator[types.FunctionType]:
+    """The functions of users' classes that methods call of those that theirs inherits from, by super() or by name."""
+    bases = [base for base in cls.__mro__ if is_users(base)]
+    first = {*own}
+    seen, waiting = {*own}, [*own]
+    while waiting:
+        function = waiting.pop()
+        names = loaded_names(function)
+        loaded = (function.__globals__.get(name) for name in names)
+        if function in first and "super" not in names and not any(each is base for each in loaded for base in bases):
+            continue
+        for base in bases:
+            for each in (part for name in names & vars(base).keys() for part in called(vars(base)[name])):
+                if (bare := inspect.unwrap(each)) not in seen and is_users(bare):
+                    seen.add(bare)
+                    waiting.append(bare)
+                    yield bare
+
+
+def of_class(cls: type, own: Set[str]) -> dict[str, Any]:
+    """The plain attributes of these names, by name, of a class and of those of users' that it inherits from."""
+    kinds = (*PLAIN, *SETTINGS)
+    return {
+        f"{base.__module__}.{base.__qualname__}.{name}": shortened(value)
+        for base in filter(is_users, cls.__mro__)
+        for name, value in vars(base).items()
+        if name in own and isinstance(value, kinds)
+    }
+
+
+def is_generated(function: Any) -> bool:
+    return inspect.unwrap(function).__code__.co_filename.startswith(GENERATED)
