@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,16 +161,19 @@ _CONSEQUENCES = {
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
 _LATER = ("files.content", "files.rows", "stages.attributes")
-# Of transforms, stages, on_error and samplers; see read.identity.code. Each of these with all that it uses, apart from
-# all else.
+# What a fingerprint of code has beside its names and digest: of transforms, stages, on_error and samplers; see
+# read.identity.code. APART: each of these with all that it uses, apart from all else. TOLD_APART: each of these has a
+# digest of its own in a mixture of many components, so that a state of a release that knew of none of these is still
+# compared by the rest.
 APART = ("beyond", "beneath", "decorators")
-_LATER_OF_CODE = {
-    *("anywhere", "unfilled", *APART),
-    *("wrappers", "held", "used", "settings", "places", "bound"),
-    *("imports", "each", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "told"),
-}
-# Of these, those that are not there where there is nothing to tell: "told" beside them says so, from this number on.
-_TOLD = {"wrappers": 1, "kinds": 1, "objects": 1, "unsaid": 2, "libraries": 3}
+TOLD_APART = (
+    *("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "anywhere", "unfilled"),
+    *APART,
+)
+# All of it, which states of earlier releases do not have; with each, from which number of "told" on a state without it
+# says that there was nothing to tell.
+_LATER_OF_CODE = dict.fromkeys((*TOLD_APART, "held", "bound", "each", "deep", "modules", "tables", "told"), math.inf)
+_LATER_OF_CODE |= {"wrappers": 1, "kinds": 1, "objects": 1, "unsaid": 2, "libraries": 3}
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -404,14 +408,14 @@ def _setting(key: str) -> str:
 
 def _is_later(key: str) -> bool:
     setting = _setting(key)
-    return setting in _LATER or not _LATER_OF_CODE.isdisjoint(setting.split("."))
+    return setting in _LATER or not _LATER_OF_CODE.keys().isdisjoint(setting.split("."))
 
 
 def _is_none_told(key: str, old: Mapping[str, Any]) -> bool:
     """Whether a state without this setting says that there was none, and is not of a release that did not tell it."""
     head, _, last = key.rpartition(".")
     told = old.get(f"{head}.told")
-    return last in _TOLD and isinstance(told, int) and told >= _TOLD[last]
+    return isinstance(told, int) and told >= _LATER_OF_CODE.get(last, math.inf)
 
 
 def _is_place(key: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import APART, digest, later, without_later
+from datarax_ray.plan.fingerprint import TOLD_APART, digest, later, without_later
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
@@ -39,19 +39,6 @@ Located: TypeAlias = RecordError | UnlikeError
 
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
-# Of code, so that a state of a release that knew of none of these is still compared by the rest.
-_TOLD_APART = (
-    "used",
-    "settings",
-    "places",
-    "imports",
-    "objects",
-    "unsaid",
-    "libraries",
-    "anywhere",
-    "unfilled",
-    *APART,
-)
 
 
 @dataclass(frozen=True)
@@ -122,7 +109,7 @@ class Mixed:
             found = [later(each) for each in settings]
             found = [{path: 1 if path.endswith(".told") else value for path, value in each.items()} for each in found]
             told: dict[str, Any] = {}
-            for kind in _TOLD_APART:
+            for kind in TOLD_APART:
                 its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
                 found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
                 told |= {kind: its} if any(its) or kind == "unsaid" else {}
@@ -360,4 +347,4 @@ def _kind(path: str) -> str | None:
     """Which part of a fingerprint of code a setting is in, where it is in one; "objects" for what came with these."""
     if path == "files.rows" or path.endswith(".told"):
         return "objects"
-    return next((part for part in path.split(".") if part in ("held", "wrappers", *_TOLD_APART)), None)
+    return next((part for part in path.split(".") if part in ("held", "wrappers", *TOLD_APART)), None)
