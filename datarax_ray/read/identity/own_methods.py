@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def lasting(value: Any, package: str | None = "") -> Any:
     """
     if package is None and isinstance(value, PLAIN):  # a table, whatever attributes it has
         return value
-    changed = changed_in(type(value), "__call__", package)
+    changed = changed_by(own_methods(type(value), "__call__", package))
     if package is None:
         parts = (part for base in type(value).__mro__ for part in vars(base).items())
         changed |= {name for name, part in parts if isinstance(part, functools.cached_property)}
@@ -31,12 +31,8 @@ def lasting(value: Any, package: str | None = "") -> Any:
     return [type(value), {name: held for name, held in vars(value).items() if name not in changed}]
 
 
-def changed_in(cls: type, method: str, package: str | None) -> set[str]:
-    """The attributes that a method of users', and those of the class that it uses, write to of their object."""
-    return changed_by(own_methods(cls, method, package))
-
-
 def changed_by(methods: Iterable[types.FunctionType]) -> set[str]:
+    """The attributes that methods write to of their object."""
     found: set[str] = set()
     for function in methods:
         own = ".".join([function.__module__, *function.__code__.co_varnames[:1], ""])
@@ -44,16 +40,13 @@ def changed_by(methods: Iterable[types.FunctionType]) -> set[str]:
     return found
 
 
-def read_of(owner: Any, method: str) -> dict[str, Any]:
-    """The plain attributes of an object, by name, that a method of users', and those that it uses, load.
+def read_of(owner: Any, own: Collection[types.FunctionType]) -> dict[str, Any]:
+    """The plain attributes of an object, by name, that methods of its class load.
 
     Without what these write to or make when they are first asked, and without files that are mapped.
     """
-    cls = type(owner)
-    loaded = {name for function in own_methods(cls, method, None) for name in loaded_names(function)}
-    if not loaded:
-        return {}
-    return plain_parts(cls, asked(owner, "__dict__", {}), loaded - changed_in(cls, method, None))
+    loaded = {name for function in own for name in loaded_names(function)}
+    return plain_parts(type(owner), asked(owner, "__dict__", {}), loaded - changed_by(own)) if loaded else {}
 
 
 def plain_parts(cls: type, held: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
@@ -67,20 +60,21 @@ def plain_parts(cls: type, held: Mapping[str, Any], names: Set[str]) -> dict[str
     }
 
 
-def own_methods(cls: type, method: str, package: str | None) -> Iterator[types.FunctionType]:
+def own_methods(cls: type, method: str, package: str | None) -> list[types.FunctionType]:
     """A method of users', and those of the class that it uses. package: None also its properties (see walk)."""
-    waiting, seen = [method], set()
+    found: list[types.FunctionType] = []
+    waiting, seen = [method], set[str]()
     while waiting:
-        name = waiting.pop()
+        if (name := waiting.pop()) in seen:
+            continue
+        seen.add(name)
         function = inspect.getattr_static(cls, name, None)
         if package is None and isinstance(function, property | functools.cached_property | classmethod | staticmethod):
             function = next(called(function), None)
-        if name in seen or not isinstance(function, types.FunctionType) or not is_users(inspect.unwrap(function)):
-            continue
-        seen.add(name)
-        function = inspect.unwrap(function)
-        yield function
-        waiting += function.__code__.co_names
+        if isinstance(function, types.FunctionType) and is_users(bare := inspect.unwrap(function)):
+            found.append(bare)
+            waiting += bare.__code__.co_names
+    return found
 
 
 def inherited_methods(cls: type, own: Iterable[types.FunctionType]) -> Iterator[types.FunctionType]:

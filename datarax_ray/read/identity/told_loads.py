@@ -13,7 +13,6 @@ import numpy as np
 from datarax_ray.read.identity.loads import UNSEEN, Load, is_frozen, loaded_names
 from datarax_ray.read.identity.own_methods import (
     changed_by,
-    changed_in,
     inherited_methods,
     is_generated,
     of_class,
@@ -73,9 +72,10 @@ def _of_method(name: str, owner: Any, method: str) -> dict[str, Any]:
     read of either.
     """
     cls = owner if inspect.isclass(owner) else type(owner)
-    code = {f"{name}.{each.__name__}()": each for each in own_methods(cls, method, None)}
-    read = {each for function in code.values() for each in loaded_names(function)} - changed_in(cls, method, None)
-    held = {} if owner is cls else read_of(owner, method)
+    own = own_methods(cls, method, None)
+    code = {f"{name}.{each.__name__}()": each for each in own}
+    read = {each for function in code.values() for each in loaded_names(function)} - changed_by(own)
+    held = {} if owner is cls else read_of(owner, own)
     return code | {f"{name}.{each}": value for each, value in held.items()} | of_class(cls, read)
 
 
@@ -90,7 +90,7 @@ def inherited_of(load: Load) -> dict[str, Any]:
     if owned is None or inspect.isclass(owned):
         return {}
     cls = type(owned)
-    own = [*own_methods(cls, method, None)]
+    own = own_methods(cls, method, None)
     inherited = {f"{each.__module__}.{each.__qualname__}": each for each in inherited_methods(cls, own)}
     changed = changed_by([*own, *inherited.values()])
     in_slots = slots(owned)
@@ -118,7 +118,8 @@ def attributes_of(loads: Iterable[Load], package: str | None, written: set[str])
     for load in loads:
         value, owner = load.value, load.owner
         if package is None and not load.is_far and load.is_whole:
-            found |= {f"{load.name}.{each}": held for each, held in read_of(value, "__getitem__").items()}
+            own = own_methods(type(value), "__getitem__", None)
+            found |= {f"{load.name}.{each}": held for each, held in read_of(value, own).items()}
             if config_of(value) is not None:
                 found[load.name] = value
         if owner is None:
@@ -129,10 +130,10 @@ def attributes_of(loads: Iterable[Load], package: str | None, written: set[str])
         elif isinstance(value, PLAIN) and not isinstance(owner.value, types.ModuleType):
             found[load.name] = shortened(value)  # of modules these are told by their own names
         elif value is UNSEEN or (isinstance(value, types.MethodType) and value.__self__ is owner.value):
-            name = load.name.rpartition(".")[2]
-            written |= {f"{owner.name}.{each}" for each in changed_in(type(owner.value), name, package)}
+            own = own_methods(type(owner.value), load.name.rpartition(".")[2], package)
+            written |= {f"{owner.name}.{each}" for each in changed_by(own)}
             if package is None:
-                found |= {f"{owner.name}.{each}": held for each, held in read_of(owner.value, name).items()}
+                found |= {f"{owner.name}.{each}": held for each, held in read_of(owner.value, own).items()}
                 if value is not UNSEEN and config_of(owner.value) is not None:
                     found[owner.name] = owner.value
     return found
@@ -154,7 +155,7 @@ def around_of(load: Load) -> dict[str, Any]:
             bare = as_bare(each)
             held = kept(bare) if is_users(bare) else {}
         elif is_users(bare := type(each)):
-            own = changed_in(bare, "__call__", None) | {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
+            own = changed_by(own_methods(bare, "__call__", None)) | {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
             held = {name: part for name, part in (asked(each, "__dict__") or {}).items() if name not in own}
             held |= {"": bare}
         if told := told_of(held, [*chain, value]):
