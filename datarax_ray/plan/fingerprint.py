@@ -22,6 +22,7 @@ VERSION = 1
 _UNSAID_WINDOW_BLOCKS = 64
 _MAX_SHOWN = 200  # characters of a value in an error; what is saved is shorter
 _MAX_LISTED = 20  # settings that changed; a damaged state may have thousands
+_MAX_REST = 40  # things whose names are looked for; the digest is of all
 _MAX_DEPTH = 16  # no source's settings nest half as deep
 
 
@@ -61,6 +62,7 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"{one}s.bound": used,
         f"{one}s.beyond": used,
         f"{one}s.beneath": used,
+        f"{one}s.values": used,
         f"{one}s.imports": (
             f"what the {one}s import of a module of yours when they run has another text, and {differ}",
             f"Restore the old code, or {allow} meant.",
@@ -165,16 +167,44 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # read.identity.code. APART: each of these with all that it uses, apart from all else. TOLD_APART: each of these has a
 # digest of its own in a mixture of many components, so that a state of a release that knew of none of these is still
 # compared by the rest.
-APART = ("beyond", "beneath", "decorators")
+APART = ("beyond", "beneath", "values", "decorators")
 TOLD_APART = (
-    *("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "anywhere", "unfilled"),
+    *("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "elsewhere", "unfilled"),
     *APART,
 )
 # All of it, which states of earlier releases do not have; with each, from which number of "told" on a state without it
 # says that there was nothing to tell.
-_LATER_OF_CODE = dict.fromkeys((*TOLD_APART, "held", "bound", "each", "deep", "modules", "tables", "told"), math.inf)
+_LATER_OF_CODE = dict.fromkeys((*TOLD_APART, "held", "bound", "each", "deep", "modules", "tables"), math.inf)
 _LATER_OF_CODE |= {"wrappers": 1, "kinds": 1, "objects": 1, "unsaid": 2, "libraries": 3}
+_NAMING = ("each", "rest")  # what tells which one changed
+# What is said beside it, and not compared; the last by an earlier release alone.
+_BESIDE = ("told", "rest", "anywhere")
+_LATER_OF_CODE |= dict.fromkeys(_BESIDE, math.inf)
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
+
+
+class Rest(str):
+    """Two digits for each of the first 40 things that are told by one digest, in the order of their names.
+
+    The names are known where it was made, and are in no state.
+    """
+
+    __slots__ = ("names",)
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, digests: Mapping[str, str]) -> Rest:
+        names = sorted(digests)[:_MAX_REST]
+        rest = cls("".join(digests[name][:2] for name in names))
+        rest.names = tuple(names)
+        return rest
+
+    @staticmethod
+    def changed(before: Any, now: Any) -> list[str]:
+        """The names of those that are others, where as many were told before."""
+        if not isinstance(now, Rest) or not isinstance(before, str) or len(before) != len(now):
+            return []
+        return [name for at, name in enumerate(now.names) if before[2 * at : 2 * at + 2] != now[2 * at : 2 * at + 2]]
 
 
 @dataclass(frozen=True)
@@ -250,6 +280,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both by path, as if one release had written them."""
     old, new = _completed(flattened(saved)), _completed(flattened(current))
+    _leave_out_moved(old, new)
     for place in filter(_is_place, new.keys() - old.keys()):  # settings, in states of a release that refused them
         setting = place.replace(".places.", ".settings.", 1)
         if setting in old and setting not in new:
@@ -263,13 +294,33 @@ def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[
         if before == now:  # what a class holds since its first use is no matter
             old.pop(unsaid, None)
             new.pop(unsaid, None)
-    for key in [key for key in old.keys() | new.keys() if key.endswith(".anywhere") and _is_later(key)]:
-        head, is_same = key.removesuffix("anywhere"), old.get(key) == new.get(key)
-        for settings in (old, new):  # they say the same, where the program lies in another folder
-            beside = [each for each in settings if is_same and each.startswith((f"{head}held.", f"{head}each"))]
-            for each in (key, *([f"{head}digest"] if is_same else []), *beside):
-                settings.pop(each, None)
     return old, new
+
+
+def _leave_out_moved(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Leave out of both what is another one by the folders alone that the program lies in; see elsewhere."""
+    moved = {key for key in old.keys() | new.keys() if ".elsewhere." in key and _is_later(key)}
+    for key in moved:
+        head, _, path = key.partition("elsewhere.")
+        told = [under(f"{head}{path}", flat) for flat in (old, new)]
+        of_head = [{each.removeprefix(head): value for each, value in found.items()} for found in told]
+        if old.get(key, elsewhere(of_head[0])) == new.get(key, elsewhere(of_head[1])):
+            for each in told[0].keys() | told[1].keys():
+                old.pop(each, None)
+                new.pop(each, None)
+    for key in moved:
+        old.pop(key, None)
+        new.pop(key, None)
+
+
+def elsewhere(found: Mapping[str, Any]) -> str:
+    """A few digits of settings by path, which a state has of what is another one in another folder."""
+    return digest(dict(found))[:8]
+
+
+def under(path: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Of settings by path, those at or under one."""
+    return {key: value for key, value in flat.items() if _is_under(key, path)}
 
 
 def _is_of_libraries(key: str) -> bool:
@@ -284,7 +335,7 @@ def _changed(
         key
         for key in sorted(old.keys() | new.keys())
         if (key not in old or key not in new or not _is_same(old[key], new[key]))
-        and not (key.endswith(".told") and _is_later(key))
+        and _part(key) not in _BESIDE
         and not (key not in old and _is_later(key) and not _is_none_told(key, old))
         and not any(_is_under(name, path) for path in allowed for name in (key, _files_of(key, old, new)))
     ]
@@ -313,7 +364,9 @@ def later(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the settings hold that earlier releases did not write, by path, and that nothing else covers, as a digest
     covers "each"; see without_later.
     """
-    return {path: value for path, value in flattened(settings).items() if _is_later(path) and path[-5:] != ".each"}
+    return {
+        path: value for path, value in flattened(settings).items() if _is_later(path) and _part(path) not in _NAMING
+    }
 
 
 def without_later(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -389,6 +442,10 @@ def _others(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     ['number 1 (b)']
     """
     head, _, last = key.rpartition(".")
+    if last in ("others", "unsaid"):
+        group = head.rpartition(".")[2] if last == "others" else last
+        path = f"{head.removesuffix(f'.{group}')}.rest.{group}"
+        return Rest.changed(old.get(path), new.get(path))
     before, now, names = old.get(f"{head}.each"), new.get(f"{head}.each"), new.get(f"{head}.names")
     if last != "digest" or not names:
         return []
@@ -419,7 +476,12 @@ def _is_none_told(key: str, old: Mapping[str, Any]) -> bool:
 
 
 def _is_place(key: str) -> bool:
-    return next((part for part in _setting(key).split(".") if part in _LATER_OF_CODE), "") in ("places", "decorators")
+    return _part(key) in ("places", "decorators")
+
+
+def _part(key: str) -> str:
+    """Which part of a fingerprint of code a setting is in; "" for none."""
+    return next((part for part in _setting(key).split(".") if part in _LATER_OF_CODE), "")
 
 
 def _is_same(old: Any, new: Any) -> bool:

@@ -1219,7 +1219,7 @@ def test_bound_methods_objects_around_functions_descriptors_and_containers_count
     assert AROUND.count(old) == 1
     first, other = found(tmp_path / "a", get, AROUND), found(tmp_path / "b", get, AROUND.replace(old, new))
     assert first[part] != other[part]
-    later = {part: 0, "unsaid": 0, "beneath": 0}
+    later = {part: 0, "unsaid": 0, "beneath": 0, "rest": 0}
     assert {**first, **later} == {**other, **later}, "as states of earlier releases have it"
     assert found(tmp_path / "c", get, AROUND) == first
 
@@ -1749,6 +1749,93 @@ def test_what_stands_beneath_functions_that_are_told_by_their_text_counts(tmp_pa
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+LIBRARIES = {
+    "a series": "S = pandas.Series([1, @@], index=['a', 'b'])\ndef T(): return lambda e: S[e]",
+    "the labels of a series": "S = pandas.Series([1, 2], index=['a', 'b@@'])\ndef T(): return lambda e: S[e]",
+    "a frame that a class holds": """
+        K = @@
+        class Looks:
+            TABLE = pandas.DataFrame({"a": [1, K], "b": ["x", "y"]})
+            def map(self, e): return self.TABLE.loc[e]
+        def T(): return Looks()""",
+    "an array of Arrow": "A = pyarrow.array([1, @@])\ndef T(): return lambda e: A[e]",
+    "a tensor": "import torch\nA = torch.tensor([1, @@])\ndef T(): return lambda e: e - A",
+    "a pattern": "import regex\nP = regex.compile('a{@@}')\ndef T(): return lambda e: P.findall(e)",
+    "the method of a pattern": "import regex\nP = regex.compile('a{@@}').findall\ndef T(): return lambda e: P(e)",
+    "the code of an object around a function": """
+        class Around:
+            def __init__(self, f): functools.update_wrapper(self, f); self.f = f
+            def __call__(self, e): return self.f(e) * @@
+        def go(e): return e
+        def T(): return Around(go)""",
+    "what objects around functions hold that a transform holds": """
+        class Sometimes:
+            def __init__(self, f, p): functools.update_wrapper(self, f); self.f, self.p = f, p
+            def __call__(self, e): return self.f(e) * self.p
+        def go(e): return e
+        class Compose:
+            def __init__(self, *steps): self.steps = steps
+            def map(self, e): return [step(e) for step in self.steps]
+        def T(): return Compose(Sometimes(go, 1), Sometimes(go, @@))""",
+    "an object that has a name": """
+        class Times:
+            def __init__(self, k): self.__name__, self.k = "times", k
+            def __call__(self, e): return e * self.k
+        class Compose:
+            def __init__(self, *steps): self.steps = steps
+            def map(self, e): return [step(e) for step in self.steps]
+        def T(): return Compose(Times(@@))""",
+    "the argument of a curried function": """
+        import toolz
+        @toolz.curry
+        def f(k, e): return k * e
+        def T(): return f(@@)""",
+    "the code of a curried function": """
+        import toolz
+        @toolz.curry
+        def f(k, e): return k * e * @@
+        def T(): return f(1)""",
+    "a function that is composed": """
+        import toolz
+        def a(e): return e
+        def b(e): return e * @@
+        def T(): return toolz.compose(b, a)""",
+}
+
+
+@pytest.mark.parametrize("case", LIBRARIES)
+def test_what_libraries_hold_in_memory_and_objects_around_functions_count(tmp_path, case):
+    text = textwrap.dedent(LIBRARIES[case])
+    for library in ("torch", "regex", "toolz"):
+        if f"import {library}" in text:
+            pytest.importorskip(library)
+    same, again, other = told_of_values(tmp_path, f"import pandas, pyarrow\n{text}", "")
+    assert same == again
+    with pytest.raises(DriftError, match=r"transforms\.values"):
+        check_drift({"transforms": same}, {"transforms": other})
+    earlier = {name: value for name, value in same.items() if name != "values"}
+    assert check_drift({"transforms": earlier}, {"transforms": other}) == []
+
+
+def test_what_changed_of_many_is_named(tmp_path):
+    """A state has a few by name; of the rest two digits each, and the program knows their names."""
+    names = [f"P{number:02}" for number in range(20)]
+    lines = ["import re", *(f"{name} = re.compile('{name}')" for name in names)]
+    text = "\n".join([*lines, f"def T(): return lambda e: ({', '.join(names)})"])
+    prints = []
+    for folder, value in (("a", "P17"), ("b", "P17"), ("c", "other")):
+        with beside(tmp_path / folder, text.replace("compile('P17')", f"compile('{value}')"), "") as module:
+            prints.append({"transforms": code_fingerprint([module.T()])})
+    same, again, other = prints
+    saved = json.loads(json.dumps(same))
+    assert check_drift(saved, again) == []
+    with pytest.raises(
+        DriftError, match=r"transforms\.settings\.others: steps_of_a_user\.P17: the checkpoint"
+    ) as refused:
+        check_drift(saved, other)
+    assert len(refused.value.differences) == 1
+
+
 ROOTED = """
 import os
 ROOT = os.path.dirname(os.path.abspath(__file__))
@@ -1768,10 +1855,53 @@ def test_a_program_that_lies_in_another_folder_is_the_same(tmp_path):
     assert check_drift({"transforms": here}, {"transforms": there}) == []
     with pytest.raises(DriftError, match=r"transforms\.digest: number 0 \(Looks\)"):
         check_drift({"transforms": here}, {"transforms": other})
-    earlier = {name: value for name, value in here.items() if name != "anywhere"}
+    earlier = {name: value for name, value in here.items() if name != "elsewhere"}
     assert check_drift({"transforms": earlier}, {"transforms": here}) == []
     with pytest.raises(DriftError, match=r"transforms\.digest"):
         check_drift({"transforms": earlier}, {"transforms": there})
+
+
+LIBRARY = """
+import os
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+class Config:
+    def __init__(self): self.root, self.by = ROOT, "@@"
+CONFIG = Config()
+TABLE = {name: os.path.join(ROOT, name) for name in ("a", "b")}
+LISTED = [os.path.join(ROOT, str(number)) for number in range(5000)]
+NAMES = frozenset(os.path.join(ROOT, name) for name in "ab")
+def read(e): return ROOT, e
+"""
+SCRIPT = """
+import json, sys
+import lib
+from datarax_ray.read.identity.code import code_fingerprint
+class Looks:
+    def __init__(self): self.held = [lib.CONFIG.root]
+    def map(self, e): return lib.ROOT, lib.CONFIG.root, lib.CONFIG.by, lib.TABLE, lib.LISTED, lib.NAMES, lib.read(e)
+def go(e): return lib.read(lib.ROOT), lib.TABLE[e], lib.CONFIG.root
+def bound(e, by=lib.TABLE.get): return by(e)
+print(json.dumps(code_fingerprint([Looks(), go, bound])))
+"""
+
+
+@pytest.mark.parametrize("script", ["run.py", "scripts/run.py"])
+def test_a_project_with_its_modules_in_src_is_the_same_in_another_folder(tmp_path, script):
+    prints = []
+    for folder, value in (("here", "1"), ("there", "1"), ("there", "2")):
+        project = tmp_path / folder
+        for name, text in (("src/lib.py", LIBRARY.replace("@@", value)), (script, SCRIPT)):
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).write_text(text)
+        env = os.environ | {"PYTHONPATH": str(project / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        said = subprocess.run([sys.executable, project / script], env=env, capture_output=True, text=True, check=True)
+        prints.append({"transforms": json.loads(said.stdout)})
+    here, there, other = prints
+    assert here["transforms"]["digest"] != there["transforms"]["digest"]
+    assert check_drift(here, there) == []
+    with pytest.raises(DriftError) as refused:
+        check_drift(here, other)
+    assert [each.setting for each in refused.value.differences] == ["transforms.bound.lib.CONFIG.by"]
 
 
 DECORATORS = {

@@ -26,8 +26,8 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.identity.code import read_digests
-from datarax_ray.read.identity.digests import folder_of
 from datarax_ray.read.identity.plain_data import config_of, holds_code, is_data, shortened
+from datarax_ray.read.identity.program_folders import folder_of
 from datarax_ray.read.identity.reads import read_of_modules
 from datarax_ray.read.identity.source_text import PARSING
 from datarax_ray.read.identity.users_code import asked, inner, is_users

@@ -17,16 +17,18 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from itertools import islice
 from typing import Any
 
-from datarax_ray.plan.fingerprint import APART, digest
-from datarax_ray.read.identity.digests import few, held, label_of, without_folders
+from datarax_ray.plan.fingerprint import APART, Rest, digest, elsewhere, flattened, under
+from datarax_ray.read.identity.digests import few, held, label_of, rest_of, without_folders
 from datarax_ray.read.identity.loads import wrappers
 from datarax_ray.read.identity.own_methods import lasting
 from datarax_ray.read.identity.plain_data import config_of, shortened, state_of
+from datarax_ray.read.identity.program_folders import ProgramFolders
 from datarax_ray.read.identity.source_text import PARSING, text_digest
 from datarax_ray.read.identity.telling import MAX_PARTS, LongError, Telling, Through
-from datarax_ray.read.identity.users_code import called, inner, is_users, kept, looking_once, module_of
+from datarax_ray.read.identity.users_code import called, inner, is_users, kept, looking_once
 
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
+_MAX_ELSEWHERE = 12  # that are told one by one
 MAX_HELD = 16  # attributes that are told one by one, to name the one that changed; the digest covers all
 
 
@@ -37,10 +39,11 @@ def code_fingerprint(
 
     wrappers: a digest of the users' functions that functools.wraps puts around others. The digest, which states of
         earlier releases have, is of what is inside these.
-    anywhere: the digest, without the folders from which the transforms' modules are imported, where it has these.
+    elsewhere: of each of these that names a folder in which the program lies (see ProgramFolders), by path, a few
+        digits of it without that.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
-    settings, bound, beyond, beneath, decorators, imports: so of what Used says.
+    settings, bound, beyond, beneath, values, decorators, imports: so of what Used says.
     places: so of the paths and times among the settings, of which a warning tells.
     each: so of the transforms, where there are several.
     deep: a digest of what lies deeper in them than the digest goes.
@@ -51,6 +54,7 @@ def code_fingerprint(
     objects: one of what the digest leaves out of some objects; see unsaid.
     unsaid: one of what neither texts nor these say; see unsaid_code.unsaid_by.
     unfilled: the same without what classes hold that code puts there; "nothing" for none. Where it is another.
+    rest: of what is told by one digest, two digits for each, whose names are known here; see Rest.
     told: a number, always. Without it there may be more than is told: in a state that has it, there are no wrappers,
         kinds and objects where none is told; from 2 on no unsaid, from 3 on no libraries.
 
@@ -58,52 +62,70 @@ def code_fingerprint(
     LongError where there are more.
     """
     transforms = tuple(transforms)
+    with PARSING, looking_once():
+        folders = ProgramFolders()
+        found = _found(Telling(as_told, most, folders), transforms)
+        if folders.are_named:
+            without = Telling(as_told, most, ProgramFolders(are_left_out=True))
+            found |= _elsewhere(found, _found(without, transforms))
+        return found
+
+
+def _elsewhere(here: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]:
+    """{"elsewhere": ...}: by path, a few digits of what is another one in there; {} for nothing. Of many, by part."""
+    one, other = flattened(here), flattened(there)
+    differ: dict[str, str] = {}
+    for paths in (one | other, here | there):
+        told = {path: (under(path, one), under(path, other)) for path in paths if path != "rest"}
+        differ = {path: elsewhere(now) for path, (before, now) in told.items() if before != now}
+        if len(differ) <= _MAX_ELSEWHERE:
+            break
+    return {"elsewhere": differ} if differ else {}
+
+
+def _found(telling: Telling, transforms: tuple[Any, ...]) -> dict[str, Any]:
+    """As code_fingerprint, by what tells it."""
     names = [label_of(transform) for transform in transforms]
     if len(names) > _MAX_NAMES:
         names = [*names[:_MAX_NAMES], f"and {len(names) - _MAX_NAMES} more"]
-    with PARSING, looking_once():
-        telling = Telling(as_told, most)
-        telling.apart = {key: Through(as_told, most) for key in APART}
-        telling.apart["beyond"].apart |= {key: each for key, each in telling.apart.items() if key != "beyond"}
-        try:
-            values = [telling.value(transform, 0) for transform in transforms]
-        except RecursionError as error:
-            raise ValueError(
-                f"what {', '.join(names)} read and hold leads on without end, as through the code of a library that "
-                "lies in a folder of its own; give the transform a fingerprint() -> str that says what it does, or "
-                "install the library"
-            ) from error
-        found = {"names": names, "digest": digest(values)}
-        modules = {module_of(inner(each)) or module_of(type(each)) for each in transforms}
-        parts: dict[str, str] = {}
-        for index, transform in enumerate(transforms):
-            if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
-                saved = next((part for part in state_of(transform) if isinstance(part, dict)), {})
-                parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
-        anywhere = without_folders(values, *modules)
-        unsaid, unfilled = telling.unsaid()
-        more = {
-            "told": 3,
-            "anywhere": digest(anywhere) if anywhere != without_folders(values) else "",
-            "wrappers": telling.around and digest(telling.around),
-            "held": dict(islice(parts.items(), MAX_HELD)),
-            "used": few(telling.used),
-            "settings": few(telling.settings),
-            "places": few(telling.places),
-            "bound": few(telling.bound),
-            **{key: apart.found() for key, apart in telling.apart.items()},
-            "imports": few(telling.imports),
-            "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
-            "deep": telling.deep,
-            "kinds": telling.kinds.digest,
-            "modules": telling.modules and digest(telling.modules),
-            "libraries": telling.libraries and digest(sorted(telling.libraries)),
-            "tables": telling.tables and digest(telling.tables),
-            "objects": telling.objects and digest(telling.objects),
-            "unsaid": unsaid,
-            "unfilled": (unfilled or "nothing") if unfilled != unsaid else "",
-        }
-        return found | {name: value for name, value in more.items() if value}
+    telling.apart = {key: Through(*telling.manner) for key in APART}
+    telling.apart["beyond"].apart |= {key: each for key, each in telling.apart.items() if key != "beyond"}
+    try:
+        values = [telling.value(transform, 0) for transform in transforms]
+    except RecursionError as error:
+        raise ValueError(
+            f"what {', '.join(names)} read and hold leads on without end, as through the code of a library that "
+            "lies in a folder of its own; give the transform a fingerprint() -> str that says what it does, or "
+            "install the library"
+        ) from error
+    parts: dict[str, str] = {}
+    for index, transform in enumerate(transforms):
+        if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
+            saved = next((part for part in state_of(transform) if isinstance(part, dict)), {})
+            parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
+    unsaid, unfilled = telling.unsaid()
+    by_name = {name: getattr(telling, name) for name in ("used", "settings", "places", "bound", "imports")}
+    through = {key: apart.found() for key, apart in telling.apart.items()}
+    rest = {name: rest_of(each) for name, each in by_name.items()} | {"unsaid": telling.by_themselves}
+    rest |= {key: rest_of(apart.own) for key, apart in telling.apart.items()}
+    more = {
+        "told": 3,
+        "wrappers": telling.around and digest(telling.around),
+        "held": dict(islice(parts.items(), MAX_HELD)),
+        **{name: few(each) for name, each in by_name.items()},
+        **through,
+        "each": [digest(value)[:4] for value in values[:_MAX_NAMES]] if len(values) > 1 else [],
+        "deep": telling.deep,
+        "kinds": telling.kinds.digest,
+        "modules": telling.modules and digest(telling.modules),
+        "libraries": telling.libraries and digest(sorted(telling.libraries)),
+        "tables": telling.tables and digest(telling.tables),
+        "objects": telling.objects and digest(telling.objects),
+        "unsaid": unsaid,
+        "unfilled": (unfilled or "nothing") if unfilled != unsaid else "",
+        "rest": {name: Rest.of(each) for name, each in rest.items() if each},
+    }
+    return {"names": names, "digest": digest(values)} | {name: value for name, value in more.items() if value}
 
 
 def value_digest(value: Any) -> str:

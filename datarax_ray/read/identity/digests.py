@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.users_code import asked
+from datarax_ray.read.identity.program_folders import folder_of
 
 _MAX_NAME = 80  # bytes, as JSON
 _MAX_USED = 8  # that are told one by one, to name the one that changed, with the others in one digest
@@ -27,6 +25,11 @@ def few(digests: Mapping[str, str]) -> dict[str, str]:
         label = name.encode("ascii", "replace").decode()[-_MAX_USED_NAME:]
         found[label] = digest([found.get(label), each])[:4]
     return found | ({"others": digest(rest)} if rest else {})
+
+
+def rest_of(digests: Mapping[str, str]) -> dict[str, str]:
+    """Those of which `few` tells one digest."""
+    return dict(sorted(digests.items())[_MAX_USED:])
 
 
 def held(index: int, code: Any, digests: Mapping[str, str]) -> dict[str, str]:
@@ -49,16 +52,6 @@ def without_folders(told: Any, *modules: str) -> str:
     for folder in sorted(set(map(folder_of, modules)) - {""}, key=len, reverse=True):
         text = text.replace(json.dumps(folder)[1:-1], "")
     return text
-
-
-def folder_of(module: str) -> str:
-    """The folder from which a module is imported; "" for none, or the root."""
-    file = asked(sys.modules.get(module), "__file__")
-    if file is None:
-        return ""
-    depth, parents = module.count(".") + (Path(file).stem == "__init__"), Path(file).absolute().parents
-    folder = parents[min(depth, len(parents) - 1)]
-    return "" if folder == folder.parent else str(folder)
 
 
 class Kinds:

@@ -47,6 +47,8 @@ _LABELS = {
     "pyarrow": ("column_names",),
     "polars": ("columns", "name"),
 }
+_PATTERNS = ("_regex", "regex")  # libraries with patterns of their own
+_ARRAYS = (*_LABELS, "torch", "tensorflow")  # those whose arrays lie in memory: h5py's would be read from the file
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, str, bytes, int, float)
 
 
@@ -142,6 +144,28 @@ def plainly(value: Any) -> Any:
     if isinstance(value, struct.Struct | ZoneInfo):
         return value.format if isinstance(value, struct.Struct) else str(value)
     return None
+
+
+def data_of_library(value: Any) -> Any:
+    """What an array or a table of a library holds, or a compiled pattern of one, or whose method this is: plain data.
+    None for all else, and for what is trained or on a device.
+    """
+    owner = asked(value, "__self__") if isinstance(value, types.BuiltinMethodType) else value
+    kind = type(owner)
+    library = kind.__module__.partition(".")[0]
+    if library in _PATTERNS and kind.__name__ == "Pattern":
+        return [owner.pattern, int(owner.flags)]
+    if owner is value and library in _ARRAYS and callable(asked(kind, "__array__")):
+        with contextlib.suppress(Exception):
+            return [kind.__qualname__, *map(_looked_at, (value, *unsaid(value)))]
+    return None
+
+
+def _looked_at(value: Any) -> Any:
+    """An array with its shape; of many objects some that are spread over it."""
+    held = np.asarray(value)
+    step = max(1, -(-held.size // _MAX_LOOKED_AT)) if held.dtype.hasobject else 1
+    return [list(held.shape), held.reshape(-1)[::step]]
 
 
 def config_of(value: Any) -> dict[Any, Any] | None:

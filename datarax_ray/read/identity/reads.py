@@ -23,8 +23,16 @@ from datarax_ray.read.identity.loads import (
     walk,
 )
 from datarax_ray.read.identity.own_methods import of_class
-from datarax_ray.read.identity.plain_data import is_data
-from datarax_ray.read.identity.told_loads import around_of, attributes_of, bound_of, called_of, inherited_of, is_code
+from datarax_ray.read.identity.plain_data import data_of_library, is_data
+from datarax_ray.read.identity.told_loads import (
+    around_of,
+    attributes_of,
+    bound_of,
+    called_of,
+    inherited_of,
+    is_code,
+    values_of,
+)
 from datarax_ray.read.identity.users_code import asked, called, code_objects, is_users, written_by
 
 logger = logging.getLogger("datarax_ray")
@@ -35,7 +43,7 @@ class Read:
     """What a root reads, by name. used: as walk finds it. attributes: for actors alone. settings, bound: as Used says;
     for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
     functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
-    beneath, decorators: as Used says, where all of users' is followed; the former of what is loaded alone.
+    beneath, values, decorators: as Used says, where all of users' is followed; the first of what is loaded alone.
     """
 
     used: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -47,6 +55,7 @@ class Read:
     imports: dict[str, str] = dataclasses.field(default_factory=dict)
     modules: dict[str, str] = dataclasses.field(default_factory=dict)
     beneath: dict[str, Any] = dataclasses.field(default_factory=dict)
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
     decorators: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -65,6 +74,7 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
                 for load in (each for each in loads if not each.is_far):
                     read.bound.update(bound_of(load) | called_of(load))
                     read.beneath.update(inherited_of(load))
+                    read.values.update(values_of(load))
                     for name, held in around_of(load).items():
                         code = {part: value for part, value in held.items() if is_code(value)}
                         data = {part: value for part, value in held.items() if part not in code}
@@ -83,6 +93,9 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
         read.settings.update(of_class(cls, own))
         for base in filter(is_users, cls.__mro__):
             of = f"{base.__module__}.{base.__qualname__}"
+            if for_actors:
+                data = {f"{of}.{name}": data_of_library(value) for name, value in vars(base).items() if name in own}
+                read.values.update({name: each for name, each in data.items() if each is not None})
             read.put.update(f"{of}.{name}" for name, value in vars(base).items() if _is_put(value, base, name))
     return read
 

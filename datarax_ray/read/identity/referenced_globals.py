@@ -59,6 +59,7 @@ class Used(NamedTuple):
     beneath: what else the code uses: of functions that are told by their text the defaults and closures, and of classes
         of other modules those that they inherit from; what cached properties read; inherited methods, and attributes
         that these read; and code that decorators hold.
+    values: of what it reads by name the arrays, tables and patterns of libraries: a tensor, a Series, one of `regex`.
     decorators: data that the decorators of functions that it calls hold: a setting, or a clock.
     """
 
@@ -71,6 +72,7 @@ class Used(NamedTuple):
     unsaid: list[tuple[str, Any]]
     beyond: list[tuple[str, Any]]
     beneath: list[tuple[str, Any]]
+    values: list[tuple[str, Any]]
     decorators: list[tuple[str, Any]]
 
 
@@ -106,6 +108,7 @@ def used_by(root: Any) -> Used:
         unsaid=_pairs(unsaid_by(root)),
         beyond=_pairs(far.bound, anywhere | bound.keys() | beside.keys()),
         beneath=_pairs(beneath, anywhere),
+        values=_pairs(far.values, anywhere),
         decorators=_pairs(far.decorators, anywhere),
     )
 

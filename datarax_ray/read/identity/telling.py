@@ -14,7 +14,7 @@ import math
 import os
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -28,9 +28,11 @@ from datarax_ray.read.identity.digests import Kinds, few, label_of, without_fold
 from datarax_ray.read.identity.loads import wrappers
 from datarax_ray.read.identity.own_methods import lasting
 from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, shortened, state_of, unsaid
+from datarax_ray.read.identity.program_folders import ProgramFolders
 from datarax_ray.read.identity.referenced_globals import Used, used_by
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.source_text import text_digest
+from datarax_ray.read.identity.told_loads import held_around, told_of
 from datarax_ray.read.identity.unsaid_code import Filled, unsaid_of
 from datarax_ray.read.identity.users_code import asked, cells, inner, is_users, module_of
 
@@ -47,9 +49,16 @@ class LongError(Exception):
 class Telling:
     """Plain values for what is told, and what was found on the way, around functions and beside them; each once."""
 
-    def __init__(self, as_told: Callable[[Any], Any] = lambda value: value, most: float = math.inf) -> None:
+    def __init__(
+        self,
+        as_told: Callable[[Any], Any] = lambda value: value,
+        most: float = math.inf,
+        folders: ProgramFolders | None = None,
+    ) -> None:
         self._as_told = as_told
         self._left = most
+        self._folders = folders
+        self.by_themselves: dict[str, str] = {}  # a digest of what is told by itself in the end, by name; see unsaid
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self.settings: dict[str, str] = {}  # likewise
@@ -67,11 +76,17 @@ class Telling:
         self._used: dict[int, tuple[Any, Used]] = {}  # of each function and class; held, likewise
         self._under_way: set[str] = set()  # tables at module level, by name: their own functions may read them
         self._tables: dict[Any, tuple[Any, bytes, float]] = {}  # what stands for one, its kinds and number of parts
+        self._depth_reached = 0  # see _reaching
         self._num_again = 0  # how often one was met that is under way
         self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
         self._below: _Below | None = None
         self.apart: dict[str, Through] = {}  # take what Used says under these names; without them it is not told
         self._deep: list[str] = []
+
+    @property
+    def manner(self) -> tuple[Callable[[Any], Any], float, ProgramFolders | None]:
+        """What another one is made with that tells a part of it."""
+        return self._as_told, self._left, self._folders
 
     @property
     def deep(self) -> str:
@@ -86,12 +101,12 @@ class Telling:
         """Digests of what is told of by itself, and of what that uses in turn; "" for nothing. The second without what
         classes hold that code puts there, as at its first use.
         """
-        whole, has_filled = self._told_apart(with_filled=True)
+        whole, self.by_themselves, has_filled = self._told_apart(with_filled=True)
         return whole, self._told_apart(with_filled=False)[0] if has_filled else whole
 
-    def _told_apart(self, *, with_filled: bool) -> tuple[str, bool]:
-        """A digest, and whether any of it is filled."""
-        apart, found, has_filled = _Apart(self._as_told, self._left), dict[str, str](), False
+    def _told_apart(self, *, with_filled: bool) -> tuple[str, dict[str, str], bool]:
+        """A digest, with those that it is of by name, and whether any of it is filled."""
+        apart, found, has_filled = _Apart(*self.manner), dict[str, str](), False
         waiting = self._unsaid | (self._below._unsaid if self._below else {})
         while waiting:
             value = waiting.pop(name := min(waiting))  # what is in a set has another order in every process
@@ -104,16 +119,18 @@ class Telling:
                 waiting |= apart._unsaid
                 apart._unsaid = {}
         told = digest([sorted(found.items()), apart.bound, apart.tables]) if found else ""
-        return told, has_filled
+        return told, found, has_filled
 
     def value(self, value: Any, depth: int) -> Any:
         """A plain value that stands for this one."""
+        if type(value) is str:
+            return self._text(value)
         if type(value) in _PLAIN:
             return value
         if depth <= _MAX_DEPTH and type(value) not in _OF_PYTHON:
             self._tell_unsaid(value, depth)
         if isinstance(value, bool | int | str):
-            return value
+            return self._text(value) if isinstance(value, str) else value
         if isinstance(value, float | complex | bytes | np.dtype | slice | range):
             return said(value)
         self._left -= 1 + asked(value, "nbytes", 0) // 1024 if isinstance(value, np.ndarray) else 1
@@ -121,14 +138,14 @@ class Telling:
             raise LongError
         if depth > _MAX_DEPTH:
             if self._below is None:
-                self._below = _Below(self._as_told, self._left)
+                self._below = _Below(*self.manner)
                 self._below.modules, self._below.libraries = self.modules, self.libraries
                 self._below.tables, self._below.objects = self.tables, self.objects
                 self._below.apart = self.apart
             self._deep.append(self._below.value(value, 1))
             return type(value).__qualname__
         if isinstance(value, os.PathLike):
-            return os.fspath(value)
+            return self.value(os.fspath(value), depth)
         if isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject:  # whose bytes are addresses
             return [str(value.dtype), list(value.shape), self.value(value.tolist(), depth + 1)]
         if isinstance(value, np.ndarray | np.generic):
@@ -140,7 +157,7 @@ class Telling:
         if isinstance(value, Mapping | tuple | list):
             self.kinds.add(value)
         if isinstance(value, LongTable):
-            self.tables.append(digest(Telling().value(value.some, 0)))
+            self.tables.append(digest(Telling(folders=self._folders).value(value.some, 0)))
         if isinstance(value, Mapping):
             return [[self.value(k, depth + 1), self.value(v, depth + 1)] for k, v in value.items()]
         if isinstance(value, list | tuple):
@@ -156,6 +173,9 @@ class Telling:
                 return self.value(np.asarray(value), depth)
         return self._code(value, depth)
 
+    def _text(self, text: str) -> str:
+        return self._folders.told(text) if self._folders else text
+
     def _tell_unsaid(self, value: Any, depth: int) -> None:
         if self.kinds.are_left_out or not (parts := unsaid(value)):
             return
@@ -169,13 +189,13 @@ class Telling:
 
     def _item(self, value: Any, depth: int) -> str:
         """Of a set, whose order is another in every process: by repr, as long as that says no address and no order."""
-        text = said(value)
+        text = self._text(said(value))
         is_other = (" at 0x" in text or "frozenset(" in text) and not isinstance(value, str | bytes)
         return digest(self.value(value, depth)) if is_other else text
 
     def _code(self, value: Any, depth: int) -> Any:
         if not inspect.isclass(value) and callable(asked(value, "fingerprint")):
-            return [type(value).__qualname__, str(value.fingerprint())]
+            return [type(value).__qualname__, self._text(str(value.fingerprint()))]
         if isinstance(value, functools.partial):
             ours = self.kinds.ours
             return [self.value(v, depth + 1) for v in (value.func, ours(value.args), ours(value.keywords))]
@@ -206,17 +226,32 @@ class Telling:
                 self._classes[value] = told
             return self._classes[value]
         if asked(value, "__wrapped__") is not None:  # functools.wraps, functools.cache, jax.jit
+            self._look_at_object(value)
             return [type(value).__qualname__, self.value(value.__wrapped__, depth + 1)]
         if (owner := bound_to(value)) is not None:
             name = f"{type(owner).__name__}.{value.__name__}"
             self.bound[name] = digest([self.bound.get(name), self._setting(shortened(owner))])
         if asked(value, "__name__") is not None:  # builtins, ufuncs, modules
+            self._look_at_object(value)
             return [type(value).__qualname__, value.__name__]
         parts = list(map(self.kinds.ours, state_of(value)))
         return [self.value(type(value), depth + 1), *(self.value(part, depth + 1) for part in parts)]
 
     def _reached(self, code: Any) -> Any:
         """What a function or class uses: of code the source, as what that uses stands in the list too."""
+        with self._reaching():
+            return self._used_by(code)
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """While what code reads is told, and not what transforms are and hold."""
+        self._depth_reached += 1
+        try:
+            yield
+        finally:
+            self._depth_reached -= 1
+
+    def _used_by(self, code: Any) -> Any:
         found: list[Any] = []
         if id(code) not in self._used:
             self._used[id(code)] = code, used_by(code)
@@ -289,7 +324,7 @@ class Telling:
         if isinstance(value, Enum):
             return [kind, value.name, self.value(value.value, 1)]
         if isinstance(value, PurePath):
-            return os.fspath(value)
+            return self._text(os.fspath(value))
         if dataclasses.is_dataclass(value):
             parts = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
             return [kind, [[n, self.value(part, 1)] for n, part in parts.items() if not isinstance(part, PLACES)]]
@@ -301,6 +336,18 @@ class Telling:
         if name not in self.bound:
             self.bound[name] = ""  # what it uses may hold one again
             self.bound[name] = digest(self.value(kind, 1))
+
+    def _look_at_object(self, value: Any) -> None:
+        """Tell an object apart that is told by its name, or by what it is around: of users', or of toolz; where a
+        transform is it, or holds it. Where code reads it, it is a decorator; see Used.
+        """
+        if self._depth_reached or "values" not in self.apart:
+            return
+        if is_users(type(value)):
+            inside = [each for each in (asked(value, "__wrapped__"),) if each is not None]
+            self.apart["values"].tell_object(value, [type(value), told_of(held_around(value), inside)])
+        elif type(value).__module__.partition(".")[0] in ("toolz", "cytoolz"):
+            self.apart["values"].tell_object(value, [*state_of(value), asked(value, "func")])  # which it saves by name
 
     def _look_around(self, code: Any) -> None:
         for wrapper in wrappers(code):
@@ -315,33 +362,42 @@ class Through(Telling):
     and what they told must stay the same.
     """
 
-    def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
-        super().__init__(as_told, most)
+    def __init__(self, *manner: Any) -> None:
+        super().__init__(*manner)
         self.apart = dict.fromkeys(APART, self)
-        self._own: dict[str, str] = {}
+        self.own: dict[str, str] = {}
+        self._objects: dict[int, Any] = {}  # held, so that no other gets the address
 
     def tell(self, name: str, value: Any) -> None:
         """Once, by name."""
-        if name not in self._own:
-            self._own[name] = ""  # what it uses may use it again
+        if name not in self.own:
+            self.own[name] = ""  # what it uses may use it again
             is_code = isinstance(value, types.FunctionType | type)
-            told = self.value(value, 1) if is_code else self._setting(lasting(self._as_told(value)))
-            self._own[name] = digest(without_folders(told, name.partition(".")[0]))
+            with self._reaching():
+                told = self.value(value, 1) if is_code else self._setting(lasting(self._as_told(value)))
+            self.own[name] = digest(without_folders(told, name.partition(".")[0]))
+
+    def tell_object(self, value: Any, parts: list[Any]) -> None:
+        """Once; by its class and how many came before."""
+        if id(value) not in self._objects:
+            name = f"{type(value).__qualname__}, number {len(self._objects)}"
+            self._objects[id(value)] = value
+            self.own[name] = digest(self.value(parts, 1))
 
     def found(self) -> dict[str, str]:
         """A few digits for each, and for what they use; nothing where there is none."""
-        if not self._own:
+        if not self.own:
             return {}
         beside = [self.around, self.used, self.settings, self.bound, self.imports, sorted(self.libraries)]
         told = [self.kinds.digest, self.tables, self.objects, self.deep, self.unsaid()[1]]
-        return few(self._own) | {"what these use": digest([beside, told])[:4]}
+        return few(self.own) | {"what these use": digest([beside, told])[:4]}
 
 
 class _Below(Telling):
     """Tells each part of a value by a digest, and each object once: to any depth, and where it holds itself."""
 
-    def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
-        super().__init__(as_told, most)
+    def __init__(self, *manner: Any) -> None:
+        super().__init__(*manner)
         self._found: dict[int, tuple[Any, str]] = {}  # held, so that no other object gets the address
         self._level = 0
 
@@ -364,8 +420,8 @@ class _Below(Telling):
 class _Apart(_Below):
     """Tells code by its text, and what it uses, which lies anywhere, as unsaid_of says: once."""
 
-    def __init__(self, as_told: Callable[[Any], Any], most: float) -> None:
-        super().__init__(as_told, most)
+    def __init__(self, *manner: Any) -> None:
+        super().__init__(*manner)
         self._known: dict[str, Any] = {}
 
     def _reached(self, code: Any) -> Any:

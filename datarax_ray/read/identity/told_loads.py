@@ -20,7 +20,15 @@ from datarax_ray.read.identity.own_methods import (
     plain_parts,
     read_of,
 )
-from datarax_ray.read.identity.plain_data import PLAIN, bound_to, config_of, is_data, plainly, shortened
+from datarax_ray.read.identity.plain_data import (
+    PLAIN,
+    bound_to,
+    config_of,
+    data_of_library,
+    is_data,
+    plainly,
+    shortened,
+)
 from datarax_ray.read.identity.users_code import as_bare, asked, inner, is_users, kept, methods, slots
 
 
@@ -106,6 +114,14 @@ def _is_function(value: Any) -> bool:
     return isinstance(value, types.FunctionType | functools.partial) and is_users(inner(value))
 
 
+def values_of(load: Load) -> dict[str, Any]:
+    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for."""
+    is_method = isinstance(load.value, types.BuiltinMethodType)
+    if (is_method and not load.is_of_modules) or (data := data_of_library(load.value)) is None:
+        return {}
+    return {f"{load.name}()" if is_method else load.name: data}
+
+
 def attributes_of(loads: Iterable[Load], package: str | None, written: set[str]) -> dict[str, Any]:
     """The plain attributes that are read of objects and classes that are loaded by a global name, by name.
 
@@ -155,12 +171,16 @@ def around_of(load: Load) -> dict[str, Any]:
             bare = as_bare(each)
             held = kept(bare) if is_users(bare) else {}
         elif is_users(bare := type(each)):
-            own = changed_by(own_methods(bare, "__call__", None)) | {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
-            held = {name: part for name, part in (asked(each, "__dict__") or {}).items() if name not in own}
-            held |= {"": bare}
+            held = {**held_around(each), "": bare}
         if told := told_of(held, [*chain, value]):
             found[f"{load.name} @{asked(bare, '__qualname__')}"] = told
     return found
+
+
+def held_around(value: Any) -> dict[str, Any]:
+    """What an object that is called holds, without what it is around, what it copied of that, and what it writes to."""
+    own = changed_by(own_methods(type(value), "__call__", None)) | {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
+    return {name: part for name, part in (asked(value, "__dict__") or {}).items() if name not in own}
 
 
 def told_of(held: Mapping[str, Any], without: Sequence[Any] = ()) -> dict[str, Any]:
