@@ -169,7 +169,8 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # compared by the rest.
 APART = ("beyond", "beneath", "values", "decorators")
 TOLD_APART = (
-    *("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "elsewhere", "unfilled"),
+    *("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "elsewhere", "installed"),
+    "unfilled",
     *APART,
 )
 # All of it, which states of earlier releases do not have; with each, from which number of "told" on a state without it
@@ -280,6 +281,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both by path, as if one release had written them."""
     old, new = _completed(flattened(saved)), _completed(flattened(current))
+    _take_installed(old, new)
     _leave_out_moved(old, new)
     for place in filter(_is_place, new.keys() - old.keys()):  # settings, in states of a release that refused them
         setting = place.replace(".places.", ".settings.", 1)
@@ -295,6 +297,23 @@ def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[
             old.pop(unsaid, None)
             new.pop(unsaid, None)
     return old, new
+
+
+def _take_installed(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Take what is told of code with the project's installed packages in place of what is told without, where both
+    have it; where one has not, as its packages were not installed, if it is the same code.
+    """
+    heads = {key.partition("installed.")[0] for key in (*old, *new) if ".installed." in key and _is_later(key)}
+    for head in heads:
+        of_it = [under(f"{head}installed", flat) for flat in (old, new)]
+        digests = [flat.get(f"{head}installed.digest", flat.get(f"{head}digest")) for flat in (old, new)]
+        for flat, installed in zip((old, new), of_it, strict=True):
+            if installed and (all(of_it) or digests[0] == digests[1]):
+                for key in [key for key in under(head[:-1], flat) if key == f"{head}digest" or _part(key)]:
+                    del flat[key]
+                flat |= {head + key.removeprefix(f"{head}installed."): value for key, value in installed.items()}
+            for key in installed:
+                flat.pop(key, None)
 
 
 def _leave_out_moved(old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -1749,6 +1749,59 @@ def test_what_stands_beneath_functions_that_are_told_by_their_text_counts(tmp_pa
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "steps-of-a-project"
+version = "1"
+[tool.hatch.build.targets.wheel]
+packages = ["src/steps_of_a_project"]
+"""
+INSTALLED = """
+import json
+from datarax_ray.read.identity.code import code_fingerprint
+from steps_of_a_project.steps import Scale
+print(json.dumps(code_fingerprint([Scale()])))
+"""
+
+
+def test_a_project_that_is_installed_among_libraries_is_still_its_own(tmp_path):
+    """As `pip install .` does in an image: its helpers and constants decide the elements there, too."""
+    scale = "from steps_of_a_project.values import by\nclass Scale:\n    def map(self, e): return e * by()\n"
+    project, prints = tmp_path / "project", []
+    for number, value in enumerate((2, 2, 3)):
+        for name, text in (
+            ("pyproject.toml", PROJECT),
+            ("src/steps_of_a_project/__init__.py", ""),
+            ("src/steps_of_a_project/steps.py", scale),
+            ("src/steps_of_a_project/values.py", f"BY = {value}\ndef by(): return BY\n"),
+        ):
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).write_text(text)
+        where = tmp_path / str(number) / "site-packages"
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", where]
+        subprocess.run([*pip, project], check=True)
+        env = os.environ | {"PYTHONPATH": str(where)}
+        said = subprocess.run([sys.executable, "-c", INSTALLED], env=env, capture_output=True, text=True, check=True)
+        prints.append({"transforms": json.loads(said.stdout)})
+    env = os.environ | {"PYTHONPATH": str(project / "src")}
+    said = subprocess.run([sys.executable, "-c", INSTALLED], env=env, capture_output=True, text=True, check=True)
+    same, again, other, checkout = *prints, {"transforms": json.loads(said.stdout)}
+    assert check_drift(same, again) == []
+    with pytest.raises(DriftError, match=r"transforms\.digest: number 0 \(Scale\)"):
+        check_drift(same, other)
+    assert "installed" not in checkout["transforms"]
+    assert check_drift(other, checkout) == check_drift(checkout, other) == []
+    with pytest.raises(DriftError, match=r"transforms\.digest"):
+        check_drift(same, checkout)
+    with pytest.raises(DriftError, match=r"transforms\.digest"):
+        check_drift(checkout, same)
+    earlier = {"transforms": {name: part for name, part in same["transforms"].items() if name != "installed"}}
+    assert check_drift(earlier, again) == []
+
+
 LIBRARIES = {
     "a series": "S = pandas.Series([1, @@], index=['a', 'b'])\ndef T(): return lambda e: S[e]",
     "the labels of a series": "S = pandas.Series([1, 2], index=['a', 'b@@'])\ndef T(): return lambda e: S[e]",

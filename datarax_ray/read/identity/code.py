@@ -25,7 +25,15 @@ from datarax_ray.read.identity.plain_data import config_of, shortened, state_of
 from datarax_ray.read.identity.program_folders import ProgramFolders
 from datarax_ray.read.identity.source_text import PARSING, text_digest
 from datarax_ray.read.identity.telling import MAX_PARTS, LongError, Telling, Through
-from datarax_ray.read.identity.users_code import called, inner, is_users, kept, looking_once
+from datarax_ray.read.identity.users_code import (
+    called,
+    inner,
+    installed_projects,
+    is_users,
+    kept,
+    looking_once,
+    with_projects,
+)
 
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_ELSEWHERE = 12  # that are told one by one
@@ -41,6 +49,7 @@ def code_fingerprint(
         earlier releases have, is of what is inside these.
     elsewhere: of each of these that names a folder in which the program lies (see ProgramFolders), by path, a few
         digits of it without that.
+    installed: all of these, where the project's own packages are installed among libraries; see installed_projects.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
     settings, bound, beyond, beneath, values, decorators, imports: so of what Used says.
@@ -62,6 +71,16 @@ def code_fingerprint(
     LongError where there are more.
     """
     transforms = tuple(transforms)
+    found = _of_any_folder(transforms, as_told, most)
+    if projects := installed_projects():
+        with with_projects(projects):
+            installed = _of_any_folder(transforms, as_told, most)
+        if installed != found:
+            found |= {"installed": {name: part for name, part in installed.items() if name != "names"}}
+    return found
+
+
+def _of_any_folder(transforms: tuple[Any, ...], as_told: Callable[[Any], Any], most: float) -> dict[str, Any]:
     with PARSING, looking_once():
         folders = ProgramFolders()
         found = _found(Telling(as_told, most, folders), transforms)

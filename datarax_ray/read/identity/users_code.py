@@ -6,9 +6,11 @@ import ast
 import contextlib
 import dis
 import functools
+import importlib.metadata
 import importlib.util
 import inspect
 import itertools
+import json
 import os
 import sys
 import sysconfig
@@ -33,6 +35,7 @@ MADE_CLASSES = ("__init_subclass__", "__set_name__")
 CHANGING = {"append", "add", "update", "setdefault", "pop", "popitem", "extend", "insert", "clear", "remove"}
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")})
 _PACKAGE = os.path.dirname(os.path.abspath(datarax_ray.__file__)) + os.sep
+_PROJECTS: ContextVar[frozenset[str]] = ContextVar("projects", default=frozenset())
 _LOOKED: ContextVar[dict[Any, tuple[Any, Any]] | None] = ContextVar("looked", default=None)
 
 _Found = TypeVar("_Found")
@@ -63,9 +66,35 @@ def once(look: Callable[..., _Found]) -> Callable[..., _Found]:
     return found
 
 
+@functools.cache
+def installed_projects() -> frozenset[str]:
+    """The packages that were installed from a folder, as `pip install .` does in an image: a project's own, though they
+    lie among libraries. Source: PEP 610, direct_url.json.
+    """
+    found = set[str]()
+    for each in importlib.metadata.distributions():
+        with contextlib.suppress(Exception):  # of what others wrote there
+            if "dir_info" in json.loads(each.read_text("direct_url.json") or "{}"):
+                files = [PurePath(file) for file in each.files or ()]
+                found |= {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+    return frozenset(found) - {__name__.partition(".")[0]}
+
+
+@contextlib.contextmanager
+def with_projects(packages: frozenset[str]) -> Iterator[None]:
+    """These packages are users' while this lasts."""
+    before = _PROJECTS.set(packages)
+    try:
+        yield
+    finally:
+        _PROJECTS.reset(before)
+
+
 def is_users(code: Any) -> bool:
     """Whether a function, class or module is of neither a library nor this package."""
     name = module_of(code)
+    if name.partition(".")[0] in _PROJECTS.get():
+        return True
     file = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _file_of(code)
     is_own = name.partition(".")[0] == __name__.partition(".")[0]
     return not is_own and (name == "__main__" or bool(file and not _is_librarys(file)))
