@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, is_url, redacted
+from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.written_whole import written_whole
 
 _PART_NBYTES = 256 * 2**10  # a line is some 200 bytes, and each addition writes the last part

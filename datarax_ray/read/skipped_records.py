@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from datarax_ray.read.errors import Skipped, SkippedError
-from datarax_ray.read.formats.remote.ranges import is_url
+from datarax_ray.read.formats.remote.urls import is_url
 from datarax_ray.read.lines import Lines, check_writable, lines_at
 
 _PLACE = re.compile(

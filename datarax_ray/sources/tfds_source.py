@@ -11,7 +11,7 @@ from flax import nnx
 
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.remote.ranges import redacted
+from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.formats.tfds.prepared import find_prepared
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.remote import RemoteFilesConfig

@@ -16,7 +16,7 @@ from datarax_ray.read.formats.array_record.files import RecordFile, counted_part
 from datarax_ray.read.formats.parquet import footers
 from datarax_ray.read.formats.paths import FileSlice, find, for_people, kept
 from datarax_ray.read.formats.remote.index import Index, cache_directory
-from datarax_ray.read.formats.remote.ranges import is_url, redacted
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 _SHARE_FILES = 256  # what is lost with a host is looked up again
 

@@ -15,7 +15,7 @@ from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.actors.start_quorum import has_labels
 from datarax_ray.plan.arguments import named_arguments, ordered
 from datarax_ray.read.formats.array_record.files import NodeFiles, RecordFile, counted
-from datarax_ray.read.formats.remote.ranges import is_url
+from datarax_ray.read.formats.remote.urls import is_url
 
 
 @named_arguments

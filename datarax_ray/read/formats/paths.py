@@ -19,7 +19,7 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.listing import listed
-from datarax_ray.read.formats.remote.ranges import is_url, redacted
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 logger = logging.getLogger("datarax_ray")
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.remote.ranges import REMOTE, is_url, read_small, read_tail, redacted
+from datarax_ray.read.formats.remote.ranges import REMOTE, read_small, read_tail
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 FINISHED = "dataset.json"
 UNFINISHED = "dataset.json.unfinished"

@@ -14,7 +14,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.remote.ranges import redacted
+from datarax_ray.read.formats.remote.urls import redacted
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
 _OF_DISKS = (

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from datarax_ray.plan.fingerprint import DriftError, check_drift, differences
 from datarax_ray.plan.position import Yields
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.remote.ranges import is_url, read_small, redacted
+from datarax_ray.read.formats.remote.ranges import read_small
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, SHARD, UNFINISHED, check_shard
 
 logger = logging.getLogger("datarax_ray")

@@ -32,7 +32,7 @@ from xxhash import xxh3_64_intdigest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.remote.index import is_lasting
-from datarax_ray.read.formats.remote.ranges import redacted
+from datarax_ray.read.formats.remote.urls import redacted
 
 logger = logging.getLogger("datarax_ray")
 

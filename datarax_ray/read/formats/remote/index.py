@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.formats.remote.ranges import redacted
+from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.written_whole import written_whole
 
 logger = logging.getLogger("datarax_ray")

@@ -15,9 +15,9 @@ from datarax_ray.read.formats.remote.ranges import (
     cause,
     filesystem_of,
     listed_version,
-    redacted,
     refusal,
 )
+from datarax_ray.read.formats.remote.urls import redacted
 
 logger = logging.getLogger("datarax_ray")
 

@@ -25,15 +25,8 @@ from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.disk_cache import PAGE, DiskCache, VersionedFile, write_at
-from datarax_ray.read.formats.remote.ranges import (
-    MAX_REQUEST_NBYTES,
-    Asked,
-    Remote,
-    ask_ranges,
-    read_ranges,
-    read_tail,
-    redacted,
-)
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, ask_ranges, read_ranges, read_tail
+from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
 from datarax_ray.read.laps import lap
 

@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
+from datarax_ray.read.formats.remote.urls import is_url, redacted, root_of
 from datarax_ray.read.retry import asked_wait_s, is_transient, status_of, words_of
 from datarax_ray.read.work_done import repeats
 
@@ -105,23 +106,8 @@ class NoRangesError(ValueError):
     """A server gives no byte ranges, or does not tell of which version of a file they are."""
 
 
-def is_url(path: str) -> bool:
-    """Whether a path is for one of the clients here; file:// is a path of this machine."""
-    return "://" in path and not path.startswith("file://")
-
-
 def _scheme(url: str) -> str:
     return url.partition("://")[0]
-
-
-def redacted(url: str) -> str:
-    """The URL for people: without what may be a secret in it, as of a presigned one.
-
-    >>> redacted("https://me:word@host/a.array_record?X-Amz-Signature=12")
-    'https://host/a.array_record'
-    """
-    plain = re.sub(r"(?<=://)[^/@]*@", "", url)
-    return plain.partition("?")[0] if "http" in plain.partition("://")[0] else plain
 
 
 @functools.cache
@@ -143,11 +129,7 @@ def filesystem(root: str) -> Any:
 
 def filesystem_of(url: str) -> Any:
     """The client for a URL; see filesystem."""
-    return filesystem(_root(url))
-
-
-def _root(url: str) -> str:
-    return "/".join(url.split("/", 3)[:3])
+    return filesystem(root_of(url))
 
 
 def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
@@ -277,7 +259,7 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
         nonlocal doubts
         try:
             answer = await hedged(
-                lambda: get(client, url, start, stop, remote.timeout_s), _peers[_root(url)], count, remote.late_s
+                lambda: get(client, url, start, stop, remote.timeout_s), _peers[root_of(url)], count, remote.late_s
             )
         except NoRangesError as error:
             doubts += 1
