@@ -21,7 +21,8 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import call_for, remedy_for
-from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, by_client, filesystem_of
+from datarax_ray.read.formats.remote.clients import TELLING_VERSION, filesystem_of
+from datarax_ray.read.formats.remote.ranges import by_client
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import named_by
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of
+from datarax_ray.read.formats.remote.clients import filesystem_of
+from datarax_ray.read.formats.remote.ranges import by_client
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.written_whole import written_whole
 

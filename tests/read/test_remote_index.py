@@ -185,13 +185,13 @@ def test_a_later_start_from_a_bucket_asks_for_its_listing_alone(tmp_path, cache,
     files = s3fs.S3FileSystem(endpoint_url=url, key="key", secret="secret")
     monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
     monkeypatch.setattr("datarax_ray.read.formats.remote.listing.filesystem_of", lambda _: files)
-    asked, get = [], ranges._GETTERS["s3"]
+    asked, get = [], ranges.GETTERS["s3"]
 
     def counted(*args):
         asked.append(args)
         return get(*args)
 
-    monkeypatch.setitem(ranges._GETTERS, "s3", counted)
+    monkeypatch.setitem(ranges.GETTERS, "s3", counted)
     try:
         files.makedirs("kept", exist_ok=True)
         paths = write_files(tmp_path, [300, 40, 70], group_size=8)

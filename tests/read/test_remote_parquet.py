@@ -14,9 +14,10 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet import by_ranges
 from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.disk_cache import kept_in
 from datarax_ray.read.formats.remote.mirrors import PAGE
-from datarax_ray.read.formats.remote.ranges import ChangedError, NoRangesError, Remote
+from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.http_files import HttpFiles
 from tests.tables import write_tables

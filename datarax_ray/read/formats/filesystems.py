@@ -16,8 +16,8 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import FileSlice, check_links, check_there, for_people, not_utf_8, tell_repeats
+from datarax_ray.read.formats.remote.clients import TELLING_VERSION, filesystem_of
 from datarax_ray.read.formats.remote.listing import is_hidden
-from datarax_ray.read.formats.remote.ranges import TELLING_VERSION, filesystem_of
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import retried
 

@@ -10,7 +10,8 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.formats.remote.ranges import TELLING, NoRangesError, refusal
+from datarax_ray.read.formats.remote.clients import TELLING, NoRangesError
+from datarax_ray.read.formats.remote.ranges import refusal
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import is_transient, status_of, words_of
 

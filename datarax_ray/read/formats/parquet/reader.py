@@ -28,7 +28,8 @@ from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, ChangedError, NoRangesError, Remote
+from datarax_ray.read.formats.remote.clients import NoRangesError
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, ChangedError, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
 

@@ -8,15 +8,8 @@ from fnmatch import fnmatchcase
 from re import Pattern
 from typing import Any
 
-from datarax_ray.read.formats.remote.ranges import (
-    REMOTE,
-    Remote,
-    by_client,
-    cause,
-    filesystem_of,
-    listed_version,
-    refusal,
-)
+from datarax_ray.read.formats.remote.clients import filesystem_of, listed_version
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
 from datarax_ray.read.formats.remote.urls import redacted
 
 logger = logging.getLogger("datarax_ray")

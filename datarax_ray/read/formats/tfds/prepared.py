@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.formats.paths import FileSlice
-from datarax_ray.read.formats.remote.ranges import by_client, filesystem_of, read_small
+from datarax_ray.read.formats.remote.clients import filesystem_of
+from datarax_ray.read.formats.remote.ranges import by_client, read_small
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.formats.tfds.splits import shard_parts
 

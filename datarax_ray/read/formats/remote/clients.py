@@ -1,0 +1,218 @@
+"""The clients of the storages behind URLs, and how each is asked for a byte range of one version of a file.
+
+The clients are fsspec's: one registry for every scheme, listings and globs alike, credentials by each client's own
+ways, and one event loop for all requests. Its `cat_ranges` does not tell of which version of a file a range is, and a
+look at that beside every read is one more request that still leaves a gap. So the version (an ETag, a generation) is
+taken from the very answer where a client shows it, and elsewhere asked for after the bytes. obstore, which does that in
+Rust, has no presigned URLs, no `hf://` and no profiles of ~/.aws; pyarrow's filesystems tell no versions, and ask for
+each file's size when it is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import re
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from datarax_ray.read.formats.remote.urls import redacted, root_of
+
+T = TypeVar("T")
+
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+_READ_NBYTES = 2**20  # of a body at a time, or what is there of it
+_CONTENT_RANGE = re.compile(r"\s*bytes\s+(\d+)-(\d+)/(\d+|\*)\s*", re.IGNORECASE)
+_PROXY = (
+    "A proxy or cache on the way may do that: read past it, serve the files by a server of byte ranges, or copy them"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Some bytes of a file. nbytes: of all of it. version: that they are of; an ETag, say, as its storage tells it."""
+
+    data: bytes
+    nbytes: int
+    version: str
+
+
+class NoRangesError(ValueError):
+    """A server gives no byte ranges, or does not tell of which version of a file they are."""
+
+
+def scheme(url: str) -> str:
+    return url.partition("://")[0]
+
+
+@functools.cache
+def filesystem(root: str) -> Any:
+    """The client for what begins so ("s3://bucket"). One for all threads: fsspec has one, with connections, for each.
+
+    Raises: ImportError that names the extra, where the client is not installed; ValueError for a scheme that has none.
+    """
+    from fsspec.core import url_to_fs
+
+    name = scheme(root)
+    try:
+        return url_to_fs(root)[0]
+    except ImportError as error:
+        extra = _EXTRAS.get(name)
+        how = f"pip install 'datarax-ray[{extra}]'" if extra else "install it"
+        raise ImportError(f"{root}: the client for {name}:// is not installed ({error}); {how}") from error
+
+
+def filesystem_of(url: str) -> Any:
+    """The client for a URL; see filesystem."""
+    return filesystem(root_of(url))
+
+
+def empty(url: str) -> ValueError:
+    return ValueError(f"{redacted(url)} is not a complete file: it is empty (0 bytes)")
+
+
+Getter = Callable[[Any, str, int | None, int, float], Awaitable[Answer]]
+
+
+def _header(start: int | None, stop: int) -> str:
+    return f"bytes=-{stop}" if start is None else f"bytes={start}-{stop - 1}"
+
+
+def _answer(url: str, start: int | None, stop: int, content_range: str, version: str | None, data: bytes) -> Answer:
+    """What an answer with a Content-Range gives, found to be what was asked for."""
+    if start is None and not data:
+        raise empty(url)
+    match = _CONTENT_RANGE.fullmatch(content_range)
+    if match is None:
+        said = f"Content-Range {content_range[:80]!r}" if content_range else "no Content-Range"
+        raise NoRangesError(f"{redacted(url)}: asked for {_header(start, stop)}, it is answered with {said}. {_PROXY}")
+    # '*' is a number of bytes that is not told: the last ones end with the file, and of others it is known
+    nbytes = int(match[2]) + 1 if match[3] == "*" else int(match[3])
+    if int(match[1]) != (max(0, nbytes - stop) if start is None else start):
+        raise ConnectionError(f"asked for {_header(start, stop)}, {match[0]!r} came. {_PROXY}")
+    if not version:
+        raise NoRangesError(
+            f"{redacted(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
+            "while it is read could not be told. Copy the files, or serve them by another server"
+        )
+    return Answer(data, nbytes, version)
+
+
+async def _get_http(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
+    from aiohttp import ClientTimeout
+
+    session = await client.set_session()
+    options = {"timeout": ClientTimeout(total=None, sock_connect=timeout_s, sock_read=timeout_s)} | client.kwargs
+    headers = dict(options.pop("headers", {})) | {"Range": _header(start, stop), "Accept-Encoding": "identity"}
+    async with session.get(client.encode_url(url), headers=headers, **options) as answer:
+        answer.raise_for_status()
+        etag = answer.headers.get("ETag", "")
+        version = etag if etag.strip('W/"') else answer.headers.get("Last-Modified")  # '""' would be that of every file
+        if answer.status == 206:
+            content_range = answer.headers.get("Content-Range", "")
+            return _answer(url, start, stop, content_range, version, await answer.read())
+        length = answer.content_length
+        if start is None and version and length is not None and length <= stop:  # all of it, as was asked
+            return Answer(await answer.read(), length, version)
+        raise NoRangesError(
+            f"{redacted(url)}: its server gives no byte ranges (it answers {answer.status} with the whole file). Copy "
+            "the files, or serve them by a server that does"
+        )
+
+
+async def _get_s3(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
+    bucket, key, version_id = client.split_path(url)
+    options = {"VersionId": version_id} if version_id else {}
+    now, data = asyncio.get_running_loop().time, bytearray()
+    async with asyncio.timeout(timeout_s) as limit:
+        answer = await client._call_s3("get_object", Bucket=bucket, Key=key, Range=_header(start, stop), **options)
+        async with answer["Body"] as body:
+            while part := await body.read(_READ_NBYTES):
+                data += part
+                limit.reschedule(now() + timeout_s)
+    return _answer(url, start, stop, answer.get("ContentRange", ""), answer.get("ETag"), bytes(data))
+
+
+async def _get_gcs(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
+    headers, data = await client._call("GET", client.url(url), headers={"Range": _header(start, stop)})
+    version = headers.get("X-Goog-Generation") or headers.get("ETag")
+    return _answer(url, start, stop, headers.get("Content-Range", ""), version, data)
+
+
+async def get_any(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
+    """By what every filesystem of fsspec has; the version is what it says of the file after the bytes are there."""
+    path = client._strip_protocol(url)
+
+    async def call(name: str, *args: Any, **options: Any) -> Any:
+        if client.async_impl:
+            return await getattr(client, f"_{name}")(*args, **options)
+        return await in_thread(functools.partial(getattr(client, name), *args, **options))
+
+    if start is None:
+        nbytes = int((await call("info", path))["size"])
+        start, stop = max(0, nbytes - stop), nbytes
+    data = await call("cat_file", path, start=start, end=stop)
+    client.invalidate_cache(client._parent(path))
+    info = await call("info", path)
+    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _told_version(info), data)
+
+
+# What filesystems say of a file that tells it from another, the surest first; none says everything.
+TELLING = (
+    *("etag", "ETag", "generation", "version", "blob_id"),
+    *("mtime", "last_modified", "LastModified", "Last-Modified", "created"),
+)
+
+
+def listed_version(url: str, info: Mapping[str, Any]) -> str:
+    """The version of a file as a read of it will tell it, by what its client's listing says; "" where that is not said.
+
+    What a listing says otherwise than a read makes it another version, of which nothing is known.
+    """
+    match scheme(url):
+        case "http" | "https":
+            return ""
+        case "s3" | "s3a":
+            return str(info.get("ETag") or "")
+        case "gs" | "gcs":
+            return str(info.get("generation") or "")
+        case _:
+            return _told_version(info)
+
+
+def _told_version(info: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
+
+
+GETTERS: dict[str, Getter] = {
+    **dict.fromkeys(("http", "https"), _get_http),
+    **dict.fromkeys(("s3", "s3a"), _get_s3),
+    **dict.fromkeys(("gs", "gcs"), _get_gcs),
+}
+# Those whose answers say of which version of a file they are. Of others it is asked for after each.
+TELLING_VERSION = frozenset(GETTERS)
+TELLING_PROGRESS = ("http", "https", "s3", "s3a")  # those of which a part that came is seen
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """What call() gives. The thread is left behind where nobody waits any more, and at exit: it may hang for ever."""
+    answer: asyncio.Future[T] = (loop := asyncio.get_running_loop()).create_future()
+
+    def settle(how: Callable[[Any], None], result: Any) -> None:
+        if not answer.done():
+            how(result)
+
+    def run() -> None:
+        settled: tuple[Callable[[Any], None], Any]
+        try:
+            settled = answer.set_result, call()
+        except BaseException as error:
+            settled = answer.set_exception, error
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(settle, *settled)
+
+    threading.Thread(target=run, daemon=True, name="datarax_ray-remote").start()
+    return await answer
