@@ -21,7 +21,7 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import call_for, remedy_for
-from datarax_ray.read.formats.remote.clients import TELLING_VERSION, filesystem_of
+from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.shards import named_by
@@ -64,11 +64,6 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "CSV": (CSVSource, CSVSourceConfig),
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
-
-# Where fsspec's client reads ArrayRecord, and Parquet where it tells versions, and pyarrow's own other formats:
-# credentials and endpoints may differ.
-_TWO_CLIENTS = ("s3://", "gs://", "gcs://", "abfs://", "abfss://")
-
 
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
@@ -190,7 +185,8 @@ def _found(paths: Any) -> tuple[str, bytes]:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Iterable) and not isinstance(named, Set):
         named = [found for path in named for found in (named_by(path) if isinstance(path, str) else [path])]
-    url = next((path for path in named if isinstance(path, str) and path.startswith(_TWO_CLIENTS)), None)
+    # fsspec's client reads ArrayRecord there, and Parquet where it tells versions, and pyarrow's own all other formats
+    url = next((path for path in named if isinstance(path, str) and scheme_of(path).is_pyarrows), None)
     if url is None:
         return _looked_at(named, None)
     try:
@@ -199,7 +195,7 @@ def _found(paths: Any) -> tuple[str, bytes]:
     except Exception as error:  # what is no ArrayRecord may be there for pyarrow's all the same
         said = f"the client that reads ArrayRecord there: {error}"
     else:
-        if found[0] == "ArrayRecord" or (found[0] == "Parquet" and url.partition("://")[0] in TELLING_VERSION):
+        if found[0] == "ArrayRecord" or (found[0] == "Parquet" and scheme_of(url).listed_as is not None):
             return found
         said = (
             f"the client that reads ArrayRecord there finds {found[0]}: where credentials or endpoint of pyarrow's "

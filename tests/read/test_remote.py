@@ -20,7 +20,7 @@ from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import FileSlice, find
-from datarax_ray.read.formats.remote import mirrors, ranges
+from datarax_ray.read.formats.remote import clients, mirrors, ranges
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.listing import listed
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
@@ -404,13 +404,13 @@ def test_a_listing_that_hangs_is_told_asked_again_and_given_up(bucket, hanging, 
 
 def test_a_long_range_is_asked_in_pieces_of_which_a_stuck_one_is_soon_seen(bucket, monkeypatch):
     bucket.pipe("/bucket/a", noise(0, 5 * 2**20))
-    asked, get = [], ranges.get_any
+    asked, get = [], clients.scheme_of("memory://").get
 
     def counted(client, url, start, stop, timeout_s):
         asked.append(stop - (start or 0))
         return get(client, url, start, stop, timeout_s)
 
-    monkeypatch.setattr(ranges, "get_any", counted)
+    monkeypatch.setitem(clients._SCHEMES, "memory", clients.Scheme(counted))
     version = ranges.read_tail("memory://bucket/a", 1, Remote()).version
     (found,) = ranges.read_ranges([("memory://bucket/a", version, 7, 5 * 2**20)], Remote())
     assert found == noise(0, 5 * 2**20)[7:]

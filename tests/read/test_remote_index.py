@@ -12,7 +12,7 @@ import pytest
 
 from datarax_ray.read.formats.array_record import files as array_record_files
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.remote import ranges
+from datarax_ray.read.formats.remote import clients, ranges
 from datarax_ray.read.formats.remote.index import cache_directory
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.read.identity import contents
@@ -185,13 +185,13 @@ def test_a_later_start_from_a_bucket_asks_for_its_listing_alone(tmp_path, cache,
     files = s3fs.S3FileSystem(endpoint_url=url, key="key", secret="secret")
     monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
     monkeypatch.setattr("datarax_ray.read.formats.remote.listing.filesystem_of", lambda _: files)
-    asked, get = [], ranges.GETTERS["s3"]
+    asked, s3 = [], clients.scheme_of("s3://")
 
     def counted(*args):
         asked.append(args)
-        return get(*args)
+        return s3.get(*args)
 
-    monkeypatch.setitem(ranges.GETTERS, "s3", counted)
+    monkeypatch.setitem(clients._SCHEMES, "s3", replace(s3, get=counted))
     try:
         files.makedirs("kept", exist_ok=True)
         paths = write_files(tmp_path, [300, 40, 70], group_size=8)

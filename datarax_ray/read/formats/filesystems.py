@@ -16,7 +16,7 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import FileSlice, check_links, check_there, for_people, not_utf_8, tell_repeats
-from datarax_ray.read.formats.remote.clients import TELLING_VERSION, filesystem_of
+from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import retried
@@ -81,7 +81,7 @@ def client_by_ranges(paths: Any) -> Any:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     texts = [os.fspath(path) for path in named if isinstance(path, str | os.PathLike)]
     roots = {match["root"] if (match := _SCHEME.match(text)) else "" for text in texts}
-    if len(roots) != 1 or min(roots).partition("://")[0] not in TELLING_VERSION:
+    if len(roots) != 1 or scheme_of(min(roots)).listed_as is None:
         return None
     try:
         return filesystem_of(texts[0])

@@ -23,11 +23,15 @@ from datarax_ray.read.formats.remote.urls import redacted, root_of
 
 T = TypeVar("T")
 
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 _READ_NBYTES = 2**20  # of a body at a time, or what is there of it
 _CONTENT_RANGE = re.compile(r"\s*bytes\s+(\d+)-(\d+)/(\d+|\*)\s*", re.IGNORECASE)
 _PROXY = (
     "A proxy or cache on the way may do that: read past it, serve the files by a server of byte ranges, or copy them"
+)
+# What filesystems say of a file that tells it from another, the surest first; none says everything.
+TELLING = (
+    *("etag", "ETag", "generation", "version", "blob_id"),
+    *("mtime", "last_modified", "LastModified", "Last-Modified", "created"),
 )
 
 
@@ -44,37 +48,35 @@ class NoRangesError(ValueError):
     """A server gives no byte ranges, or does not tell of which version of a file they are."""
 
 
-def scheme(url: str) -> str:
-    return url.partition("://")[0]
+@dataclass(frozen=True)
+class Scheme:
+    """How files whose URLs begin alike are read.
 
-
-@functools.cache
-def filesystem(root: str) -> Any:
-    """The client for what begins so ("s3://bucket"). One for all threads: fsspec has one, with connections, for each.
-
-    Raises: ImportError that names the extra, where the client is not installed; ValueError for a scheme that has none.
+    get: asks a client for bytes [start, stop) of a URL, for its last `stop` bytes where start is None; the number is
+        after how many seconds without a byte it fails, where tells_progress.
+    extra: of this package, which installs the client; "" where none does.
+    listed_as: the field of a listing that has the version as an answer tells it, "" where none has. None of a client
+        whose answers do not say of which version of a file they are: it is asked for after each.
+    tells_progress: whether a part of an answer that came is seen.
+    is_pyarrows: whether pyarrow has a filesystem of its own for it, whose credentials and endpoints may differ.
     """
-    from fsspec.core import url_to_fs
 
-    name = scheme(root)
-    try:
-        return url_to_fs(root)[0]
-    except ImportError as error:
-        extra = _EXTRAS.get(name)
-        how = f"pip install 'datarax-ray[{extra}]'" if extra else "install it"
-        raise ImportError(f"{root}: the client for {name}:// is not installed ({error}); {how}") from error
+    get: Callable[[Any, str, int | None, int, float], Awaitable[Answer]]
+    extra: str = ""
+    listed_as: str | None = None
+    tells_progress: bool = False
+    is_pyarrows: bool = False
 
+    def listed_version(self, info: Mapping[str, Any]) -> str:
+        """The version of a file as a read of it tells it, out of a client's listing; "" where that does not say.
 
-def filesystem_of(url: str) -> Any:
-    """The client for a URL; see filesystem."""
-    return filesystem(root_of(url))
+        What a listing says otherwise than a read makes it another version, of which nothing is known.
+        """
+        return _told_version(info) if self.listed_as is None else str(info.get(self.listed_as) or "")
 
 
 def empty(url: str) -> ValueError:
     return ValueError(f"{redacted(url)} is not a complete file: it is empty (0 bytes)")
-
-
-Getter = Callable[[Any, str, int | None, int, float], Awaitable[Answer]]
 
 
 def _header(start: int | None, stop: int) -> str:
@@ -142,7 +144,7 @@ async def _get_gcs(client: Any, url: str, start: int | None, stop: int, timeout_
     return _answer(url, start, stop, headers.get("Content-Range", ""), version, data)
 
 
-async def get_any(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
+async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
     """By what every filesystem of fsspec has; the version is what it says of the file after the bytes are there."""
     path = client._strip_protocol(url)
 
@@ -160,41 +162,49 @@ async def get_any(client: Any, url: str, start: int | None, stop: int, timeout_s
     return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _told_version(info), data)
 
 
-# What filesystems say of a file that tells it from another, the surest first; none says everything.
-TELLING = (
-    *("etag", "ETag", "generation", "version", "blob_id"),
-    *("mtime", "last_modified", "LastModified", "Last-Modified", "created"),
-)
-
-
-def listed_version(url: str, info: Mapping[str, Any]) -> str:
-    """The version of a file as a read of it will tell it, by what its client's listing says; "" where that is not said.
-
-    What a listing says otherwise than a read makes it another version, of which nothing is known.
-    """
-    match scheme(url):
-        case "http" | "https":
-            return ""
-        case "s3" | "s3a":
-            return str(info.get("ETag") or "")
-        case "gs" | "gcs":
-            return str(info.get("generation") or "")
-        case _:
-            return _told_version(info)
-
-
 def _told_version(info: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
 
 
-GETTERS: dict[str, Getter] = {
-    **dict.fromkeys(("http", "https"), _get_http),
-    **dict.fromkeys(("s3", "s3a"), _get_s3),
-    **dict.fromkeys(("gs", "gcs"), _get_gcs),
+_SCHEMES = {
+    "http": Scheme(_get_http, listed_as="", tells_progress=True),
+    "https": Scheme(_get_http, listed_as="", tells_progress=True),
+    "s3": Scheme(_get_s3, "s3", "ETag", tells_progress=True, is_pyarrows=True),
+    "s3a": Scheme(_get_s3, "s3", "ETag", tells_progress=True),
+    "gs": Scheme(_get_gcs, "gcs", "generation", is_pyarrows=True),
+    "gcs": Scheme(_get_gcs, "gcs", "generation", is_pyarrows=True),
+    "az": Scheme(_get_any, "azure"),
+    "abfs": Scheme(_get_any, "azure", is_pyarrows=True),
+    "abfss": Scheme(_get_any, "azure", is_pyarrows=True),
 }
-# Those whose answers say of which version of a file they are. Of others it is asked for after each.
-TELLING_VERSION = frozenset(GETTERS)
-TELLING_PROGRESS = ("http", "https", "s3", "s3a")  # those of which a part that came is seen
+_OTHER = Scheme(_get_any)
+
+
+def scheme_of(url: str) -> Scheme:
+    """The scheme of a URL; of a path, which may begin with a folder that is named so, the one of all others."""
+    name, separator, _ = url.partition("://")
+    return _SCHEMES.get(name, _OTHER) if separator else _OTHER
+
+
+@functools.cache
+def filesystem(root: str) -> Any:
+    """The client for what begins so ("s3://bucket"). One for all threads: fsspec has one, with connections, for each.
+
+    Raises: ImportError that names the extra, where the client is not installed; ValueError for a scheme that has none.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        return url_to_fs(root)[0]
+    except ImportError as error:
+        name, extra = root.partition("://")[0], scheme_of(root).extra
+        how = f"pip install 'datarax-ray[{extra}]'" if extra else "install it"
+        raise ImportError(f"{root}: the client for {name}:// is not installed ({error}); {how}") from error
+
+
+def filesystem_of(url: str) -> Any:
+    """The client for a URL; see filesystem."""
+    return filesystem(root_of(url))
 
 
 async def in_thread(call: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from re import Pattern
 from typing import Any
 
-from datarax_ray.read.formats.remote.clients import filesystem_of, listed_version
+from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
 from datarax_ray.read.formats.remote.urls import redacted
 
@@ -56,7 +56,7 @@ def listed(url: str, named: Pattern[str], remote: Remote = REMOTE) -> dict[str, 
         raise refusal(url, f"{redacted(url)}: listing it", error) from cause(url, error)
     if infos is None:
         return {url: ""}
-    versions = {info["name"]: listed_version(url, info) for info in infos}
+    versions = {info["name"]: scheme_of(url).listed_version(info) for info in infos}
     names = sorted(info["name"] for info in infos if info["type"] == "file")
     names = [name for name in names if not is_hidden(name, path)]
     found = [name for name in names if is_glob or named.search(name.rpartition("/")[2])]

@@ -16,15 +16,12 @@ from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.clients import (
-    GETTERS,
-    TELLING_PROGRESS,
     Answer,
     NoRangesError,
     empty,
     filesystem_of,
-    get_any,
     in_thread,
-    scheme,
+    scheme_of,
 )
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
 from datarax_ray.read.formats.remote.urls import is_url, redacted, root_of
@@ -167,7 +164,7 @@ def ask_ranges(
     pieces = [
         (index, begin, min(begin + most, stop))
         for index, (url, _, start, stop) in enumerate(wanted)
-        for most in [MAX_REQUEST_NBYTES if scheme(url) in TELLING_PROGRESS else _BLIND_REQUEST_NBYTES]
+        for most in [MAX_REQUEST_NBYTES if scheme_of(url).tells_progress else _BLIND_REQUEST_NBYTES]
         for begin in range(start, stop, most)
     ]
 
@@ -199,7 +196,7 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     version: that they are to be of, "" for any.
     """
     client = filesystem_of(url)
-    get = GETTERS.get(scheme(url), get_any)
+    get = scheme_of(url).get
     count = stop - (start or 0)
     doubts = 0
 
