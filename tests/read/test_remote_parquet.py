@@ -16,7 +16,7 @@ from datarax_ray.read.formats.parquet import by_ranges
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.disk_cache import kept_in
-from datarax_ray.read.formats.remote.mirrors import PAGE
+from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.http_files import HttpFiles

@@ -20,8 +20,8 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.mirrors import looked_at
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail
+from datarax_ray.read.formats.remote.samples import looked_at
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.identity.contents import head_and_content, lasting_stamp
 from datarax_ray.read.stream import MAX_NAMES

@@ -29,8 +29,8 @@ from datarax_ray.read.formats.parquet.spans import check_chunks
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.mirrors import sampled
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail
+from datarax_ray.read.formats.remote.samples import sampled
 from datarax_ray.read.formats.written_folders import check_folders
 from datarax_ray.read.identity.contents import head_and_content, sampled_spans
 

@@ -18,7 +18,6 @@ import functools
 import hashlib
 import json
 import logging
-import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,11 +31,11 @@ from xxhash import xxh3_64_intdigest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.remote.index import is_lasting
+from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.urls import redacted
 
 logger = logging.getLogger("datarax_ray")
 
-PAGE = mmap.PAGESIZE
 _HEADER_NBYTES = PAGE
 _FORMAT = 2
 _SUM_NBYTES = 4  # of a page, by half a microsecond: Parquet often has none, and ArrayRecord's is of whole chunks

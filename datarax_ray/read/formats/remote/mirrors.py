@@ -2,39 +2,33 @@
 
 An image is as long as its file and empty at first. array_record opens it, and decodes and checks what it reads of it as
 of any file; what was not fetched is zeros: a checksum that is wrong, never other data. Formats without checksums read
-it by `Mirrors.read`, which fetches what is not there. It lies in memory that only this process has (memfd_create), so
-nothing is left behind, however the process ends; pages are given back by punching holes.
+it by `Mirrors.read`, which fetches what is not there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
-from datarax_ray.read.formats.remote.disk_cache import PAGE, DiskCache, VersionedFile, write_at
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, ask_ranges, read_ranges, read_tail
+from datarax_ray.read.formats.remote.chunks import chunks
+from datarax_ray.read.formats.remote.disk_cache import DiskCache, VersionedFile
+from datarax_ray.read.formats.remote.image import Image
+from datarax_ray.read.formats.remote.pages import PAGE, Page, Run, around, num_pages, pages_in, pages_of, runs_of
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, ask_ranges, read_ranges
 from datarax_ray.read.formats.remote.urls import redacted
-from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
 from datarax_ray.read.laps import lap
 
-Run: TypeAlias = tuple[int, int, int]  # of pages: the file, the first and the last of them
-_TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
 _ASKS_AHEAD = 4  # times the requests of one fetch: 8 MiB of the smallest of a file whose pages stay
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class RemoteFile(VersionedFile, Protocol):
@@ -42,37 +36,6 @@ class RemoteFile(VersionedFile, Protocol):
 
     @property
     def footer(self) -> int: ...
-
-
-class Image:
-    """A file of this many bytes in memory, of which those are there that were filled in. path: to open it by."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self._fd = os.memfd_create("datarax_ray")
-        self.path = f"/proc/self/fd/{self._fd}"
-        os.ftruncate(self._fd, nbytes)
-
-    def fill(self, start: int, data: bytes) -> None:
-        write_at(self._fd, memoryview(data), start)
-
-    def read(self, start: int, stop: int) -> bytes:
-        return os.pread(self._fd, stop - start, start)
-
-    def drop(self, start: int, stop: int) -> None:
-        """Give these bytes back; both are multiples of PAGE, or stop is the end."""
-        length = -(-(stop - start) // PAGE) * PAGE
-        if _LIBC.fallocate(self._fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length)):
-            number = ctypes.get_errno()
-            raise OSError(number, f"no memory could be given back: {os.strerror(number)}")
-
-    def close(self, _close: Callable[[int], None] = os.close) -> None:  # at exit, the module's `os` may be gone
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            _close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class Layout(Protocol):
@@ -139,7 +102,7 @@ class Mirrors:
         self._open: dict[int, _Mirror] = {}
         self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
         self._ahead: dict[int, Ahead] = {}  # by id
-        self._beside: set[tuple[int, int]] = set()  # the pages of all of these
+        self._beside: set[Page] = set()  # the pages of all of these
         # What is wanted first comes first; of its own, so that what nobody told of before waits for none of it.
         self._ahead_slots = asyncio.Semaphore(_ASKS_AHEAD * remote.most_requests)
         self._ends: dict[int, Asked[list[bytes]]] = {}  # asked for ahead, of files that had no image then
@@ -249,11 +212,11 @@ class Mirrors:
                 return True
             opened[index] = self._layout_of(index, self._ends[index].result()[0])
         missing_pages = self._held(_needed(ahead.wanted, opened)) - self._beside
-        runs = self._to_ask(missing_pages.difference(_pages_in(self._on_disk(missing_pages))))
-        nbytes = PAGE * _num_pages(runs)
+        runs = self._to_ask(missing_pages.difference(pages_in(self._on_disk(missing_pages))))
+        nbytes = PAGE * num_pages(runs)
         if not self._has_room_ahead(nbytes):
             return False
-        self._make_room(_num_pages(runs), keep=0)
+        self._make_room(num_pages(runs), keep=0)
         ahead.nbytes += nbytes
         self._stand_beside(ahead, runs)
         ahead.asked = ask_ranges([self._span(run) for run in runs], self._remote, self._ahead_slots)
@@ -271,9 +234,9 @@ class Mirrors:
 
     def _stand_beside(self, ahead: Ahead, runs: list[Run]) -> None:
         """These are what is asked for with it, or came of that."""
-        self._beside.difference_update(_pages_in(ahead.runs))
+        self._beside.difference_update(pages_in(ahead.runs))
         ahead.runs = runs
-        self._beside.update(_pages_in(runs))
+        self._beside.update(pages_in(runs))
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have everything in memory that these parts of these files are decoded from.
@@ -287,23 +250,23 @@ class Mirrors:
         self._fetch([(index, page) for page in range(start // PAGE, -(-stop // PAGE))])
         return self._open[index].image.read(start, stop)
 
-    def _fetch(self, needed: list[tuple[int, int]]) -> None:
+    def _fetch(self, needed: list[Page]) -> None:
         """Have these pages in memory, of files that have an image."""
         missing = self._held(needed)
         if missing:
             files = {index for index, _ in needed}
             for ahead in list(self._ahead.values()):
-                if not missing.isdisjoint(_pages_in(ahead.runs)) and (come := self._come(ahead, files)):
-                    self._make_room(_num_pages(come), keep=len(needed) - len(missing))
+                if not missing.isdisjoint(pages_in(ahead.runs)) and (come := self._come(ahead, files)):
+                    self._make_room(num_pages(come), keep=len(needed) - len(missing))
                     self._fill(come)
                     self._keep(come)
                     missing = self._held(needed)
         if kept := self._from_disk(missing):
-            self._make_room(_num_pages(kept), keep=len(needed) - len(missing))
+            self._make_room(num_pages(kept), keep=len(needed) - len(missing))
             self._fill(kept)
             missing = self._held(needed)
         if runs := self._to_ask(missing):
-            self._make_room(_num_pages(runs), keep=len(needed) - len(missing))
+            self._make_room(num_pages(runs), keep=len(needed) - len(missing))
             with lap("storage"):
                 found = read_ranges([self._span(run) for run in runs], self._remote)
             self._fill(dict(zip(runs, found, strict=True)))
@@ -316,7 +279,7 @@ class Mirrors:
             return False
         if self._disk.has_all(self._files[index]):
             return True
-        pages = _pages_of(mirror.layout.of(wanted))
+        pages = pages_of(mirror.layout.of(wanted))
         return len(self._disk.held(self._files[index], pages)) == len(pages)
 
     def kept_path(self, index: int) -> str:
@@ -362,7 +325,7 @@ class Mirrors:
         if self._disk is not None:
             self._disk.close()
 
-    def _to_ask(self, missing: set[tuple[int, int]]) -> list[Run]:
+    def _to_ask(self, missing: set[Page]) -> list[Run]:
         """What to ask for, to have these pages.
 
         Of a file whose pages stay, what lies around each as well, and nothing that is here. Of others what lies between
@@ -372,16 +335,16 @@ class Mirrors:
         room = self._remote.nbytes // 4 // PAGE
         for index, keys in itertools.groupby(sorted(missing), key=lambda key: key[0]):
             if not self._stays(index):
-                runs += _runs(keys, gap)
+                runs += runs_of(keys, gap)
                 continue
             pages = np.array([page for _, page in keys], np.int64)
-            around = _around(pages, gap, room, self._run_of_end(index)[1])
-            room -= len(around)
+            near = around(pages, gap, room, self._run_of_end(index)[1])
+            room -= len(near)
             with self._lock:
-                more = [key for page in around.tolist() if (key := (index, page)) not in self._pages]
+                more = [key for page in near.tolist() if (key := (index, page)) not in self._pages]
             others = set(more).difference(self._beside, missing)
-            others.difference_update(_pages_in(self._on_disk(others)))
-            runs += _runs([*others, *((index, page) for page in pages.tolist())], 0)
+            others.difference_update(pages_in(self._on_disk(others)))
+            runs += runs_of([*others, *((index, page) for page in pages.tolist())], 0)
         return runs
 
     def _stays(self, index: int) -> bool:
@@ -396,21 +359,21 @@ class Mirrors:
             ahead.asked, ahead.come = None, {} if found is None else dict(zip(ahead.runs, found, strict=True))
         come = ahead.come or {}
         taken = {run: come.pop(run) for run in list(come) if run[0] in wanted}
-        ahead.nbytes -= PAGE * _num_pages(taken)
+        ahead.nbytes -= PAGE * num_pages(taken)
         self._stand_beside(ahead, list(come))
         return taken
 
-    def _on_disk(self, keys: Iterable[tuple[int, int]]) -> list[Run]:
+    def _on_disk(self, keys: Iterable[Page]) -> list[Run]:
         """Those of these pages that are kept on disk."""
         if self._disk is None:
             return []
         runs: list[Run] = []
         for index, some in itertools.groupby(sorted(keys), key=lambda key: key[0]):
             held = self._disk.held(self._files[index], np.array([page for _, page in some], np.int64))
-            runs += _runs(((index, page) for page in held.tolist()), 0)
+            runs += runs_of(((index, page) for page in held.tolist()), 0)
         return runs
 
-    def _from_disk(self, missing: Iterable[tuple[int, int]]) -> dict[Run, bytes]:
+    def _from_disk(self, missing: Iterable[Page]) -> dict[Run, bytes]:
         found: dict[Run, bytes] = {}
         with lap("storage"):
             for index, runs in itertools.groupby(self._on_disk(missing), key=lambda run: run[0]):
@@ -428,7 +391,7 @@ class Mirrors:
         for index, runs in itertools.groupby(sorted(found), key=lambda run: run[0]):
             self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 
-    def _held(self, needed: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    def _held(self, needed: Iterable[Page]) -> set[Page]:
         """Have those of these pages that are there given back last. Returns those that are not."""
         with self._lock:
             missing = {key for key in needed if key not in self._pages}  # `difference` would look at all of these
@@ -468,7 +431,7 @@ class Mirrors:
         if self._disk is None:
             return {}
         runs = {self._run_of_end(index) for index in indices}
-        return {run[0]: data for run, data in self._from_disk(_pages_in(runs)).items() if run in runs}
+        return {run[0]: data for run, data in self._from_disk(pages_in(runs)).items() if run in runs}
 
     def _end(self, index: int, last: int) -> int:
         return min((last + 1) * PAGE, self._files[index].nbytes)
@@ -486,125 +449,13 @@ class Mirrors:
             surplus = len(self._pages) + num_pages - (self._remote.nbytes - self._ahead_nbytes) // PAGE
             self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))
 
-    def _give_back(self, keys: list[tuple[int, int]]) -> None:
+    def _give_back(self, keys: list[Page]) -> None:
         for key in keys:
             del self._pages[key]
-        for index, first, last in _runs(keys, 0):
+        for index, first, last in runs_of(keys, 0):
             self._open[index].image.drop(first * PAGE, self._end(index, last))
 
 
-def _pages_of(spans: Indices) -> Indices:
-    """The pages that these byte ranges touch, ascending, each once. spans: int64 (k, 2), ascending.
-
-    >>> _pages_of(np.array([[0, 10], [20, PAGE + 1], [5 * PAGE, 6 * PAGE]])).tolist()
-    [0, 1, 5]
-    """
-    first, last = spans[:, 0] // PAGE, (spans[:, 1] - 1) // PAGE
-    counts = last - first + 1
-    behind = np.repeat(np.cumsum(counts) - counts, counts)
-    return np.unique(np.repeat(first, counts) + np.arange(len(behind)) - behind)
-
-
-def _needed(wanted: Mapping[int, Indices], opened: Mapping[int, Layout]) -> list[tuple[int, int]]:
+def _needed(wanted: Mapping[int, Indices], opened: Mapping[int, Layout]) -> list[Page]:
     """(file, page) of all that these parts are decoded from."""
-    return [(index, page) for index, parts in wanted.items() for page in _pages_of(opened[index].of(parts)).tolist()]
-
-
-def _num_pages(runs: Iterable[Run]) -> int:
-    return sum(last - first + 1 for _, first, last in runs)
-
-
-def _pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
-    return ((index, page) for index, first, last in runs for page in range(first, last + 1))
-
-
-def _around(pages: Indices, count: int, most: int, stop: int) -> Indices:
-    """The pages of a file that lie in the same `count` as one of these, at multiples of that, and before `stop`; not of
-    those of which as many stand in a row, which are worth a request by themselves.
-
-    most: of them, about. pages: ascending.
-
-    >>> _around(np.array([1, 9, 10, 23]), 4, 100, 22).tolist(), _around(np.array([1, 9]), 4, 4, 22).tolist()
-    ([0, 1, 2, 3, 8, 9, 10, 11, 20, 21], [0, 1, 2, 3])
-    >>> _around(np.array([1, 9, 10, 11, 12]), 4, 100, 22).tolist()
-    [0, 1, 2, 3]
-    """
-    if count < 1:
-        return pages[:0]
-    row = np.append(0, np.cumsum(np.diff(pages) > 1))
-    pages = pages[np.bincount(row)[row] < count]
-    firsts = np.unique(pages // count)[: most // count] * count
-    found: Indices = (firsts[:, None] + np.arange(count)).reshape(-1)
-    return found[found < stop]
-
-
-def _runs(keys: Iterable[tuple[int, int]], gap: int) -> Iterator[Run]:
-    """(file, first, last) of pages that stand in a row, or with at most so many between.
-
-    >>> list(_runs([(0, 1), (0, 2), (0, 4), (1, 5)], 1))
-    [(0, 1, 4), (1, 5, 5)]
-    """
-    run: Run | None = None
-    for index, page in sorted(keys):
-        if run is not None and index == run[0] and page - run[2] - 1 <= gap:
-            run = (index, run[1], page)
-            continue
-        if run is not None:
-            yield run
-        run = (index, page, page)
-    if run is not None:
-        yield run
-
-
-@contextlib.contextmanager
-def sampled(
-    url: str, remote: Remote, tail_nbytes: int, spans: Callable[[bytes, int], Sequence[tuple[int, int]]]
-) -> Iterator[tuple[Image, str]]:
-    """An image with the last bytes of a file and some others, and its version: by one request, and those for all others
-    at once. spans: of these, by the last bytes and the size of the file.
-
-    Raises: as ranges.read_ranges.
-    """
-    tail = read_tail(url, tail_nbytes, remote)
-    begin = tail.nbytes - len(tail.data)
-    image = Image(tail.nbytes)
-    try:
-        image.fill(begin, tail.data)
-        others = [(start, min(stop, begin)) for start, stop in spans(tail.data, tail.nbytes) if start < begin]
-        found = read_ranges([(url, tail.version, start, stop) for start, stop in others], remote)
-        for (start, _), data in zip(others, found, strict=True):
-            image.fill(start, data)
-        yield image, tail.version
-    finally:
-        image.close()
-
-
-@contextlib.contextmanager
-def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
-    """An image with what tells a file from others: its end, its footer, and what identity.contents digests of it; with
-    its version and the offset of its footer.
-
-    Raises: ValueError for what is no ArrayRecord file; as ranges.read_ranges.
-    """
-    footer = 0
-    problem: NoArrayRecordError | None = None
-
-    def spans(tail: bytes, nbytes: int) -> list[tuple[int, int]]:
-        nonlocal footer, problem
-        found = sampled_spans(nbytes)
-        try:
-            footer = footer_offset(tail, nbytes)
-        except NoArrayRecordError as error:
-            problem = error
-            return found[:1]  # the head tells what it is instead
-        return [*found, (footer, nbytes)]
-
-    with sampled(url, remote, _TAIL_NBYTES, spans) as (image, version):
-        try:
-            if problem is not None:
-                raise problem
-            chunks(image.read(footer, image.nbytes), footer)
-        except NoArrayRecordError as error:
-            instead = sniff.advice_at(image.path, "ArrayRecord")
-            raise sniff.incomplete(redacted(url), "ArrayRecord", error, instead) from error
-        yield image, version, footer
+    return [(index, page) for index, parts in wanted.items() for page in pages_of(opened[index].of(parts)).tolist()]

@@ -1,0 +1,80 @@
+"""Files in pages: from byte ranges to pages, and from pages to the runs that are asked for at once. Nothing here reads.
+
+    page  (file, number): the bytes [number * PAGE, (number + 1) * PAGE) of a file, as far as it has them
+    run   (file, first, last): the pages from `first` to `last`, both of them, of one file
+    span  int64 (2,): the bytes [start, stop) of one file
+
+A file is its index among those of one reader.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+
+PAGE = mmap.PAGESIZE
+Page: TypeAlias = tuple[int, int]
+Run: TypeAlias = tuple[int, int, int]
+
+
+def pages_of(spans: Indices) -> Indices:
+    """The pages that these byte ranges touch, ascending, each once. spans: int64 (k, 2), ascending.
+
+    >>> pages_of(np.array([[0, 10], [20, PAGE + 1], [5 * PAGE, 6 * PAGE]])).tolist()
+    [0, 1, 5]
+    """
+    first, last = spans[:, 0] // PAGE, (spans[:, 1] - 1) // PAGE
+    counts = last - first + 1
+    behind = np.repeat(np.cumsum(counts) - counts, counts)
+    return np.unique(np.repeat(first, counts) + np.arange(len(behind)) - behind)
+
+
+def num_pages(runs: Iterable[Run]) -> int:
+    return sum(last - first + 1 for _, first, last in runs)
+
+
+def pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
+    return ((index, page) for index, first, last in runs for page in range(first, last + 1))
+
+
+def around(pages: Indices, count: int, most: int, stop: int) -> Indices:
+    """The pages of a file that lie in the same `count` as one of these, at multiples of that, and before `stop`; not of
+    those of which as many stand in a row, which are worth a request by themselves.
+
+    most: of them, about. pages: ascending.
+
+    >>> around(np.array([1, 9, 10, 23]), 4, 100, 22).tolist(), around(np.array([1, 9]), 4, 4, 22).tolist()
+    ([0, 1, 2, 3, 8, 9, 10, 11, 20, 21], [0, 1, 2, 3])
+    >>> around(np.array([1, 9, 10, 11, 12]), 4, 100, 22).tolist()
+    [0, 1, 2, 3]
+    """
+    if count < 1:
+        return pages[:0]
+    row = np.append(0, np.cumsum(np.diff(pages) > 1))
+    pages = pages[np.bincount(row)[row] < count]
+    firsts = np.unique(pages // count)[: most // count] * count
+    found: Indices = (firsts[:, None] + np.arange(count)).reshape(-1)
+    return found[found < stop]
+
+
+def runs_of(keys: Iterable[tuple[int, int]], gap: int) -> Iterator[Run]:
+    """(file, first, last) of pages that stand in a row, or with at most so many between.
+
+    >>> list(runs_of([(0, 1), (0, 2), (0, 4), (1, 5)], 1))
+    [(0, 1, 4), (1, 5, 5)]
+    """
+    run: Run | None = None
+    for index, page in sorted(keys):
+        if run is not None and index == run[0] and page - run[2] - 1 <= gap:
+            run = (index, run[1], page)
+            continue
+        if run is not None:
+            yield run
+        run = (index, page, page)
+    if run is not None:
+        yield run

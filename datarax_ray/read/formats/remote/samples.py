@@ -1,0 +1,69 @@
+"""Images of files of which a few bytes tell what they are: by one request for the end, and one for all others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.image import Image
+from datarax_ray.read.formats.remote.ranges import Remote, read_ranges, read_tail
+from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
+
+_TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
+
+
+@contextlib.contextmanager
+def sampled(
+    url: str, remote: Remote, tail_nbytes: int, spans: Callable[[bytes, int], Sequence[tuple[int, int]]]
+) -> Iterator[tuple[Image, str]]:
+    """An image with the last bytes of a file and some others, and its version: by one request, and those for all others
+    at once. spans: of these, by the last bytes and the size of the file.
+
+    Raises: as ranges.read_ranges.
+    """
+    tail = read_tail(url, tail_nbytes, remote)
+    begin = tail.nbytes - len(tail.data)
+    image = Image(tail.nbytes)
+    try:
+        image.fill(begin, tail.data)
+        others = [(start, min(stop, begin)) for start, stop in spans(tail.data, tail.nbytes) if start < begin]
+        found = read_ranges([(url, tail.version, start, stop) for start, stop in others], remote)
+        for (start, _), data in zip(others, found, strict=True):
+            image.fill(start, data)
+        yield image, tail.version
+    finally:
+        image.close()
+
+
+@contextlib.contextmanager
+def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
+    """An image with what tells a file from others: its end, its footer, and what identity.contents digests of it; with
+    its version and the offset of its footer.
+
+    Raises: ValueError for what is no ArrayRecord file; as ranges.read_ranges.
+    """
+    footer = 0
+    problem: NoArrayRecordError | None = None
+
+    def spans(tail: bytes, nbytes: int) -> list[tuple[int, int]]:
+        nonlocal footer, problem
+        found = sampled_spans(nbytes)
+        try:
+            footer = footer_offset(tail, nbytes)
+        except NoArrayRecordError as error:
+            problem = error
+            return found[:1]  # the head tells what it is instead
+        return [*found, (footer, nbytes)]
+
+    with sampled(url, remote, _TAIL_NBYTES, spans) as (image, version):
+        try:
+            if problem is not None:
+                raise problem
+            chunks(image.read(footer, image.nbytes), footer)
+        except NoArrayRecordError as error:
+            instead = sniff.advice_at(image.path, "ArrayRecord")
+            raise sniff.incomplete(redacted(url), "ArrayRecord", error, instead) from error
+        yield image, version, footer
