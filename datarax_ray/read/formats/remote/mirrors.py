@@ -23,7 +23,17 @@ from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.remote.chunks import chunks
 from datarax_ray.read.formats.remote.disk_cache import DiskCache, VersionedFile
 from datarax_ray.read.formats.remote.image import Image
-from datarax_ray.read.formats.remote.pages import PAGE, Page, Run, around, num_pages, pages_in, pages_of, runs_of
+from datarax_ray.read.formats.remote.pages import (
+    PAGE,
+    Page,
+    Run,
+    around,
+    by_file,
+    num_pages,
+    pages_in,
+    pages_of,
+    runs_of,
+)
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, ask_ranges, read_ranges
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.laps import lap
@@ -333,18 +343,17 @@ class Mirrors:
         """
         gap, runs = self._remote.gap_nbytes // PAGE, list[Run]()
         room = self._remote.nbytes // 4 // PAGE
-        for index, keys in itertools.groupby(sorted(missing), key=lambda key: key[0]):
+        for index, pages in by_file(missing):
             if not self._stays(index):
-                runs += runs_of(keys, gap)
+                runs += runs_of(pages, gap)
                 continue
-            pages = np.array([page for _, page in keys], np.int64)
-            near = around(pages, gap, room, self._run_of_end(index)[1])
+            near = around(np.array([number for _, number in pages]), gap, room, self._run_of_end(index)[1])
             room -= len(near)
             with self._lock:
-                more = [key for page in near.tolist() if (key := (index, page)) not in self._pages]
+                more = [page for number in near.tolist() if (page := (index, number)) not in self._pages]
             others = set(more).difference(self._beside, missing)
             others.difference_update(pages_in(self._on_disk(others)))
-            runs += runs_of([*others, *((index, page) for page in pages.tolist())], 0)
+            runs += runs_of([*others, *pages], 0)
         return runs
 
     def _stays(self, index: int) -> bool:
@@ -363,32 +372,31 @@ class Mirrors:
         self._stand_beside(ahead, list(come))
         return taken
 
-    def _on_disk(self, keys: Iterable[Page]) -> list[Run]:
+    def _on_disk(self, pages: Iterable[Page]) -> list[Run]:
         """Those of these pages that are kept on disk."""
         if self._disk is None:
             return []
         runs: list[Run] = []
-        for index, some in itertools.groupby(sorted(keys), key=lambda key: key[0]):
-            held = self._disk.held(self._files[index], np.array([page for _, page in some], np.int64))
-            runs += runs_of(((index, page) for page in held.tolist()), 0)
+        for index, some in by_file(pages):
+            held = self._disk.held(self._files[index], np.array([number for _, number in some]))
+            runs += runs_of(((index, number) for number in held.tolist()), 0)
         return runs
 
     def _from_disk(self, missing: Iterable[Page]) -> dict[Run, bytes]:
         found: dict[Run, bytes] = {}
         with lap("storage"):
-            for index, runs in itertools.groupby(self._on_disk(missing), key=lambda run: run[0]):
-                some = list(runs)
+            for index, runs in by_file(self._on_disk(missing)):
                 assert self._disk is not None
-                data = self._disk.read(self._files[index], [(first, last) for _, first, last in some])
+                data = self._disk.read(self._files[index], [(first, last) for _, first, last in runs])
                 # fewer where the disk fails
-                found |= {run: each for run, each in zip(some, data, strict=False) if each}
+                found |= {run: each for run, each in zip(runs, data, strict=False) if each}
         return found
 
     def _keep(self, found: Mapping[Run, bytes]) -> None:
         """Have these on disk from now on."""
         if self._disk is None:
             return
-        for index, runs in itertools.groupby(sorted(found), key=lambda run: run[0]):
+        for index, runs in by_file(found):
             self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 
     def _held(self, needed: Iterable[Page]) -> set[Page]:

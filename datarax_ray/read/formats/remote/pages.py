@@ -9,9 +9,11 @@ A file is its index among those of one reader.
 
 from __future__ import annotations
 
+import itertools
 import mmap
+import operator
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from datarax_ray.plan.orders.cipher import Indices
 PAGE = mmap.PAGESIZE
 Page: TypeAlias = tuple[int, int]
 Run: TypeAlias = tuple[int, int, int]
+T = TypeVar("T", Page, Run)
 
 
 def pages_of(spans: Indices) -> Indices:
@@ -38,15 +41,15 @@ def num_pages(runs: Iterable[Run]) -> int:
     return sum(last - first + 1 for _, first, last in runs)
 
 
-def pages_in(runs: Iterable[Run]) -> Iterator[tuple[int, int]]:
-    return ((index, page) for index, first, last in runs for page in range(first, last + 1))
+def pages_in(runs: Iterable[Run]) -> Iterator[Page]:
+    return ((file, number) for file, first, last in runs for number in range(first, last + 1))
 
 
 def around(pages: Indices, count: int, most: int, stop: int) -> Indices:
-    """The pages of a file that lie in the same `count` as one of these, at multiples of that, and before `stop`; not of
-    those of which as many stand in a row, which are worth a request by themselves.
+    """The blocks of `count` pages in which these pages of a file lie, cut at `stop`, and no more than `most` pages.
 
-    most: of them, about. pages: ascending.
+    Block b is the pages from b * count to (b + 1) * count - 1. Runs of `count` pages or more are left out: they get a
+    request of their own. pages: ascending.
 
     >>> around(np.array([1, 9, 10, 23]), 4, 100, 22).tolist(), around(np.array([1, 9]), 4, 4, 22).tolist()
     ([0, 1, 2, 3, 8, 9, 10, 11, 20, 21], [0, 1, 2, 3])
@@ -62,19 +65,29 @@ def around(pages: Indices, count: int, most: int, stop: int) -> Indices:
     return found[found < stop]
 
 
-def runs_of(keys: Iterable[tuple[int, int]], gap: int) -> Iterator[Run]:
-    """(file, first, last) of pages that stand in a row, or with at most so many between.
+def runs_of(pages: Iterable[Page], gap: int) -> Iterator[Run]:
+    """The runs that these pages make, in any order; two of them at most `gap` pages apart are one run.
 
     >>> list(runs_of([(0, 1), (0, 2), (0, 4), (1, 5)], 1))
     [(0, 1, 4), (1, 5, 5)]
     """
     run: Run | None = None
-    for index, page in sorted(keys):
-        if run is not None and index == run[0] and page - run[2] - 1 <= gap:
-            run = (index, run[1], page)
+    for file, number in sorted(pages):
+        if run is not None and file == run[0] and number - run[2] - 1 <= gap:
+            run = (file, run[1], number)
             continue
         if run is not None:
             yield run
-        run = (index, page, page)
+        run = (file, number, number)
     if run is not None:
         yield run
+
+
+def by_file(items: Iterable[T]) -> Iterator[tuple[int, list[T]]]:
+    """Pages or runs of each file, both ascending.
+
+    >>> list(by_file([(1, 5), (0, 7), (0, 2)]))
+    [(0, [(0, 2), (0, 7)]), (1, [(1, 5)])]
+    """
+    for file, some in itertools.groupby(sorted(items), key=operator.itemgetter(0)):
+        yield file, list(some)
