@@ -137,13 +137,13 @@ def test_it_takes_half_of_the_room_at_most_and_all_of_it_stays_below_the_limit(t
         reader.expect(records)
     most = 0
     for records in reads:
-        ahead = sum(each.nbytes for each in reader._mirrors._ahead.values())
+        ahead = reader._mirrors.ahead.nbytes
         assert ahead <= limit // 2
         assert reader._mirrors.nbytes <= limit
         most = max(most, ahead)
         assert reader.read(records) == all_of(records)
     assert most > limit // 4
-    assert not reader._mirrors._ahead
+    assert not reader._mirrors.ahead.all
     reader.close()
 
 
@@ -171,7 +171,7 @@ def test_reads_that_never_come_and_others_that_do_leave_the_way_free(far, served
     assert len(far._ahead.expected) == 64
     far.read(far._ahead.expected[-1].records)
     assert not far._ahead.expected
-    assert not far._mirrors._ahead
+    assert not far._mirrors.ahead.all
 
 
 def test_the_ends_of_files_that_come_are_asked_for_ahead_too(tmp_path, served):
@@ -180,7 +180,7 @@ def test_the_ends_of_files_that_come_are_asked_for_ahead_too(tmp_path, served):
     reads = [np.arange(start, start + 100) for start in (0, 200, 400)]
     for records in reads:
         reader.expect(records)
-    ends = list(reader._mirrors._ends.values())
+    ends = list(reader._mirrors.ahead.ends.values())
     assert len(ends) == 3
     for end in ends:
         end._future.result(timeout=60)
@@ -220,7 +220,7 @@ def test_closing_drops_what_is_on_its_way_and_reading_goes_on(far, served):
     far.close()
     release.set()
     served.what = lambda number: ""
-    assert not far._mirrors._ahead
+    assert not far._mirrors.ahead.all
     assert far._mirrors.nbytes == 0
     assert far.read(np.arange(500, 540)) == all_of(np.arange(500, 540))
 

@@ -41,7 +41,7 @@ class RowGroupSpans:
             raise ValueError(f"its footer does not parse ({error})") from error
 
     def of(self, wanted: Indices) -> Indices:
-        """The byte ranges of these row groups; see mirrors.Layout."""
+        """The byte ranges of these row groups; see pages.Layout."""
         spans = []
         for index in wanted.tolist():
             group = self.metadata.row_group(index)

@@ -7,13 +7,12 @@ it by `Mirrors.read`, which fetches what is not there.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -25,20 +24,21 @@ from datarax_ray.read.formats.remote.disk_cache import DiskCache, VersionedFile
 from datarax_ray.read.formats.remote.image import Image
 from datarax_ray.read.formats.remote.pages import (
     PAGE,
+    Layout,
     Page,
     Run,
     around,
     by_file,
     num_pages,
     pages_in,
+    pages_needed,
     pages_of,
     runs_of,
 )
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, ask_ranges, read_ranges
+from datarax_ray.read.formats.remote.pages_ahead import Ahead, PagesAhead
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote, Span, read_ranges
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.laps import lap
-
-_ASKS_AHEAD = 4  # times the requests of one fetch: 8 MiB of the smallest of a file whose pages stay
 
 
 class RemoteFile(VersionedFile, Protocol):
@@ -46,14 +46,6 @@ class RemoteFile(VersionedFile, Protocol):
 
     @property
     def footer(self) -> int: ...
-
-
-class Layout(Protocol):
-    """Where the parts of a file lie that are fetched as a whole."""
-
-    def of(self, wanted: Indices) -> Indices:
-        """The byte ranges, int64 (k, 2), of what is wanted. wanted: int64, ascending; what of, a format says."""
-        ...
 
 
 @dataclass
@@ -65,35 +57,15 @@ class _Mirror:
     end: bytes
 
 
-@dataclass(eq=False)
-class Ahead:
-    """What is asked for before it is wanted: of some parts of some files, as `Mirrors.fetch` will be asked for them.
-
-    ends: the files whose ends were asked for with it. layouts: of the files, as far as they are known by now. runs: of
-    pages; their bytes are `asked`, None until they are asked for, and those that nobody took yet are in come, once they
-    came. nbytes: of all these.
-    """
-
-    wanted: Mapping[int, Indices]
-    ends: list[int] = field(default_factory=list)
-    layouts: dict[int, Layout] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
-    asked: Asked[list[bytes]] | None = None
-    come: dict[Run, bytes] | None = None
-    nbytes: int = 0
-
-
 class Mirrors:
     """The images of those of a reader's files that are remote. Fetches many files' bytes at once.
 
     A page is kept until those that were wanted later need its room. Pages of what is fetched now are never given back
     before the next fetch. Several threads may close files; one at a time fetches, and asks ahead.
 
-    What was asked for ahead stands beside the images until it is fetched. It takes half of the room at most, and only
-    ever saves a wait: what it does not bring is asked for when it is wanted.
-
     layout: of a file, by its bytes from its footer on and the offset of these; raises ValueError for what is no footer.
     is_whole: whether all of the files is wanted sooner or later, so that what lies around may come along.
+    ahead: what is asked for before it is wanted.
     """
 
     def __init__(
@@ -110,12 +82,8 @@ class Mirrors:
         self._is_whole = is_whole
         self._fits = 2 * sum(file.nbytes for file in files if file.version) <= remote.nbytes  # what is ahead has half
         self._open: dict[int, _Mirror] = {}
-        self._pages: OrderedDict[tuple[int, int], None] = OrderedDict()  # (file, page), those wanted last at the end
-        self._ahead: dict[int, Ahead] = {}  # by id
-        self._beside: set[Page] = set()  # the pages of all of these
-        # What is wanted first comes first; of its own, so that what nobody told of before waits for none of it.
-        self._ahead_slots = asyncio.Semaphore(_ASKS_AHEAD * remote.most_requests)
-        self._ends: dict[int, Asked[list[bytes]]] = {}  # asked for ahead, of files that had no image then
+        self._pages: OrderedDict[Page, None] = OrderedDict()  # those wanted last at the end
+        self.ahead = PagesAhead(remote)
         self._lock = ThreadLock()
         self._disk = DiskCache(remote.cache_dir, remote.cache_nbytes) if remote.cache_dir else None
 
@@ -124,7 +92,7 @@ class Mirrors:
         """Of the pages and ends in memory."""
         with self._lock:
             ends = sum(len(mirror.end) for mirror in self._open.values())
-            return len(self._pages) * PAGE + ends + self._ahead_nbytes
+            return len(self._pages) * PAGE + ends + self.ahead.nbytes
 
     @property
     def num_open(self) -> int:
@@ -154,9 +122,7 @@ class Mirrors:
         if not (missing := [index for index in indices if index not in found]):
             return found
         self._make_room(-(-sum(map(self._end_nbytes, missing)) // PAGE), keep=0)
-        with lap("storage"):
-            ends = {index: end.if_well() for index in missing if (end := self._ends.pop(index, None)) is not None}
-        come = {index: found_end[0] for index, found_end in ends.items() if found_end is not None}
+        come = self.ahead.take_ends(missing)
         kept = self._kept_ends(index for index in missing if index not in come)
         come |= kept
         asked = [index for index in missing if index not in come]
@@ -205,55 +171,30 @@ class Mirrors:
             return True
         opened, unknown = ahead.layouts, [index for index in ahead.wanted if index not in ahead.layouts]
         opened |= {index: self._open[index].layout for index in unknown if index in self._open}
-        kept = self._kept_ends(index for index in unknown if index not in opened and index not in self._ends)
+        asked = self.ahead.ends
+        kept = self._kept_ends(index for index in unknown if index not in opened and index not in asked)
         opened |= {index: self._layout_of(index, end) for index, end in kept.items()}
         missing = [index for index in unknown if index not in opened]
-        ends = [index for index in missing if index not in self._ends]
-        nbytes = sum(map(self._end_nbytes, ends))
-        if not self._has_room_ahead(nbytes):
+        if not self.ahead.ask_ends(ahead, {index: self._span_of_end(index) for index in missing}):
             return False
-        self._ahead[id(ahead)] = ahead
-        ahead.ends += ends
-        ahead.nbytes += nbytes
-        for index in ends:
-            self._ends[index] = ask_ranges([self._span_of_end(index)], self._remote)
         for index in missing:
-            if not self._ends[index].has_come:
+            if not asked[index].has_come:
                 return True
-            opened[index] = self._layout_of(index, self._ends[index].result()[0])
-        missing_pages = self._held(_needed(ahead.wanted, opened)) - self._beside
+            opened[index] = self._layout_of(index, asked[index].result()[0])
+        missing_pages = self._held(pages_needed(ahead.wanted, opened)) - self.ahead.pages
         runs = self._to_ask(missing_pages.difference(pages_in(self._on_disk(missing_pages))))
-        nbytes = PAGE * num_pages(runs)
-        if not self._has_room_ahead(nbytes):
+        if not self.ahead.has_room(PAGE * num_pages(runs)):
             return False
         self._make_room(num_pages(runs), keep=0)
-        ahead.nbytes += nbytes
-        self._stand_beside(ahead, runs)
-        ahead.asked = ask_ranges([self._span(run) for run in runs], self._remote, self._ahead_slots)
+        self.ahead.ask(ahead, {run: self._span(run) for run in runs})
         return True
-
-    def drop(self, ahead: Ahead) -> None:
-        """What is left of it is not wanted any more."""
-        for index in ahead.ends:
-            if (end := self._ends.pop(index, None)) is not None:
-                end.drop()
-        if ahead.asked is not None:
-            ahead.asked.drop()
-        self._stand_beside(ahead, [])
-        self._ahead.pop(id(ahead), None)
-
-    def _stand_beside(self, ahead: Ahead, runs: list[Run]) -> None:
-        """These are what is asked for with it, or came of that."""
-        self._beside.difference_update(pages_in(ahead.runs))
-        ahead.runs = runs
-        self._beside.update(pages_in(runs))
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have everything in memory that these parts of these files are decoded from.
 
         wanted: for each file ascending indices within it. Raises: as ranges.read_ranges.
         """
-        self._fetch(_needed(wanted, self.open(wanted)))
+        self._fetch(pages_needed(wanted, self.open(wanted)))
 
     def read(self, index: int, start: int, stop: int) -> bytes:
         """The bytes [start, stop) of a file; what was not fetched before is fetched now. Raises: as fetch."""
@@ -265,8 +206,8 @@ class Mirrors:
         missing = self._held(needed)
         if missing:
             files = {index for index, _ in needed}
-            for ahead in list(self._ahead.values()):
-                if not missing.isdisjoint(pages_in(ahead.runs)) and (come := self._come(ahead, files)):
+            for ahead in self.ahead.all:
+                if not missing.isdisjoint(pages_in(ahead.runs)) and (come := self.ahead.take(ahead, files)):
                     self._make_room(num_pages(come), keep=len(needed) - len(missing))
                     self._fill(come)
                     self._keep(come)
@@ -311,7 +252,7 @@ class Mirrors:
     def forget(self, index: int, wanted: Indices) -> None:
         """Have everything of a file fetched again; of what is on disk, what these parts are decoded from."""
         if self._disk is not None:
-            pages = np.array([page for _, page in _needed({index: wanted}, self.open([index]))], np.int64)
+            pages = np.array([page for _, page in pages_needed({index: wanted}, self.open([index]))], np.int64)
             self._disk.forget(self._files[index], pages)
         with self._lock:
             self._give_back([key for key in self._pages if key[0] == index])
@@ -328,8 +269,7 @@ class Mirrors:
             self._disk.shut(self._files[index])
 
     def close(self) -> None:
-        for ahead in list(self._ahead.values()):
-            self.drop(ahead)
+        self.ahead.drop_all()
         for index in list(self._open):
             self.shut(index)
         if self._disk is not None:
@@ -351,7 +291,7 @@ class Mirrors:
             room -= len(near)
             with self._lock:
                 more = [page for number in near.tolist() if (page := (index, number)) not in self._pages]
-            others = set(more).difference(self._beside, missing)
+            others = set(more).difference(self.ahead.pages, missing)
             others.difference_update(pages_in(self._on_disk(others)))
             runs += runs_of([*others, *pages], 0)
         return runs
@@ -359,18 +299,6 @@ class Mirrors:
     def _stays(self, index: int) -> bool:
         """Whether what is asked for of a file now is still here when its neighbours are wanted."""
         return self._is_whole and (self._fits or (self._disk is not None and self._disk.takes(self._files[index])))
-
-    def _come(self, ahead: Ahead, wanted: set[int]) -> dict[Run, bytes]:
-        """What came of these files, which it holds no more."""
-        if ahead.asked is not None:
-            with lap("storage"):
-                found = ahead.asked.if_well()
-            ahead.asked, ahead.come = None, {} if found is None else dict(zip(ahead.runs, found, strict=True))
-        come = ahead.come or {}
-        taken = {run: come.pop(run) for run in list(come) if run[0] in wanted}
-        ahead.nbytes -= PAGE * num_pages(taken)
-        self._stand_beside(ahead, list(come))
-        return taken
 
     def _on_disk(self, pages: Iterable[Page]) -> list[Run]:
         """Those of these pages that are kept on disk."""
@@ -415,7 +343,7 @@ class Mirrors:
                     self._open[index].image.fill(first * PAGE, data)
                     self._pages.update(dict.fromkeys((index, page) for page in range(first, last + 1)))
 
-    def _span(self, run: Run) -> tuple[str, str, int, int]:
+    def _span(self, run: Run) -> Span:
         index, first, last = run
         return self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last)
 
@@ -427,7 +355,7 @@ class Mirrors:
     def _end_nbytes(self, index: int) -> int:
         return self._files[index].nbytes - PAGE * self._run_of_end(index)[1]
 
-    def _span_of_end(self, index: int) -> tuple[str, str, int, int]:
+    def _span_of_end(self, index: int) -> Span:
         return self._span(self._run_of_end(index))
 
     def _layout_of(self, index: int, end: bytes) -> Layout:
@@ -444,17 +372,10 @@ class Mirrors:
     def _end(self, index: int, last: int) -> int:
         return min((last + 1) * PAGE, self._files[index].nbytes)
 
-    @property
-    def _ahead_nbytes(self) -> int:
-        return sum(ahead.nbytes for ahead in list(self._ahead.values()))
-
-    def _has_room_ahead(self, nbytes: int) -> bool:
-        return self._ahead_nbytes + nbytes <= self._remote.nbytes // 2
-
     def _make_room(self, num_pages: int, keep: int) -> None:
         """Give back the pages wanted longest ago, until so many more have room; but none of the `keep` last."""
         with self._lock:
-            surplus = len(self._pages) + num_pages - (self._remote.nbytes - self._ahead_nbytes) // PAGE
+            surplus = len(self._pages) + num_pages - (self._remote.nbytes - self.ahead.nbytes) // PAGE
             self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))
 
     def _give_back(self, keys: list[Page]) -> None:
@@ -462,8 +383,3 @@ class Mirrors:
             del self._pages[key]
         for index, first, last in runs_of(keys, 0):
             self._open[index].image.drop(first * PAGE, self._end(index, last))
-
-
-def _needed(wanted: Mapping[int, Indices], opened: Mapping[int, Layout]) -> list[Page]:
-    """(file, page) of all that these parts are decoded from."""
-    return [(index, page) for index, parts in wanted.items() for page in pages_of(opened[index].of(parts)).tolist()]

@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import mmap
 import operator
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,14 @@ PAGE = mmap.PAGESIZE
 Page: TypeAlias = tuple[int, int]
 Run: TypeAlias = tuple[int, int, int]
 T = TypeVar("T", Page, Run)
+
+
+class Layout(Protocol):
+    """Where the parts of a file lie that are fetched as a whole."""
+
+    def of(self, wanted: Indices) -> Indices:
+        """The byte ranges, int64 (k, 2), of what is wanted. wanted: int64, ascending; what of, a format says."""
+        ...
 
 
 def pages_of(spans: Indices) -> Indices:
@@ -35,6 +43,11 @@ def pages_of(spans: Indices) -> Indices:
     counts = last - first + 1
     behind = np.repeat(np.cumsum(counts) - counts, counts)
     return np.unique(np.repeat(first, counts) + np.arange(len(behind)) - behind)
+
+
+def pages_needed(wanted: Mapping[int, Indices], layouts: Mapping[int, Layout]) -> list[Page]:
+    """All pages that these parts of these files are decoded from."""
+    return [(file, number) for file, parts in wanted.items() for number in pages_of(layouts[file].of(parts)).tolist()]
 
 
 def num_pages(runs: Iterable[Run]) -> int:

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.clients import (
@@ -31,6 +31,7 @@ from datarax_ray.read.work_done import repeats
 logger = logging.getLogger("datarax_ray")
 
 T = TypeVar("T")
+Span: TypeAlias = tuple[str, str, int, int]  # (url, version, start, stop): the bytes [start, stop) of that version
 
 MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
 # The same of a client that tells nothing of what has come yet, so that a stuck one is seen after 26 s and not after 74.
@@ -145,8 +146,8 @@ class Asked(Generic[T]):
         self._future.cancel()
 
 
-def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> list[bytes]:
-    """The bytes [start, stop) of each (url, version, start, stop).
+def read_ranges(wanted: Sequence[Span], remote: Remote) -> list[bytes]:
+    """The bytes of each span.
 
     Raises: ChangedError where a file is of another version; FileNotFoundError, PermissionError; StorageError where the
     storage failed for longer than was waited, with the URL and the range; ValueError where it gives no ranges.
@@ -154,9 +155,7 @@ def read_ranges(wanted: Sequence[tuple[str, str, int, int]], remote: Remote) -> 
     return ask_ranges(wanted, remote).result()
 
 
-def ask_ranges(
-    wanted: Sequence[tuple[str, str, int, int]], remote: Remote, slots: asyncio.Semaphore | None = None
-) -> Asked[list[bytes]]:
+def ask_ranges(wanted: Sequence[Span], remote: Remote, slots: asyncio.Semaphore | None = None) -> Asked[list[bytes]]:
     """As read_ranges, without waiting for the bytes; the result raises what that raises.
 
     slots: of requests at once, for those that share them one after the other; of its own without it.

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.formats.remote.mirrors import Ahead, Mirrors
+from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.pages_ahead import Ahead
 
 _MAX_EXPECTED = 64  # reads; far more than one trainer has in flight from one actor
 
@@ -54,7 +55,7 @@ class ReadAhead:
             yield
         finally:
             for ahead in aheads:
-                self._mirrors.drop(ahead)
+                self._mirrors.ahead.drop(ahead)
             self._look_ahead()
 
     def forget(self) -> None:
@@ -72,7 +73,7 @@ class ReadAhead:
 
     def _forget_first(self, expected: deque[Expected]) -> None:
         for ahead in expected.popleft().aheads or []:
-            self._mirrors.drop(ahead)
+            self._mirrors.ahead.drop(ahead)
 
     def _look_ahead(self) -> None:
         """Ask for what is expected, in that order, until there is no room for more."""
