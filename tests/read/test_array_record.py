@@ -24,7 +24,8 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.array_record.reader import ArrayRecordReader, OpenFiles
+from datarax_ray.read.formats.array_record.open_files import OpenLimits
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.array_record.reading import CACHED_NBYTES, reading
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -149,8 +150,8 @@ def test_closing_gives_descriptors_back_and_reading_opens_again(tmp_path):
 
 def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path):
     gc.collect()  # readers of earlier tests
-    paths, keep = write_files(tmp_path, [3] * 20), OpenFiles(most=4)
-    readers = ArrayRecordReader.of(paths, keep), pickle.loads(pickle.dumps(ArrayRecordReader.of(paths, keep)))
+    paths, limits = write_files(tmp_path, [3] * 20), OpenLimits(most=4)
+    readers = ArrayRecordReader.of(paths, limits), pickle.loads(pickle.dumps(ArrayRecordReader.of(paths, limits)))
     before = num_descriptors()
     shuffled = np.random.default_rng(0).permutation(60)
     for part in np.split(shuffled, 6):
@@ -161,7 +162,7 @@ def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path):
 
 def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path):
     files = ArrayRecordReader.of(write_files(tmp_path, [30] * 20, group_size=1)).files
-    reader = ArrayRecordReader(files, OpenFiles(always=3, index_nbytes=5 * files[0].index_nbytes))
+    reader = ArrayRecordReader(files, OpenLimits(always=3, index_nbytes=5 * files[0].index_nbytes))
     before = num_descriptors()
     assert reader.read(np.arange(600)) == [record(i) for i in range(600)]
     assert num_descriptors() == before + 5
@@ -169,7 +170,7 @@ def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path):
 
 def test_as_many_files_stay_open_as_the_process_may_open():
     code = (
-        "import resource; from datarax_ray.read.formats.array_record.reader import _max_open_readers as most;"
+        "import resource; from datarax_ray.read.formats.array_record.open_files import max_open_files as most;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
         "print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
@@ -456,7 +457,7 @@ def test_whenever_a_file_is_cut_every_record_before_the_error_is_right(tmp_path,
 def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(tmp_path):
     path, other = random_file(tmp_path / "a.array_record"), random_file(tmp_path / "b.array_record", seed=1)
     third = random_file(tmp_path / "c.array_record", seed=2)
-    reader = ArrayRecordReader.of([path, third], OpenFiles(most=1))
+    reader = ArrayRecordReader.of([path, third], OpenLimits(most=1))
     reader.read(np.array([0, 500]))
     other.rename(path)
     with pytest.raises(ValueError, match=r"a\.array_record changed while it was read: its inode was"):
@@ -508,7 +509,7 @@ def test_one_record_of_another_compressed_length_is_another_file(tmp_path):
 
 @pytest.mark.parametrize("most_open", [100, 2])
 def test_threads_read_what_others_read_and_close(grouped, most_open):
-    reader = ArrayRecordReader.of(grouped, OpenFiles(most=most_open))
+    reader = ArrayRecordReader.of(grouped, OpenLimits(most=most_open))
     records = np.arange(0, sum(COUNTS), 3)
     want = [record(i) for i in records]
 

@@ -20,7 +20,7 @@ from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
 from datarax_ray.read import block
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.formats.array_record import reader as array_record_reader
+from datarax_ray.read.formats.array_record import open_files
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -69,8 +69,8 @@ class Counting:
 @pytest.fixture
 def decoded(monkeypatch):
     """How many records were decoded since it was last asked."""
-    opened = array_record_reader.open_file
-    monkeypatch.setattr(array_record_reader, "open_file", lambda path: Counting(opened(path)))
+    opened = open_files.open_file
+    monkeypatch.setattr(open_files, "open_file", lambda path: Counting(opened(path)))
     Counting.num_decoded = 0
 
     def since():

@@ -29,6 +29,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError, StorageError
+from datarax_ray.read.formats.array_record.open_files import OpenFiles
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.arrow.dataset import DatasetReader, UndecodableError
 from datarax_ray.read.formats.image_folder import ImageFolder
@@ -437,14 +438,14 @@ def test_an_array_record_file_that_cannot_be_read_for_long_is_an_error_of_readin
     (path,) = write_files(tmp_path, [30])
     reader = ArrayRecordReader.of(path)
     reader.read(np.array([0]))
-    opened = ArrayRecordReader._reader
+    opened = OpenFiles.reader_of
 
-    def broken(self: ArrayRecordReader, index: int) -> Any:
+    def broken(self: OpenFiles, index: int) -> Any:
         found = opened(self, index)
         break_descriptors_of(path)
         return found
 
-    monkeypatch.setattr(ArrayRecordReader, "_reader", broken)
+    monkeypatch.setattr(OpenFiles, "reader_of", broken)
     with pytest.raises(StorageError, match=r"part-00000\.array_record: reading failed 6 times.*records 0 to 29"):
         of(reader).read(ReadRequest(0, 30))
 

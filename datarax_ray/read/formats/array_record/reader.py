@@ -10,11 +10,7 @@ import functools
 import itertools
 import operator
 import os
-import resource
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,7 +23,8 @@ from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, RecordFile, counted, open_file, system_error
+from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, RecordFile, counted, system_error
+from datarax_ray.read.formats.array_record.open_files import OPEN_LIMITS, OpenFiles, OpenLimits, max_open_files
 from datarax_ray.read.formats.array_record.reading import (
     CACHED_NBYTES,
     UnevenError,
@@ -39,33 +36,12 @@ from datarax_ray.read.formats.array_record.reading import (
 )
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.file_spans import by_file
-from datarax_ray.read.formats.filesystems import changed
 from datarax_ray.read.formats.inspecting import nothing_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.formats.written_folders import check_folders
-from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 from datarax_ray.read.retry import retried
-
-_MAX_DESCRIPTORS = 2**16
-_ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
-
-
-@dataclass(frozen=True)
-class OpenFiles:
-    """How many files stay open. One holds a descriptor, 2 KB, and 8 bytes of index for each group (measured).
-
-    To open it again costs 50 us, and 60 ns for each group, where a read costs 4: so it is kept open where that is
-    possible.
-
-    most: of all readers in this process, None for what its limit on descriptors allows. index_nbytes: of one reader;
-    more close a file for each that is opened. always: files that may be open whatever their indices take.
-    """
-
-    most: int | None = None
-    index_nbytes: int = 512 * 2**20
-    always: int = 256
 
 
 class ArrayRecordReader:
@@ -74,9 +50,12 @@ class ArrayRecordReader:
     Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
     first reader counts them). Several threads may read, and close.
 
-    keep: how many files stay open. remote: how those behind URLs are read. room: for so many records of decoded groups,
-    which then wait for the rest of their records to be asked for; 0 where that is not to be expected, and a group is
-    decoded for what is asked of it now. run: see groups. homes: which nodes have which records, None where all do.
+    limits: on the files that stay open.
+    room: for so many records of decoded groups, which then wait for the rest of their records to be asked for; 0 where
+        that is not to be expected, and a group is decoded for what is asked of it now.
+    remote: how files behind URLs are read.
+    run: see groups.
+    homes: which nodes have which records; None where all do.
     """
 
     broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
@@ -84,7 +63,7 @@ class ArrayRecordReader:
     def __init__(
         self,
         files: Sequence[RecordFile],
-        keep: OpenFiles = OpenFiles(),
+        limits: OpenLimits = OPEN_LIMITS,
         room: int = 0,
         remote: Remote = REMOTE,
         run: int = 1,
@@ -94,9 +73,10 @@ class ArrayRecordReader:
         self.homes = homes
         self._remote = remote
         self._mirrors = Mirrors(self.files, remote)
+        self._open = OpenFiles(self.files, self._mirrors, limits)
         self._has_remote = any(file.version for file in self.files)
         self._ahead = ReadAhead(self._mirrors, self._far_parts)
-        self._keep = keep
+        self._limits = limits
         self._room = room if self.group_size > 1 else 0
         self._run = run
         self._is_in_rows = self.group_size == 1
@@ -107,24 +87,18 @@ class ArrayRecordReader:
         # what to take from an index, to have that within the file
         self._offsets = self._starts[:-1] - np.array([file.skip for file in self.files], np.int64)
         self._by_file = partial(by_file, starts=self._starts, offsets=self._offsets)
-        self._open: OrderedDict[int, Any] = OrderedDict()
-        self._kept: dict[int, Any] = {}  # of those of these that are read where they are kept on a disk, too
-        # of files that were opened, and found to be those that were counted; every read looks whether they still are
-        self._seen: dict[int, Stamp] = {}
-        self._index_nbytes = 0
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
         self._decoding = ThreadLock()  # taken before the other
-        _READERS[id(self)] = self
 
     @classmethod
-    def of(cls, paths: Any, keep: OpenFiles = OpenFiles(), remote: Remote = REMOTE) -> ArrayRecordReader:
+    def of(cls, paths: Any, limits: OpenLimits = OPEN_LIMITS, remote: Remote = REMOTE) -> ArrayRecordReader:
         """Open everything that `paths` names (see files.find), count it in parallel, and check it.
 
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
         slices outside their file, and where there is no record in all files together.
         """
         if isinstance(paths, NodeFiles):
-            return cls(paths.files, keep, remote=remote, homes=paths.homes())
+            return cls(paths.files, limits, remote=remote, homes=paths.homes())
         files = counted(paths, remote)
         found = {file.path: (file.nbytes, file.content) for file in files}
         check_folders(found, found.__getitem__)
@@ -133,7 +107,7 @@ class ArrayRecordReader:
                 f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer "
                 "wrote records and was closed."
             )
-        return cls(files, keep, remote=remote)
+        return cls(files, limits, remote=remote)
 
     @property
     def num_records(self) -> int:
@@ -175,7 +149,7 @@ class ArrayRecordReader:
 
     def with_room_for(self, num_records: int, run: int = 1) -> ArrayRecordReader:
         """A reader of the same records that keeps decoded groups with so many, up to 512 MiB. run: see groups."""
-        return ArrayRecordReader(self.files, self._keep, num_records, self._remote, run, self.homes)
+        return ArrayRecordReader(self.files, self._limits, num_records, self._remote, run, self.homes)
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -271,15 +245,13 @@ class ArrayRecordReader:
         self._broken.clear()
         self._ahead.forget()
         with self._lock:
-            self._seen.clear()
-            while self._open:
-                self._shut(next(iter(self._open)))
+            self._open.close_all()
             self._mirrors.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             "files": self.files,
-            "keep": self._keep,
+            "limits": self._limits,
             "room": self._room,
             "remote": self._remote,
             "run": self._run,
@@ -363,12 +335,12 @@ class ArrayRecordReader:
     def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
         """Have in memory what all of these are decoded from, of files behind URLs: by requests at once, not in turn."""
         remote = {index: wanted for index, wanted in parts if self.files[index].version}
-        remote = dict(itertools.islice(remote.items(), _max_open_readers() // 4))  # two descriptors each; or in turn
+        remote = dict(itertools.islice(remote.items(), max_open_files() // 4))  # two descriptors each; or in turn
         for indices in self._mirrors.parts(remote):
             self._mirrors.open(indices)
             with self._lock:
                 for index in indices:
-                    self._reader(index)  # at once, so that the ends of few files are in memory at a time
+                    self._open.reader_of(index)  # at once, so that the ends of few files are in memory at a time
             kept = {index for index in indices if self._mirrors.is_kept(index, remote[index])}
             self._mirrors.fetch({index: remote[index] for index in indices if index not in kept})
 
@@ -398,8 +370,8 @@ class ArrayRecordReader:
         return retried(alone, self.files[index].name)
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
-        file, reader, count = self.files[index], self._reader(index), len(wanted)
-        if (kept := self._kept_reader(index, wanted)) is not None:
+        file, reader, count = self.files[index], self._open.reader_of(index), len(wanted)
+        if (kept := self._open.cached_reader_of(index, wanted)) is not None:
             try:
                 found = read(kept)
                 is_cut = self._mirrors.kept_nbytes(index) != file.nbytes  # then records are b""
@@ -419,111 +391,14 @@ class ArrayRecordReader:
                 self._fetch([(index, wanted)])
                 found = read(reader)
         except RuntimeError as error:
-            self._check_unchanged(index)
+            self._open.check_unchanged(index)
             if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
-                self._shut(index)
+                self._open.close(index)
                 raise failed from error
             error.add_note(f"while reading {count} records of {file.name}")
             raise
         # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
-        self._check_unchanged(index)
+        self._open.check_unchanged(index)
         if len(found) != count:
             raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
         return found
-
-    def _reader(self, index: int) -> Any:
-        if index in self._open:
-            self._open.move_to_end(index)
-            return self._open[index]
-        while self._open and self._is_full():
-            self._shut(next(iter(self._open)))
-        reader = self._opened(index)
-        try:
-            self._check_replaced(index, reader)
-        except Exception:
-            reader.close()
-            raise
-        self._open[index] = reader
-        self._index_nbytes += self.files[index].index_nbytes
-        return reader
-
-    def _kept_reader(self, index: int, wanted: Indices) -> Any:
-        """What reads these records where they are kept on a disk; None where they are not."""
-        if not (self.files[index].version and self._mirrors.is_kept(index, wanted)):
-            return None
-        if index not in self._kept and (path := self._mirrors.kept_path(index)):
-            with contextlib.suppress(OSError, ValueError):  # its end is damaged there
-                self._kept[index] = open_file(path)
-        return self._kept.get(index)
-
-    def _opened(self, index: int) -> Any:
-        if not self.files[index].version:
-            return open_file(self.files[index].path)
-        self._mirrors.open([index])
-        with self._mirrors.opening(index) as path:
-            return open_file(path)
-
-    def _shut(self, index: int) -> None:
-        self._open.pop(index).close()
-        if (kept := self._kept.pop(index, None)) is not None:
-            kept.close()
-        self._mirrors.shut(index)
-        self._index_nbytes -= self.files[index].index_nbytes
-
-    def _is_full(self) -> bool:
-        """Whether one more file is to be opened only when another was closed."""
-        readers = [found for reference in _READERS.valuerefs() if (found := reference()) is not None]
-        most = _max_open_readers() if self._keep.most is None else self._keep.most
-        return sum(len(reader._open) + len(reader._kept) + reader._mirrors.num_open for reader in readers) >= most or (
-            len(self._open) >= self._keep.always and self._index_nbytes >= self._keep.index_nbytes
-        )
-
-    def _check_replaced(self, index: int, reader: Any) -> None:
-        """Refuse a file that is not the one that was counted; once, later its stamp tells, and of one behind a URL
-        every answer.
-        """
-        if index in self._seen or self.files[index].version:
-            return
-        file = self.files[index]
-        seen = stamp(file.path)
-        is_same = file.stamp and file.stamp == lasting_stamp(file.path)
-        content = file.content if is_same else head_and_content(file.path)[1] if file.content else ""
-        found = reader.num_records(), seen[1], content
-        if found != (file.num_records, file.nbytes, file.content):
-            raise ValueError(
-                f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
-                f"holds {found[0]}{' others' if found[0] == file.num_records else ''} in {found[1]:,} now; it was "
-                "replaced, and reading on would mix two datasets. Put the original back and go on from the last "
-                "state, or make a new source."
-            )
-        self._seen[index] = seen
-
-    def _check_unchanged(self, index: int) -> None:
-        """Refuse what was read of a file that is no longer what it was when it was opened."""
-        if self.files[index].version:
-            return
-        path, seen = self.files[index].path, self._seen[index]
-        now = stamp(path)
-        if now != seen:
-            raise changed(path, difference(seen, now))
-
-
-# All readers of this process, which share its descriptors: the components of a mixture have one each. By id, as a dict
-# gives a list of what is in it at once; a WeakSet that grew in another thread meanwhile would raise RuntimeError, which
-# is array_record's word for a broken record.
-_READERS: weakref.WeakValueDictionary[int, ArrayRecordReader] = weakref.WeakValueDictionary()
-
-
-@functools.cache
-def _max_open_readers() -> int:
-    """How many files may be open; of the limit on descriptors, which is raised as far as that is allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-        except (OSError, ValueError):  # a sandbox that forbids it: the limit stays as it was
-            pass
-    limit = _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MAX_DESCRIPTORS)
-    return limit - min(_ROOM, limit // 4)

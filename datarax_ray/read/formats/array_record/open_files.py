@@ -1,0 +1,169 @@
+"""The files of one reader that are open, of as many as may be: opened when they are first read, and checked then.
+
+A file on this machine is compared with what was counted when it is opened, and with its stamp after every read; of one
+behind a URL every answer tells its version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import resource
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.formats.array_record.files import RecordFile, open_file
+from datarax_ray.read.formats.filesystems import changed
+from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, lasting_stamp, stamp
+
+_MAX_DESCRIPTORS = 2**16
+_ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
+
+
+@dataclass(frozen=True)
+class OpenLimits:
+    """How many files stay open. One holds a descriptor, 2 KB, and 8 bytes of index for each group (measured).
+
+    To open it again costs 50 us, and 60 ns for each group, where a read costs 4: so it is kept open where that is
+    possible.
+
+    most: of all readers in this process; None for what its limit on descriptors allows.
+    index_nbytes: of the indices of one reader; more close a file for each that is opened.
+    always: files that may be open whatever their indices take.
+    """
+
+    most: int | None = None
+    index_nbytes: int = 512 * 2**20
+    always: int = 256
+
+
+OPEN_LIMITS = OpenLimits()  # as they are by themselves
+
+
+class OpenFiles:
+    """array_record's readers of these files, by their index; those that were read last stay open.
+
+    One thread at a time may call it. mirrors: of those files that are behind URLs.
+    """
+
+    def __init__(self, files: Sequence[RecordFile], mirrors: Mirrors, limits: OpenLimits) -> None:
+        self._files = files
+        self._mirrors = mirrors
+        self._limits = limits
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._cached: dict[int, Any] = {}  # of some that are open: what reads them in the disk cache
+        # of files that were opened, and were those that were counted; every read checks that they still are
+        self._stamps: dict[int, Stamp] = {}
+        self._index_nbytes = 0
+        _ALL[id(self)] = self
+
+    @property
+    def num_descriptors(self) -> int:
+        return len(self._open) + len(self._cached) + self._mirrors.num_open
+
+    def reader_of(self, index: int) -> Any:
+        """What reads a file, which is opened where it is not open, and others closed for it where there are too many.
+
+        Raises: as files.open_file; ValueError where it is not the file that was counted.
+        """
+        if index in self._open:
+            self._open.move_to_end(index)
+            return self._open[index]
+        while self._open and self._is_full():
+            self.close(next(iter(self._open)))
+        reader = self._opened(index)
+        try:
+            self._check_replaced(index, reader)
+        except Exception:
+            reader.close()
+            raise
+        self._open[index] = reader
+        self._index_nbytes += self._files[index].index_nbytes
+        return reader
+
+    def cached_reader_of(self, index: int, wanted: Indices) -> Any:
+        """What reads these records in the disk cache; None where that does not have them all."""
+        if not (self._files[index].version and self._mirrors.is_kept(index, wanted)):
+            return None
+        if index not in self._cached and (path := self._mirrors.kept_path(index)):
+            with contextlib.suppress(OSError, ValueError):  # its end is damaged there
+                self._cached[index] = open_file(path)
+        return self._cached.get(index)
+
+    def _opened(self, index: int) -> Any:
+        if not self._files[index].version:
+            return open_file(self._files[index].path)
+        self._mirrors.open([index])
+        with self._mirrors.opening(index) as path:
+            return open_file(path)
+
+    def close(self, index: int) -> None:
+        self._open.pop(index).close()
+        if (cached := self._cached.pop(index, None)) is not None:
+            cached.close()
+        self._mirrors.shut(index)
+        self._index_nbytes -= self._files[index].index_nbytes
+
+    def close_all(self) -> None:
+        """Close every file; each is checked again when it is opened again."""
+        self._stamps.clear()
+        while self._open:
+            self.close(next(iter(self._open)))
+
+    def _is_full(self) -> bool:
+        """Whether one more file is to be opened only when another was closed."""
+        most = max_open_files() if self._limits.most is None else self._limits.most
+        every = (files for reference in _ALL.valuerefs() if (files := reference()) is not None)
+        return sum(files.num_descriptors for files in every) >= most or (
+            len(self._open) >= self._limits.always and self._index_nbytes >= self._limits.index_nbytes
+        )
+
+    def _check_replaced(self, index: int, reader: Any) -> None:
+        """Raise ValueError for a file that is not the one that was counted; once it was, its stamp is enough."""
+        if index in self._stamps or self._files[index].version:
+            return
+        file = self._files[index]
+        now = stamp(file.path)
+        num_records, nbytes = reader.num_records(), now[1]
+        is_same = file.stamp and file.stamp == lasting_stamp(file.path)
+        content = file.content if is_same else head_and_content(file.path)[1] if file.content else ""
+        if (num_records, nbytes, content) != (file.num_records, file.nbytes, file.content):
+            raise ValueError(
+                f"{file.path} held {file.num_records} records in {file.nbytes:,} bytes when the source was made and "
+                f"holds {num_records}{' others' if num_records == file.num_records else ''} in {nbytes:,} now; it was "
+                "replaced, and reading on would mix two datasets. Put the original back and go on from the last "
+                "state, or make a new source."
+            )
+        self._stamps[index] = now
+
+    def check_unchanged(self, index: int) -> None:
+        """Raise ValueError where a file is not what it was when it was opened: what was read is not taken."""
+        file = self._files[index]
+        if not file.version and (now := stamp(file.path)) != (before := self._stamps[index]):
+            raise changed(file.path, difference(before, now))
+
+
+# Of all readers of this process, which share its descriptors: the components of a mixture have one each. By id, as a
+# dict gives a list of what is in it at once; a WeakSet that grew in another thread meanwhile would raise RuntimeError,
+# which is array_record's word for a broken record.
+_ALL: weakref.WeakValueDictionary[int, OpenFiles] = weakref.WeakValueDictionary()
+
+
+@functools.cache
+def max_open_files() -> int:
+    """How many files may be open; of the limit on descriptors, which is raised as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):  # a sandbox that forbids it: the limit stays as it was
+            pass
+    limit = _MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _MAX_DESCRIPTORS)
+    return limit - min(_ROOM, limit // 4)
