@@ -370,35 +370,33 @@ class ArrayRecordReader:
         return retried(alone, self.files[index].name)
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
-        file, reader, count = self.files[index], self._open.reader_of(index), len(wanted)
-        if (kept := self._open.cached_reader_of(index, wanted)) is not None:
-            try:
-                found = read(kept)
-                is_cut = self._mirrors.kept_nbytes(index) != file.nbytes  # then records are b""
-                if len(found) == count and not is_cut:
-                    return found
-            except RuntimeError:  # damaged there, perhaps: it comes anew
-                self._mirrors.forget(index, wanted)
-        if file.version:
-            self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
-        try:
+        """As _read_file, under the lock. Of a file behind a URL, what the disk cache has may be damaged, and what was
+        fetched may have been bent on its way: only bytes that were fetched anew show that a record is broken.
+        """
+        file, opened, count = self.files[index], self._open.reader_of(index), len(wanted)
+        for attempt in ("cached", "fetched", "fetched anew") if file.version else ("local",):
+            reader = self._open.cached_reader_of(index, wanted) if attempt == "cached" else opened
+            if reader is None:
+                continue
+            if attempt.startswith("fetched"):
+                self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
             try:
                 found = read(reader)
-            except RuntimeError:
-                if not file.version:
-                    raise
-                self._mirrors.forget(index, wanted)  # bytes that were bent on their way are no broken record: once more
-                self._fetch([(index, wanted)])
-                found = read(reader)
-        except RuntimeError as error:
+            except RuntimeError as error:
+                if attempt in ("cached", "fetched"):
+                    self._mirrors.forget(index, wanted)
+                    continue
+                self._open.check_unchanged(index)
+                if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
+                    self._open.close(index)
+                    raise failed from error
+                error.add_note(f"while reading {count} records of {file.name}")
+                raise
+            if attempt == "cached" and (len(found) != count or self._mirrors.kept_nbytes(index) != file.nbytes):
+                continue  # it was cut there, and records are b""
+            # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
             self._open.check_unchanged(index)
-            if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
-                self._open.close(index)
-                raise failed from error
-            error.add_note(f"while reading {count} records of {file.name}")
-            raise
-        # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
-        self._open.check_unchanged(index)
-        if len(found) != count:
-            raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
-        return found
+            if len(found) != count:
+                raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
+            return found
+        raise AssertionError("the last attempt returns or raises")
