@@ -111,7 +111,7 @@ def test_a_file_that_is_all_there_is_not_any_more_once_some_of_it_is_forgotten(s
     mirrors.read(0, 0, 1)
     assert mirrors._disk.has_all(reader.files[0])
     mirrors.forget(0, wanted)
-    assert [mirrors.is_kept(0, np.array([each])) for each in (3, 40, 80)] == [False, False, True]
+    assert [mirrors.is_cached(0, np.array([each])) for each in (3, 40, 80)] == [False, False, True]
     assert not mirrors._disk.has_all(reader.files[0])
     epoch(reader, 1)
     assert mirrors._disk.has_all(reader.files[0])

@@ -88,9 +88,9 @@ class OpenFiles:
 
     def cached_reader_of(self, index: int, wanted: Indices) -> Any:
         """What reads these records in the disk cache; None where that does not have them all."""
-        if not (self._files[index].version and self._mirrors.is_kept(index, wanted)):
+        if not (self._files[index].version and self._mirrors.is_cached(index, wanted)):
             return None
-        if index not in self._cached and (path := self._mirrors.kept_path(index)):
+        if index not in self._cached and (path := self._mirrors.cached_path(index)):
             with contextlib.suppress(OSError, ValueError):  # its end is damaged there
                 self._cached[index] = open_file(path)
         return self._cached.get(index)

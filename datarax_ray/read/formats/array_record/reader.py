@@ -81,7 +81,7 @@ class ArrayRecordReader:
         self._run = run
         self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
-        self._broken: set[int] = set()  # groups that do not decode as a whole
+        self._broken_groups: set[int] = set()  # groups that do not decode as a whole
         self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
         self._starts = np.cumsum([0, *(file.take for file in self.files)])
         # what to take from an index, to have that within the file
@@ -242,7 +242,7 @@ class ArrayRecordReader:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         # a read that runs has its own hold of both, and may wait for its storage long
         self._decoded = None
-        self._broken.clear()
+        self._broken_groups.clear()
         self._ahead.forget()
         with self._lock:
             self._open.close_all()
@@ -264,7 +264,7 @@ class ArrayRecordReader:
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
         """What a read of these wants of files behind URLs, as one."""
         parts = self._by_file(self._needed(records))
-        far = {i: chosen for i, chosen in parts if self.files[i].version and not self._mirrors.is_kept(i, chosen)}
+        far = {i: chosen for i, chosen in parts if self.files[i].version and not self._mirrors.is_cached(i, chosen)}
         return [far] if far else []
 
     def _needed(self, records: Indices) -> Indices:
@@ -279,7 +279,7 @@ class ArrayRecordReader:
     def _read_all(self, records: Indices) -> Sequence[bytes]:
         if self._room and len(records) and not self._are_near_broken(records):
             with contextlib.suppress(RuntimeError):  # of a group that may be several, one of them broken: these alone
-                return self._read_kept(records)
+                return self._read_decoded(records)
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
         parts = list(self._by_file(wanted))
@@ -293,9 +293,9 @@ class ArrayRecordReader:
         return list(operator.itemgetter(*where.tolist())(found))
 
     def _are_near_broken(self, records: Indices) -> bool:
-        return bool(self._broken) and not self._broken.isdisjoint(self.groups.of(records).tolist())
+        return bool(self._broken_groups) and not self._broken_groups.isdisjoint(self.groups.of(records).tolist())
 
-    def _read_kept(self, records: Indices) -> Sequence[bytes]:
+    def _read_decoded(self, records: Indices) -> Sequence[bytes]:
         """As read, out of decoded groups."""
         if (decoded := self._decoded) is None:
             decoded = self._decoded = DecodedGroups(self.groups, max_rows=self._room)
@@ -320,7 +320,7 @@ class ArrayRecordReader:
         try:
             found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
         except RuntimeError:
-            self._broken.add(group)
+            self._broken_groups.add(group)
             raise
         if len(self._sizes) < 2:
             self._sizes |= set(map(len, found))
@@ -341,8 +341,8 @@ class ArrayRecordReader:
             with self._lock:
                 for index in indices:
                     self._open.reader_of(index)  # at once, so that the ends of few files are in memory at a time
-            kept = {index for index in indices if self._mirrors.is_kept(index, remote[index])}
-            self._mirrors.fetch({index: remote[index] for index in indices if index not in kept})
+            cached = {index for index in indices if self._mirrors.is_cached(index, remote[index])}
+            self._mirrors.fetch({index: remote[index] for index in indices if index not in cached})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending, distinct indices within the file."""
@@ -392,7 +392,7 @@ class ArrayRecordReader:
                     raise failed from error
                 error.add_note(f"while reading {count} records of {file.name}")
                 raise
-            if attempt == "cached" and (len(found) != count or self._mirrors.kept_nbytes(index) != file.nbytes):
+            if attempt == "cached" and (len(found) != count or self._mirrors.cached_nbytes(index) != file.nbytes):
                 continue  # it was cut there, and records are b""
             # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
             self._open.check_unchanged(index)

@@ -96,7 +96,7 @@ class Mirrors:
 
     @property
     def num_open(self) -> int:
-        """Descriptors, of images and of what is kept of their files on disk."""
+        """Descriptors, of images and of their files in the disk cache."""
         return len(self._open) + (self._disk.num_open if self._disk is not None else 0)
 
     def parts(self, indices: Iterable[int]) -> Iterator[list[int]]:
@@ -123,15 +123,15 @@ class Mirrors:
             return found
         self._make_room(-(-sum(map(self._end_nbytes, missing)) // PAGE), keep=0)
         come = self.ahead.take_ends(missing)
-        kept = self._kept_ends(index for index in missing if index not in come)
-        come |= kept
+        cached = self._cached_ends(index for index in missing if index not in come)
+        come |= cached
         asked = [index for index in missing if index not in come]
         with lap("storage"):
             come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
         for index in missing:
             found[index], come[index] = self._parsed(index, come[index])
-            if come[index] is not kept.get(index):
-                self._keep({self._run_of_end(index): come[index]})
+            if come[index] is not cached.get(index):
+                self._store({self._run_of_end(index): come[index]})
             with self._lock:
                 self._open[index] = _Mirror(Image(self._files[index].nbytes), found[index], come[index])
         return found
@@ -172,8 +172,8 @@ class Mirrors:
         opened, unknown = ahead.layouts, [index for index in ahead.wanted if index not in ahead.layouts]
         opened |= {index: self._open[index].layout for index in unknown if index in self._open}
         asked = self.ahead.ends
-        kept = self._kept_ends(index for index in unknown if index not in opened and index not in asked)
-        opened |= {index: self._layout_of(index, end) for index, end in kept.items()}
+        cached = self._cached_ends(index for index in unknown if index not in opened and index not in asked)
+        opened |= {index: self._layout_of(index, end) for index, end in cached.items()}
         missing = [index for index in unknown if index not in opened]
         if not self.ahead.ask_ends(ahead, {index: self._span_of_end(index) for index in missing}):
             return False
@@ -181,8 +181,8 @@ class Mirrors:
             if not asked[index].has_come:
                 return True
             opened[index] = self._layout_of(index, asked[index].result()[0])
-        missing_pages = self._held(pages_needed(ahead.wanted, opened)) - self.ahead.pages
-        runs = self._to_ask(missing_pages.difference(pages_in(self._on_disk(missing_pages))))
+        missing_pages = self._missing(pages_needed(ahead.wanted, opened)) - self.ahead.pages
+        runs = self._to_ask(missing_pages.difference(pages_in(self._cached_runs(missing_pages))))
         if not self.ahead.has_room(PAGE * num_pages(runs)):
             return False
         self._make_room(num_pages(runs), keep=0)
@@ -203,28 +203,28 @@ class Mirrors:
 
     def _fetch(self, needed: list[Page]) -> None:
         """Have these pages in memory, of files that have an image."""
-        missing = self._held(needed)
+        missing = self._missing(needed)
         if missing:
             files = {index for index, _ in needed}
             for ahead in self.ahead.all:
                 if not missing.isdisjoint(pages_in(ahead.runs)) and (come := self.ahead.take(ahead, files)):
                     self._make_room(num_pages(come), keep=len(needed) - len(missing))
                     self._fill(come)
-                    self._keep(come)
-                    missing = self._held(needed)
-        if kept := self._from_disk(missing):
-            self._make_room(num_pages(kept), keep=len(needed) - len(missing))
-            self._fill(kept)
-            missing = self._held(needed)
+                    self._store(come)
+                    missing = self._missing(needed)
+        if cached := self._read_cached(missing):
+            self._make_room(num_pages(cached), keep=len(needed) - len(missing))
+            self._fill(cached)
+            missing = self._missing(needed)
         if runs := self._to_ask(missing):
             self._make_room(num_pages(runs), keep=len(needed) - len(missing))
             with lap("storage"):
-                found = read_ranges([self._span(run) for run in runs], self._remote)
-            self._fill(dict(zip(runs, found, strict=True)))
-            self._keep(dict(zip(runs, found, strict=True)))
+                fetched = dict(zip(runs, read_ranges([self._span(run) for run in runs], self._remote), strict=True))
+            self._fill(fetched)
+            self._store(fetched)
 
-    def is_kept(self, index: int, wanted: Indices) -> bool:
-        """Whether all that these parts of a file with an image are decoded from is on the disk. wanted: ascending."""
+    def is_cached(self, index: int, wanted: Indices) -> bool:
+        """Whether the disk cache has all bytes that these parts of a file need; False of a file without an image."""
         mirror = self._open.get(index)
         if self._disk is None or mirror is None:
             return False
@@ -233,16 +233,16 @@ class Mirrors:
         pages = pages_of(mirror.layout.of(wanted))
         return len(self._disk.held(self._files[index], pages)) == len(pages)
 
-    def kept_path(self, index: int) -> str:
-        """Where what is kept of a file is on the disk, at the offsets of the file; "" where its end is not there."""
+    def cached_path(self, index: int) -> str:
+        """The path of what the disk cache has of a file, at the offsets of the file; "" where its end is not there."""
         _, first, last = self._run_of_end(index)
         pages, file = np.arange(first, last + 1), self._files[index]
         if self._disk is None or len(self._disk.held(file, pages)) < len(pages):
             return ""
         return self._disk.path_of(file)
 
-    def kept_nbytes(self, index: int) -> int:
-        """How long the file at kept_path is; -1 for none."""
+    def cached_nbytes(self, index: int) -> int:
+        """How long the file at cached_path is; -1 for none."""
         assert self._disk is not None
         try:
             return os.path.getsize(self._disk.path_of(self._files[index]))
@@ -250,19 +250,19 @@ class Mirrors:
             return -1
 
     def forget(self, index: int, wanted: Indices) -> None:
-        """Have everything of a file fetched again; of what is on disk, what these parts are decoded from."""
+        """Have everything of a file fetched again; of what the disk cache has, what these parts are decoded from."""
         if self._disk is not None:
             pages = np.array([page for _, page in pages_needed({index: wanted}, self.open([index]))], np.int64)
             self._disk.forget(self._files[index], pages)
         with self._lock:
-            self._give_back([key for key in self._pages if key[0] == index])
+            self._give_back([page for page in self._pages if page[0] == index])
 
     def shut(self, index: int) -> None:
         """Close the image of a file."""
         with self._lock:
             mirror = self._open.pop(index, None)
-            for key in [key for key in self._pages if key[0] == index]:
-                del self._pages[key]
+            for page in [page for page in self._pages if page[0] == index]:
+                del self._pages[page]
         if mirror is not None:
             mirror.image.close()
         if self._disk is not None:
@@ -292,7 +292,7 @@ class Mirrors:
             with self._lock:
                 more = [page for number in near.tolist() if (page := (index, number)) not in self._pages]
             others = set(more).difference(self.ahead.pages, missing)
-            others.difference_update(pages_in(self._on_disk(others)))
+            others.difference_update(pages_in(self._cached_runs(others)))
             runs += runs_of([*others, *pages], 0)
         return runs
 
@@ -300,8 +300,8 @@ class Mirrors:
         """Whether what is asked for of a file now is still here when its neighbours are wanted."""
         return self._is_whole and (self._fits or (self._disk is not None and self._disk.takes(self._files[index])))
 
-    def _on_disk(self, pages: Iterable[Page]) -> list[Run]:
-        """Those of these pages that are kept on disk."""
+    def _cached_runs(self, pages: Iterable[Page]) -> list[Run]:
+        """Those of these pages that the disk cache has."""
         if self._disk is None:
             return []
         runs: list[Run] = []
@@ -310,30 +310,30 @@ class Mirrors:
             runs += runs_of(((index, number) for number in held.tolist()), 0)
         return runs
 
-    def _from_disk(self, missing: Iterable[Page]) -> dict[Run, bytes]:
+    def _read_cached(self, missing: Iterable[Page]) -> dict[Run, bytes]:
         found: dict[Run, bytes] = {}
         with lap("storage"):
-            for index, runs in by_file(self._on_disk(missing)):
+            for index, runs in by_file(self._cached_runs(missing)):
                 assert self._disk is not None
                 data = self._disk.read(self._files[index], [(first, last) for _, first, last in runs])
                 # fewer where the disk fails
                 found |= {run: each for run, each in zip(runs, data, strict=False) if each}
         return found
 
-    def _keep(self, found: Mapping[Run, bytes]) -> None:
-        """Have these on disk from now on."""
+    def _store(self, found: Mapping[Run, bytes]) -> None:
+        """Have these runs in the disk cache from now on."""
         if self._disk is None:
             return
         for index, runs in by_file(found):
             self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 
-    def _held(self, needed: Iterable[Page]) -> set[Page]:
-        """Have those of these pages that are there given back last. Returns those that are not."""
+    def _missing(self, needed: Iterable[Page]) -> set[Page]:
+        """Those of these pages that are not in memory. The others are given back last."""
         with self._lock:
-            missing = {key for key in needed if key not in self._pages}  # `difference` would look at all of these
-            for key in needed:
-                if key not in missing:
-                    self._pages.move_to_end(key)
+            missing = {page for page in needed if page not in self._pages}  # `difference` would look at all of these
+            for page in needed:
+                if page not in missing:
+                    self._pages.move_to_end(page)
         return missing
 
     def _fill(self, found: Mapping[Run, bytes]) -> None:
@@ -362,12 +362,12 @@ class Mirrors:
         footer = self._files[index].footer
         return self._layout(end[footer % PAGE :], footer)
 
-    def _kept_ends(self, indices: Iterable[int]) -> dict[int, bytes]:
-        """The ends of those of these files whose end is on disk."""
+    def _cached_ends(self, indices: Iterable[int]) -> dict[int, bytes]:
+        """The ends of these files, as far as the disk cache has them whole."""
         if self._disk is None:
             return {}
         runs = {self._run_of_end(index) for index in indices}
-        return {run[0]: data for run, data in self._from_disk(pages_in(runs)).items() if run in runs}
+        return {run[0]: data for run, data in self._read_cached(pages_in(runs)).items() if run in runs}
 
     def _end(self, index: int, last: int) -> int:
         return min((last + 1) * PAGE, self._files[index].nbytes)
@@ -378,8 +378,8 @@ class Mirrors:
             surplus = len(self._pages) + num_pages - (self._remote.nbytes - self.ahead.nbytes) // PAGE
             self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))
 
-    def _give_back(self, keys: list[Page]) -> None:
-        for key in keys:
-            del self._pages[key]
-        for index, first, last in runs_of(keys, 0):
+    def _give_back(self, pages: list[Page]) -> None:
+        for page in pages:
+            del self._pages[page]
+        for index, first, last in runs_of(pages, 0):
             self._open[index].image.drop(first * PAGE, self._end(index, last))
