@@ -372,7 +372,7 @@ def hanging(monkeypatch):
     fsspec.register_implementation("hangs", Hangs, clobber=True)
     monkeypatch.setattr(Hangs, "ended", threading.Event())
     monkeypatch.setattr(Hangs, "num_asked", 0)
-    monkeypatch.setattr(ranges, "_told", {})
+    monkeypatch.setattr(ranges, "_warned_at", {})
     yield Hangs
     Hangs.ended.set()
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.formats.remote.clients import TELLING, NoRangesError
+from datarax_ray.read.formats.remote.clients import VERSION_FIELDS, NoRangesError
 from datarax_ray.read.formats.remote.ranges import refusal
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import is_transient, status_of, words_of
@@ -67,7 +67,8 @@ class FsspecFiles(FSSpecHandler):
         """
         with self._hiding():
             info = self.fs.info(self._full(path))
-        return info["size"], str(next((info[name] for name in TELLING if info.get(name) is not None), "")).strip('"')
+        version = next((info[name] for name in VERSION_FIELDS if info.get(name) is not None), "")
+        return info["size"], str(version).strip('"')
 
     def _info(self, path: str) -> Any:
         with self._hiding():

@@ -28,8 +28,8 @@ _CONTENT_RANGE = re.compile(r"\s*bytes\s+(\d+)-(\d+)/(\d+|\*)\s*", re.IGNORECASE
 _PROXY = (
     "A proxy or cache on the way may do that: read past it, serve the files by a server of byte ranges, or copy them"
 )
-# What filesystems say of a file that tells it from another, the surest first; none says everything.
-TELLING = (
+# Of what filesystems say of a file, the fields that tell two versions apart, the surest first. None has all of them.
+VERSION_FIELDS = (
     *("etag", "ETag", "generation", "version", "blob_id"),
     *("mtime", "last_modified", "LastModified", "Last-Modified", "created"),
 )
@@ -37,7 +37,11 @@ TELLING = (
 
 @dataclass(frozen=True)
 class Answer:
-    """Some bytes of a file. nbytes: of all of it. version: that they are of; an ETag, say, as its storage tells it."""
+    """Some bytes of a file.
+
+    nbytes: of the whole file.
+    version: of the file that the bytes are of, as its storage names it: an ETag, say.
+    """
 
     data: bytes
     nbytes: int
@@ -72,7 +76,7 @@ class Scheme:
 
         What a listing says otherwise than a read makes it another version, of which nothing is known.
         """
-        return _told_version(info) if self.listed_as is None else str(info.get(self.listed_as) or "")
+        return _version_in(info) if self.listed_as is None else str(info.get(self.listed_as) or "")
 
 
 def empty(url: str) -> ValueError:
@@ -84,14 +88,14 @@ def _header(start: int | None, stop: int) -> str:
 
 
 def _answer(url: str, start: int | None, stop: int, content_range: str, version: str | None, data: bytes) -> Answer:
-    """What an answer with a Content-Range gives, found to be what was asked for."""
+    """The bytes that came, where the Content-Range of their answer is the one that was asked for."""
     if start is None and not data:
         raise empty(url)
     match = _CONTENT_RANGE.fullmatch(content_range)
     if match is None:
-        said = f"Content-Range {content_range[:80]!r}" if content_range else "no Content-Range"
-        raise NoRangesError(f"{redacted(url)}: asked for {_header(start, stop)}, it is answered with {said}. {_PROXY}")
-    # '*' is a number of bytes that is not told: the last ones end with the file, and of others it is known
+        came = f"Content-Range {content_range[:80]!r}" if content_range else "no Content-Range"
+        raise NoRangesError(f"{redacted(url)}: asked for {_header(start, stop)}, it is answered with {came}. {_PROXY}")
+    # '*' is an unknown number of bytes: the last ones end with the file, and of others it is known
     nbytes = int(match[2]) + 1 if match[3] == "*" else int(match[3])
     if int(match[1]) != (max(0, nbytes - stop) if start is None else start):
         raise ConnectionError(f"asked for {_header(start, stop)}, {match[0]!r} came. {_PROXY}")
@@ -145,7 +149,7 @@ async def _get_gcs(client: Any, url: str, start: int | None, stop: int, timeout_
 
 
 async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
-    """By what every filesystem of fsspec has; the version is what it says of the file after the bytes are there."""
+    """As every filesystem of fsspec can be asked. The version is what it says of the file once the bytes are there."""
     path = client._strip_protocol(url)
 
     async def call(name: str, *args: Any, **options: Any) -> Any:
@@ -159,11 +163,11 @@ async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_
     data = await call("cat_file", path, start=start, end=stop)
     client.invalidate_cache(client._parent(path))
     info = await call("info", path)
-    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _told_version(info), data)
+    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _version_in(info), data)
 
 
-def _told_version(info: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
+def _version_in(info: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {info[name]}" for name in VERSION_FIELDS if info.get(name) is not None)
 
 
 _SCHEMES = {
@@ -208,7 +212,7 @@ def filesystem_of(url: str) -> Any:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """What call() gives. The thread is left behind where nobody waits any more, and at exit: it may hang for ever."""
+    """What call() gives. Its thread is left behind where nobody waits any more, and at exit: it may hang for ever."""
     answer: asyncio.Future[T] = (loop := asyncio.get_running_loop()).create_future()
 
     def settle(how: Callable[[Any], None], result: Any) -> None:

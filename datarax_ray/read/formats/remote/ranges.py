@@ -34,35 +34,35 @@ T = TypeVar("T")
 Span: TypeAlias = tuple[str, str, int, int]  # (url, version, start, stop): the bytes [start, stop) of that version
 
 MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once: one connection rarely fills a link
-# The same of a client that tells nothing of what has come yet, so that a stuck one is seen after 26 s and not after 74.
+# The same where nobody sees what has come yet (Scheme.tells_progress): a stuck one is seen after 26 s, not after 74.
 _BLIND_REQUEST_NBYTES = 2 * 2**20
-_TELL_EVERY_S = 60.0  # of one bucket or host; a fault of it meets many requests at once
+_WARN_EVERY_S = 60.0  # of one folder; a fault of its server meets many requests at once
 _MAX_DOUBTS = 4  # answers in a row without a range, of a file of which the version is known: then there are none
 _peers: defaultdict[str, Peers] = defaultdict(Peers)  # of each bucket or host
-_told: dict[str, float] = {}  # when each was last told of
+_warned_at: dict[str, float] = {}  # when a warning was last given for each
 
 
 @dataclass(frozen=True)
 class Remote:
     """How files behind URLs are read.
 
-    nbytes: of their pages that are kept in memory, and of the ends of files that are being opened, of one source in one
-        process; or one read's, where that is more.
+    nbytes: that one source takes in one process: for pages that stay in memory, and for the ends of files that are
+        being opened. One read may take more, where it wants more.
     most_requests: at once.
-    gap_nbytes: between two ranges that are asked for as one: at 20 ms a request, what passes in a small part of that.
-    timeout_s: of one request that brings nothing, where its client tells that (those of http and s3 do).
-    least_rate: bytes a second. What comes slower than this and timeout_s allow is stuck, with any client: most_requests
-        may share a slow link.
+    gap_nbytes: at most, between two ranges that are asked for as one. At 20 ms a request, these come in much less.
+    timeout_s: of a request of which no byte comes, where its client shows that (those of http and s3 do).
+    least_rate: bytes a second. With any client, a request is stuck that takes longer than its bytes do at this rate,
+        and timeout_s more. It is low: most_requests may share a slow link.
     late_s: after which a request is asked a second time beside the first, until it is known what others of its size
         take (see hedging).
     listing_s: of one listing; a million names take some 1,000 requests.
-    waits_s: before either is asked for again, and again; each up to half as long again, or as long as the server asks
-        for (Retry-After). Half a minute in all, with a quick one first, since one of many requests is often lost alone.
+    waits_s: before a request or a listing is asked for again, and again; each up to half as long again, or as long as
+        the server asks for (Retry-After). Half a minute in all. The first is short, as one request is often lost alone.
     patience_s: after so long it is not asked for again, unless it was asked for only once. Two tries of the longest
-        request end well within RaySource's request_timeout_s, by which the actor would be taken for hung, and nobody
-        told the URL.
-    cache_dir: a folder of the host in which what was read is kept; "" for none.
-    cache_nbytes: how many bytes in all are kept there.
+        request end well within RaySource's request_timeout_s; after that the actor is taken for hung, and no error
+        names the URL.
+    cache_dir: a folder of the host for the disk cache; "" for none.
+    cache_nbytes: of all files of the disk cache.
     """
 
     nbytes: int = 256 * 2**20
@@ -108,7 +108,7 @@ def read_small(path: str, most_nbytes: int) -> bytes:
 
 
 class Asked(Generic[T]):
-    """What was asked for, and comes while the thread does other things."""
+    """What was asked for, and comes while this thread does other things."""
 
     def __init__(self, asked: Coroutine[Any, Any, T]) -> None:
         from fsspec.asyn import get_loop
@@ -124,7 +124,7 @@ class Asked(Generic[T]):
         return self._future.cancelled() or (self._future.done() and self._future.exception() is not None)
 
     def if_well(self) -> T | None:
-        """As result; None where it had failed before, or is dropped meanwhile: asked for again, it may come."""
+        """As result; None where it has failed by now, or is dropped meanwhile: asked for again, it may come."""
         if self._has_failed:
             return None
         try:
@@ -133,11 +133,11 @@ class Asked(Generic[T]):
             return None
 
     def result(self) -> T:
-        """What came, once it has; nobody asks for it any more where waiting for it is interrupted."""
+        """What came, once it has. Where waiting for it is interrupted, it is dropped."""
         try:
             return self._future.result()
         except RuntimeError as error:  # as of a loop that ends with its process; readers raise that for a broken record
-            raise StorageError(f"reading over the network failed: {_said(error)}") from error
+            raise StorageError(f"reading over the network failed: {_words(error)}") from error
         finally:
             self.drop()
 
@@ -158,7 +158,7 @@ def read_ranges(wanted: Sequence[Span], remote: Remote) -> list[bytes]:
 def ask_ranges(wanted: Sequence[Span], remote: Remote, slots: asyncio.Semaphore | None = None) -> Asked[list[bytes]]:
     """As read_ranges, without waiting for the bytes; the result raises what that raises.
 
-    slots: of requests at once, for those that share them one after the other; of its own without it.
+    slots: how many requests run at once, for calls that share them and get them in turn; None for slots of its own.
     """
     pieces = [
         (index, begin, min(begin + most, stop))
@@ -200,7 +200,7 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
     doubts = 0
 
     def other(now: str) -> Exception:
-        """Of one of many servers behind a name it may be untrue: the file is another one when that is said again."""
+        """The file is another one where two answers say so: one of many servers behind a name may be wrong."""
         nonlocal doubts
         doubts += 1
         error = _changed(url, version, now)
@@ -245,7 +245,7 @@ def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote = REMOT
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remote: Remote, most_s: float) -> T:
-    """What a request gives; asked again where it may help, given up where it does not, and told of where it is long.
+    """What a request gives: asked again where that may help, given up where not, with a warning where it takes long.
 
     what: is done, for people. most_s: that one request may take.
     Raises: StorageError where it failed for too long; ValueError at once, which is ours; see refusal.
@@ -253,11 +253,11 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
     begin, last = time.monotonic(), "it has not answered"
     bound_s = most_s + max(most_s, remote.patience_s)
 
-    def tell() -> None:
+    def warn() -> None:
         message = "%s takes more than %g s, and is given up after %.0f at the latest: %s"
-        _tell(url, message, what, remote.timeout_s, bound_s, last)
+        _warn(url, message, what, remote.timeout_s, bound_s, last)
 
-    timer = asyncio.get_running_loop().call_later(remote.timeout_s, tell)
+    timer = asyncio.get_running_loop().call_later(remote.timeout_s, warn)
     try:
         for tries, wait_s in enumerate((*remote.waits_s, None), start=1):
             try:
@@ -268,7 +268,7 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
                     raise
                 if not is_transient(error):
                     raise refusal(url, what, error) from cause(url, error)
-                last, took_s = _said(error), time.monotonic() - begin
+                last, took_s = _words(error), time.monotonic() - begin
                 if wait_s is None or (tries > 1 and took_s + wait_s > remote.patience_s):
                     raise StorageError(
                         f"{what} failed {tries} times in {took_s:.0f} s, at last with {last}. That is the storage or "
@@ -283,11 +283,11 @@ async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remot
     raise AssertionError("the last try returns or raises")
 
 
-def _tell(url: str, message: str, *args: Any) -> None:
-    """Warn, once in a while for each place."""
+def _warn(url: str, message: str, *args: Any) -> None:
+    """Log a warning, but at most one in _WARN_EVERY_S for each folder."""
     root, now = redacted(url).rpartition("/")[0], time.monotonic()
-    if now >= _told.get(root, -math.inf) + _TELL_EVERY_S:
-        _told[root] = now
+    if now >= _warned_at.get(root, -math.inf) + _WARN_EVERY_S:
+        _warned_at[root] = now
         logger.warning(message, *args)
 
 
@@ -303,23 +303,23 @@ def refusal(url: str, what: str, error: Exception) -> Exception:
     """What to raise where asking again cannot help. No RuntimeError: readers raise that for a broken record."""
     status = status_of(error)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return FileNotFoundError(f"{redacted(url)}: no such file, or no such bucket ({_said(error)})")
+        return FileNotFoundError(f"{redacted(url)}: no such file, or no such bucket ({_words(error)})")
     if isinstance(error, PermissionError) or status in (401, 403) or "credentials" in str(error).lower():
         return PermissionError(
-            f"{redacted(url)}: access is refused ({_said(error)}). Give credentials the way that the client of "
+            f"{redacted(url)}: access is refused ({_words(error)}). Give credentials the way that the client of "
             f"{url.partition('://')[0]}:// takes them, on every host that reads"
         )
     return StorageError(
-        f"{what} failed: {_said(error)}. That does not pass, so it was not asked again. Look at the URL, and at what "
+        f"{what} failed: {_words(error)}. That does not pass, so it was not asked again. Look at the URL, and at what "
         "its service and client want (region, options, versions), and go on from the last state."
     )
 
 
 def cause(url: str, error: Exception) -> Exception | None:
-    """The error, unless what it says of the URL could be a secret."""
+    """The error as a cause; None where its words could hold a secret of the URL."""
     return error if redacted(url) == url else None
 
 
-def _said(error: BaseException) -> str:
+def _words(error: BaseException) -> str:
     """An error in words, without the queries of URLs in it."""
     return re.sub(r"\?[^\s'\")]+", "", f"{type(error).__name__}: {words_of(error)}")[:500]
