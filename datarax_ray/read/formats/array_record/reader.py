@@ -47,8 +47,8 @@ from datarax_ray.read.retry import retried
 class ArrayRecordReader:
     """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
 
-    Opens files lazily, closes them, and pickles (what is pickled is the list of files with their counts, so only the
-    first reader counts them). Several threads may read, and close.
+    A file is opened when it is first read. A reader pickles as the list of its files with their counts, so only the
+    first one counts them. Several threads may read, and close.
 
     limits: on the files that stay open.
     room: for so many records of decoded groups, which then wait for the rest of their records to be asked for; 0 where
@@ -124,7 +124,7 @@ class ArrayRecordReader:
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether it is of use to say what will be read; see expect."""
+        """Whether `expect` is of use."""
         return self._has_remote and self._remote.nbytes > 0
 
     @property
@@ -134,9 +134,8 @@ class ArrayRecordReader:
 
     @functools.cached_property
     def groups(self) -> RecordGroups:
-        """Records that are stored together; of a file where each stands alone, as many as of others.
-
-        As many as hold `run` records, neighbours in a file, count as one.
+        """Records that are stored together. Of a file where each is stored alone, as many count as one group as of the
+        other files; and neighbours are joined until they hold `run` records.
         """
         sizes = []
         for file in self.files:
@@ -168,18 +167,18 @@ class ArrayRecordReader:
             return self._read_all(records)
 
     def expect(self, records: Indices) -> None:
-        """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
-        far as there is room for them. Nothing but the wait depends on whether it comes so.
+        """These records will be read soon, by one read, after those that were expected before: bytes behind URLs are
+        asked for now, as far as there is room for them. Only the wait depends on whether the read comes.
 
-        A read that was expected says that those before it have come, or will not.
+        A read that was expected shows that those before it have come, or will not.
         """
         if self.reads_ahead and len(records):
             with self._decoding:
                 self._ahead.expect(records)
 
     def read_rows(self, records: Indices) -> Sequence[bytes]:
-        """As read, for who takes FixedRecords: records that are stored alone, where these are of one size, in writable
-        memory.
+        """As read, for callers that take FixedRecords: these come in writable memory, where records are stored alone
+        and are of one size.
         """
         if self._is_in_rows and len(records) and not self._sizes:
             found = self.read(records if self._has_remote else records[:1])  # a request for one alone would be one more
@@ -197,7 +196,7 @@ class ArrayRecordReader:
             with self._decoding, self._ahead.reading(records):
                 self._fetch(list(self._by_file(np.unique(records))))
                 return self._read_rows(records, size)
-        except (UnevenError, MemoryError):  # the first may be a thousand times as large as others
+        except (UnevenError, MemoryError):  # the first record may be a thousand times as large as others
             self._sizes.add(-1)
             return self.read(records)
 
@@ -240,7 +239,7 @@ class ArrayRecordReader:
 
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
-        # a read that runs has its own hold of both, and may wait for its storage long
+        # a read that runs may wait for its storage long, and still holds both
         self._decoded = None
         self._broken_groups.clear()
         self._ahead.forget()
@@ -262,13 +261,13 @@ class ArrayRecordReader:
         self.__init__(**state)  # type: ignore[misc]
 
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
-        """What a read of these wants of files behind URLs, as one."""
+        """What a read of these records wants of files behind URLs and the disk cache does not have: a part, or none."""
         parts = self._by_file(self._needed(records))
         far = {i: chosen for i, chosen in parts if self.files[i].version and not self._mirrors.is_cached(i, chosen)}
         return [far] if far else []
 
     def _needed(self, records: Indices) -> Indices:
-        """The records of which stored bytes are needed to read these, ascending."""
+        """The records whose stored bytes a read of these needs, ascending: whole groups, where these stay decoded."""
         if not self._room:
             return np.unique(records)
         decoded = self._decoded or DecodedGroups(self.groups)
@@ -333,14 +332,14 @@ class ArrayRecordReader:
         return {"": rows}
 
     def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
-        """Have in memory what all of these are decoded from, of files behind URLs: by requests at once, not in turn."""
+        """Have in memory what records of files behind URLs are decoded from: by requests at once, not file by file."""
         remote = {index: wanted for index, wanted in parts if self.files[index].version}
-        remote = dict(itertools.islice(remote.items(), max_open_files() // 4))  # two descriptors each; or in turn
+        remote = dict(itertools.islice(remote.items(), max_open_files() // 4))  # two descriptors each; or one by one
         for indices in self._mirrors.parts(remote):
             self._mirrors.open(indices)
             with self._lock:
                 for index in indices:
-                    self._open.reader_of(index)  # at once, so that the ends of few files are in memory at a time
+                    self._open.reader_of(index)  # now, so that the ends of few files are in memory at a time
             cached = {index for index in indices if self._mirrors.is_cached(index, remote[index])}
             self._mirrors.fetch({index: remote[index] for index in indices if index not in cached})
 

@@ -1,8 +1,8 @@
-"""Local images of remote files in which only the pages are there that are wanted, for the libraries of formats to read.
+"""Local images of remote files, with the pages that are wanted alone, for the libraries of formats to read.
 
-An image is as long as its file and empty at first. array_record opens it, and decodes and checks what it reads of it as
-of any file; what was not fetched is zeros: a checksum that is wrong, never other data. Formats without checksums read
-it by `Mirrors.read`, which fetches what is not there.
+An image is as long as its file and empty at first. array_record opens it like any file, decodes it and checks it; what
+was not fetched is zeros, and there the checksum is wrong, so no other data comes. Formats without checksums read an
+image by `Mirrors.read`, which fetches what is not there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from datarax_ray.read.laps import lap
 
 
 class RemoteFile(VersionedFile, Protocol):
-    """One that was counted. footer: the offset at which its footer begins."""
+    """A file that was counted. footer: the offset at which it begins."""
 
     @property
     def footer(self) -> int: ...
@@ -50,7 +50,7 @@ class RemoteFile(VersionedFile, Protocol):
 
 @dataclass
 class _Mirror:
-    """end: the file's from the page on in which its footer begins, until the image was opened."""
+    """end: the bytes from the page on in which the footer begins; b"" once the image was opened."""
 
     image: Image
     layout: Layout
@@ -58,13 +58,14 @@ class _Mirror:
 
 
 class Mirrors:
-    """The images of those of a reader's files that are remote. Fetches many files' bytes at once.
+    """The images of a reader's files that are behind URLs. The bytes of many files are fetched at once.
 
-    A page is kept until those that were wanted later need its room. Pages of what is fetched now are never given back
-    before the next fetch. Several threads may close files; one at a time fetches, and asks ahead.
+    A page stays until pages that were wanted later need its room. What one fetch brings stays until the next. Several
+    threads may close files; one at a time fetches, and asks ahead.
 
-    layout: of a file, by its bytes from its footer on and the offset of these; raises ValueError for what is no footer.
-    is_whole: whether all of the files is wanted sooner or later, so that what lies around may come along.
+    layout: gives that of a file, from its bytes from the footer on and the offset of the footer; raises ValueError for
+        what is no footer.
+    is_whole: whether every part of the files is wanted sooner or later, so that pages around a wanted one may come too.
     ahead: what is asked for before it is wanted.
     """
 
@@ -80,7 +81,7 @@ class Mirrors:
         self._remote = remote
         self._layout = layout
         self._is_whole = is_whole
-        self._fits = 2 * sum(file.nbytes for file in files if file.version) <= remote.nbytes  # what is ahead has half
+        self._fits = 2 * sum(file.nbytes for file in files if file.version) <= remote.nbytes  # half is for `ahead`
         self._open: dict[int, _Mirror] = {}
         self._pages: OrderedDict[Page, None] = OrderedDict()  # those wanted last at the end
         self.ahead = PagesAhead(remote)
@@ -89,7 +90,7 @@ class Mirrors:
 
     @property
     def nbytes(self) -> int:
-        """Of the pages and ends in memory."""
+        """Bytes of the pages and ends in memory, and of what is asked for ahead."""
         with self._lock:
             ends = sum(len(mirror.end) for mirror in self._open.values())
             return len(self._pages) * PAGE + ends + self.ahead.nbytes
@@ -100,7 +101,7 @@ class Mirrors:
         return len(self._open) + (self._disk.num_open if self._disk is not None else 0)
 
     def parts(self, indices: Iterable[int]) -> Iterator[list[int]]:
-        """These files, cut where the ends of those that have no image yet take more than there is room for at once."""
+        """These files in parts whose ends fit into memory at once; a file with an image needs its end no more."""
         part: list[int] = []
         room = most = max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES)
         for index in indices:
@@ -114,8 +115,8 @@ class Mirrors:
             yield part
 
     def open(self, indices: Iterable[int]) -> dict[int, Layout]:
-        """Have an image, with its end, of each of these files: one request for each that has none, and whose end is not
-        on disk. Gives their layouts, which stay right where another thread closes an image.
+        """Have an image of each of these files, and its end in memory: by one request for each file that has no image,
+        and whose end is not in the disk cache. Gives the layouts, which hold also once another thread closed an image.
         """
         with self._lock:
             found = {index: self._open[index].layout for index in indices if index in self._open}
@@ -137,7 +138,7 @@ class Mirrors:
         return found
 
     def _parsed(self, index: int, end: bytes) -> tuple[Layout, bytes]:
-        """The layout that the end of a file tells, and the end; asked for once more where it was bent on its way."""
+        """The layout in the end of a file, and the end, which is fetched once more where it was bent on its way."""
         file = self._files[index]
         with contextlib.suppress(ValueError):
             return self._layout_of(index, end), end
@@ -153,7 +154,7 @@ class Mirrors:
 
     @contextlib.contextmanager
     def opening(self, index: int) -> Iterator[str]:
-        """Where the image of a file is to be opened, by a path; its end is in memory for so long."""
+        """The path by which to open the image of a file; its end is there within, and given back afterwards."""
         mirror, file = self._open[index], self._files[index]
         _, first, _ = self._run_of_end(index)
         mirror.image.fill(first * PAGE, mirror.end)
@@ -164,8 +165,8 @@ class Mirrors:
             mirror.image.drop(first * PAGE, file.nbytes)
 
     def ask_ahead(self, ahead: Ahead) -> bool:
-        """Ask for what it is about, as far as is known where that lies: of a file without an image the end comes first,
-        and this is to be called again. Returns whether there was room for it.
+        """Ask for all that is wanted ahead, as far as its place is known: of a file without an image, only the end, and
+        when that came this is to be called again. Returns whether there was room for it.
         """
         if ahead.asked is not None:
             return True
@@ -197,7 +198,7 @@ class Mirrors:
         self._fetch(pages_needed(wanted, self.open(wanted)))
 
     def read(self, index: int, start: int, stop: int) -> bytes:
-        """The bytes [start, stop) of a file; what was not fetched before is fetched now. Raises: as fetch."""
+        """The bytes [start, stop) of a file with an image; fetched now, unless they are there. Raises: as fetch."""
         self._fetch([(index, page) for page in range(start // PAGE, -(-stop // PAGE))])
         return self._open[index].image.read(start, stop)
 
@@ -276,10 +277,10 @@ class Mirrors:
             self._disk.close()
 
     def _to_ask(self, missing: set[Page]) -> list[Run]:
-        """What to ask for, to have these pages.
+        """The runs to ask for, to have these pages.
 
-        Of a file whose pages stay, what lies around each as well, and nothing that is here. Of others what lies between
-        two, where that is cheaper than another request, whether it is here or not.
+        Of a file whose pages stay, they hold the pages around each as well, but none that is here. Of others they go
+        over gaps that are cheaper than another request, whether the pages between are here or not.
         """
         gap, runs = self._remote.gap_nbytes // PAGE, list[Run]()
         room = self._remote.nbytes // 4 // PAGE
@@ -297,7 +298,7 @@ class Mirrors:
         return runs
 
     def _stays(self, index: int) -> bool:
-        """Whether what is asked for of a file now is still here when its neighbours are wanted."""
+        """Whether a page of a file that comes now is still here when its neighbours are wanted."""
         return self._is_whole and (self._fits or (self._disk is not None and self._disk.takes(self._files[index])))
 
     def _cached_runs(self, pages: Iterable[Page]) -> list[Run]:
@@ -339,7 +340,7 @@ class Mirrors:
     def _fill(self, found: Mapping[Run, bytes]) -> None:
         with self._lock:
             for (index, first, last), data in found.items():
-                if index in self._open:  # no other thread closed it
+                if index in self._open:  # else another thread closed it
                     self._open[index].image.fill(first * PAGE, data)
                     self._pages.update(dict.fromkeys((index, page) for page in range(first, last + 1)))
 
@@ -373,7 +374,7 @@ class Mirrors:
         return min((last + 1) * PAGE, self._files[index].nbytes)
 
     def _make_room(self, num_pages: int, keep: int) -> None:
-        """Give back the pages wanted longest ago, until so many more have room; but none of the `keep` last."""
+        """Give back the pages that were wanted longest ago, until so many more fit; but none of the `keep` last."""
         with self._lock:
             surplus = len(self._pages) + num_pages - (self._remote.nbytes - self.ahead.nbytes) // PAGE
             self._give_back(list(itertools.islice(self._pages, max(0, min(surplus, len(self._pages) - keep)))))

@@ -1,6 +1,6 @@
-"""Reads that were told of before they come: what they want is asked for meanwhile, in that order, as far as room goes.
+"""Reads that are expected: what they want is asked for before they come, in their order, as far as there is room.
 
-Nothing but the wait depends on it: what is told may never be read, and what is read may never have been told.
+Only the wait depends on it: a read that is expected may never come, and one that comes need not have been expected.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ _MAX_EXPECTED = 64  # reads; far more than one trainer has in flight from one ac
 
 @dataclass(eq=False)
 class Expected:
-    """A read that will come. aheads: what is asked for it before, None where there was no room yet."""
+    """A read that will come.
+
+    records: of it, as it will name them.
+    aheads: what is asked for it ahead; None where there was no room yet.
+    """
 
     records: Indices
     aheads: list[Ahead] | None = None
 
 
 class ReadAhead:
-    """Of one reader, which calls it for one thread at a time; another may call `forget`.
+    """The reads that one reader expects. One thread at a time may call it; another may call `forget`.
 
-    parts: of what a read of these records wants, in the order in which it is to be asked for: for each of some files
-    ascending indices within it, as `Mirrors.fetch` takes them.
+    parts: what a read of some records wants, in the order in which it is to be asked for; each part has ascending
+        indices within some files, as `Mirrors.fetch` takes them.
     """
 
     def __init__(self, mirrors: Mirrors, parts: Callable[[Indices], Iterable[Mapping[int, Indices]]]) -> None:
@@ -40,7 +44,7 @@ class ReadAhead:
         self.expected: deque[Expected] = deque()
 
     def expect(self, records: Indices) -> None:
-        """These will be read soon, at once, after what was expected before."""
+        """These records will be read soon, by one read, after those that were expected before."""
         expected = self.expected
         expected.append(Expected(records))
         if len(expected) > _MAX_EXPECTED:
@@ -49,7 +53,7 @@ class ReadAhead:
 
     @contextlib.contextmanager
     def reading(self, records: Indices) -> Iterator[None]:
-        """Around a read of these: those that were expected before it have come, or will not."""
+        """Around a read of these records: reads that were expected before it have come, or will not."""
         aheads = self._taken(records)
         try:
             yield
@@ -60,7 +64,7 @@ class ReadAhead:
 
     def forget(self) -> None:
         """Nothing is expected any more; the mirrors are closed next."""
-        self.expected = deque()  # a read that runs has its own hold of the other
+        self.expected = deque()  # a read that runs still holds the other one
 
     def _taken(self, records: Indices) -> list[Ahead]:
         expected = self.expected
@@ -78,7 +82,7 @@ class ReadAhead:
     def _look_ahead(self) -> None:
         """Ask for what is expected, in that order, until there is no room for more."""
         expected = self.expected
-        with contextlib.suppress(Exception):  # it comes again where it is read, and is told then
+        with contextlib.suppress(Exception):  # the read itself meets it again, and raises it
             for read in list(expected):
                 if read.aheads is None:
                     read.aheads = [Ahead(part) for part in self._parts(read.records)]

@@ -19,8 +19,10 @@ _TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small
 def sampled(
     url: str, remote: Remote, tail_nbytes: int, spans: Callable[[bytes, int], Sequence[tuple[int, int]]]
 ) -> Iterator[tuple[Image, str]]:
-    """An image with the last bytes of a file and some others, and its version: by one request, and those for all others
-    at once. spans: of these, by the last bytes and the size of the file.
+    """An image with the last bytes of a file and some others, and the version of the file.
+
+    tail_nbytes: so many last bytes, which come by one request.
+    spans: of the others, from these last bytes and the size of the file; they come by requests at once.
 
     Raises: as ranges.read_ranges.
     """
@@ -40,8 +42,8 @@ def sampled(
 
 @contextlib.contextmanager
 def looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
-    """An image with what tells a file from others: its end, its footer, and what identity.contents digests of it; with
-    its version and the offset of its footer.
+    """An image of an ArrayRecord file with its end, its footer and the bytes that identity.contents digests; with the
+    version of the file, and the offset of its footer.
 
     Raises: ValueError for what is no ArrayRecord file; as ranges.read_ranges.
     """
