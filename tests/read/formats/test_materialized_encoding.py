@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import decimal
 import math
+import zoneinfo
 from typing import Any
 
 import ml_dtypes
@@ -47,6 +48,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+CET = datetime.timezone(datetime.timedelta(hours=1), "CET")
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers(allow_nan=False) | st.binary()
 ) | st.text(st.characters(exclude_categories=()))
@@ -94,7 +96,9 @@ def test_any_value_comes_back(value: Any) -> None:
         list(range(1000)),
         datetime.datetime(2026, 11, 22, 1, 2, 3, 4),
         datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
+        datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone(-datetime.timedelta(seconds=5, microseconds=7))),
         datetime.date(1, 1, 1),
+        datetime.time(1, tzinfo=datetime.UTC),
         datetime.time(23, 59),
         datetime.timedelta(-3, 5, 7),
         decimal.Decimal("1.50"),
@@ -113,6 +117,10 @@ def test_what_hypothesis_does_not_make_comes_back(value: Any) -> None:
         ({"x": np.ma.masked_array([1], [True])}, r"field 'x' is a MaskedArray.*np.asarray\(value\)"),
         ({"x": {(1, 2): 3}}, r"field 'x' has the key \(1, 2\) of tuple; use a str"),
         (object(), r"the element is a object"),
+        ({"t": datetime.datetime(2026, 1, 1, tzinfo=CET)}, r"field 't' is a datetime, which"),
+        (datetime.time(1, tzinfo=CET), r"the element is a time, which"),
+        (datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), r"the element is a datetime, which"),
+        (datetime.datetime(2026, 1, 1, fold=1), r"the element is a datetime, which"),
         (np.array([(None,)], [("a", object)]), r"of dtype .*, which cannot be written"),
     ],
 )

@@ -298,7 +298,8 @@ def _node(value: Any, path: Path, payload: list[bytes]) -> Any:
             return ["L", _NUMBERS[item][0]]
     if kind is list or kind is tuple:
         return ["l" if kind is list else "t", [_node(v, (*path, str(i)), payload) for i, v in enumerate(value)]]
-    if kind in _DATES and _is_told_by_text(value):
+    # not the name of a time zone, nor which one of two equal hours it is: these are not in the text
+    if kind in _DATES and repr(kind.fromisoformat(value.isoformat())) == repr(value):
         _sized("", value.isoformat().encode(), payload)
         return ["x", _DATES[kind]]
     if kind is decimal.Decimal:
@@ -309,11 +310,6 @@ def _node(value: Any, path: Path, payload: list[bytes]) -> Any:
         return ["x", "timedelta"]
     remedy = "np.asarray(value)" if hasattr(value, "__array__") else "a dict, a list, numbers, text or NumPy arrays"
     raise UnwritableError(f"{named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
-
-
-def _is_told_by_text(value: Any) -> bool:
-    """Whether a date or time is all in its text: not which name of a zone, or which of two hours, it has."""
-    return isinstance(getattr(value, "tzinfo", None), datetime.timezone | None) and not getattr(value, "fold", 0)
 
 
 def _as_array(values: list[Any], kind: type) -> np.ndarray | None:
