@@ -103,6 +103,7 @@ def test_any_value_comes_back(value: Any) -> None:
         datetime.timedelta(-3, 5, 7),
         decimal.Decimal("1.50"),
         {"a": {"b": {"c": ()}}, "": {}, "l": []},
+        {-(2**63): 1, 2**64 - 1: 2, True: 3, 0.5: 4, None: 5, b"k": 6},
     ],
     ids=repr,
 )
@@ -116,6 +117,8 @@ def test_what_hypothesis_does_not_make_comes_back(value: Any) -> None:
         ({"a": {"b": {1, 2}}}, r"field 'a.b' is a set, which cannot be written; make it a dict, a list"),
         ({"x": np.ma.masked_array([1], [True])}, r"field 'x' is a MaskedArray.*np.asarray\(value\)"),
         ({"x": {(1, 2): 3}}, r"field 'x' has the key \(1, 2\) of tuple; use a str"),
+        ({"x": {2**70: 1}}, r"field 'x' has the key 1180591620717411303424, which is beyond 64 bits; use a str"),
+        ({-(2**63) - 1: 1}, r"the element has the key -9223372036854775809, which is beyond 64 bits; use a str"),
         (object(), r"the element is a object"),
         ({"t": datetime.datetime(2026, 1, 1, tzinfo=CET)}, r"field 't' is a datetime, which"),
         (datetime.time(1, tzinfo=CET), r"the element is a time, which"),

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import Columns, Path, is_host_only, is_ragged_row, named, ragged_row
 from datarax_ray.read.elements.fixed_records import FixedRecords
 
@@ -277,6 +278,8 @@ def _node(value: Any, path: Path, payload: list[bytes]) -> Any:
     if kind is dict:
         if odd := [key for key in value if type(key) not in _KEYS]:
             raise UnwritableError(f"{named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
+        if beyond := [key for key in value if type(key) is int and not -(2**63) <= key < 2**64]:  # of msgpack
+            raise UnwritableError(f"{named(path)} has the key {shown(beyond[0])}, which is beyond 64 bits; use a str")
         return ["d", list(value), [_node(item, (*path, str(key)), payload) for key, item in value.items()]]
     if kind in _NUMBERS and not (kind is int and not -(2**63) <= value < 2**63):
         code, packing, _ = _NUMBERS[kind]
