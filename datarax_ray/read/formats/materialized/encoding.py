@@ -9,6 +9,32 @@ A stored record holds what became of one record of a source: a byte for its kind
 
 A head is a length (u32) and so many bytes of msgpack: the element's shape, fields and dtypes, which mostly are those of
 the record before. The payload is its values, one after the other. Numbers are little-endian, NumPy's as they are.
+
+The head of a value is a letter, or a list that begins with it. A size is a u64, a count of bytes or items.
+
+    letter  value                           behind it in the head        payload
+    n       None                                                         nothing
+    b       bool                                                         1 byte
+    i       int of 64 bits                                               8 bytes
+    I       int beyond 64 bits                                           size, bytes of the two's complement
+    f       float                                                        8 bytes
+    c       complex                                                      16 bytes
+    s       str                                                          size, UTF-8, lone surrogates as well
+    y       bytes                                                        size, bytes
+    x       date, time, datetime, Decimal,  name of the type             size, text
+            timedelta
+    g       NumPy scalar                    dtype                        bytes
+    a       NumPy array                     dtype, shape                 bytes in C order
+    r       array of a ragged column        dtype, shape                 bytes in C order
+    o       array of objects                shape, heads, is it ragged   of each item in C order
+    L       list of b, i, f or c alone      letter of all                size, numbers
+    l       list                            heads                        of each item
+    t       tuple                           heads                        of each item
+    d       dict                            keys, heads                  of each item
+
+The head of a row is ["R", fields], in their order: [path, "a", dtype, shape] for values of one size, which come first
+in the payload, and [path, "O"] for those of object columns, of which each has a size before it, and then its own head
+behind a size, and payload.
 """
 
 from __future__ import annotations
@@ -36,14 +62,20 @@ _NUMBERS: dict[type, tuple[str, struct.Struct, np.dtype]] = {
     float: ("f", struct.Struct("<d"), np.dtype("<f8")),
     complex: ("c", struct.Struct("<dd"), np.dtype("<c16")),
 }
-_BY_CODE = {code: (packing, dtype) for code, packing, dtype in _NUMBERS.values()}
+_NUMBER_DTYPES = {letter: dtype for letter, _, dtype in _NUMBERS.values()}
 _KEYS = frozenset({str, bytes, int, bool, float, type(None)})
-_DATES: dict[type, str] = {datetime.datetime: "datetime", datetime.date: "date", datetime.time: "time"}
-_FROM_TEXT: dict[str, Callable[[str], Any]] = {
-    **{name: kind.fromisoformat for kind, name in _DATES.items()},  # type: ignore[attr-defined]
-    "decimal": decimal.Decimal,
-    "timedelta": lambda text: datetime.timedelta(*map(int, text.split())),
+_TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {  # name, to text, and from it
+    datetime.datetime: ("datetime", datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
+    datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
+    decimal.Decimal: ("decimal", str, decimal.Decimal),
+    datetime.timedelta: (
+        "timedelta",
+        lambda value: f"{value.days} {value.seconds} {value.microseconds}",
+        lambda text: datetime.timedelta(*map(int, text.split())),
+    ),
 }
+_FROM_TEXT = {name: from_text for name, _, from_text in _TEXTS.values()}
 _MAX_HEADS = 4096  # that are known in a process: of one dataset there is one, or one for each shape
 
 Decoder = Callable[[bytes, int], tuple[Any, int]]
@@ -134,9 +166,10 @@ def parts_of(record: bytes) -> list[list[Any]]:
 def value_of(record: bytes) -> Any:
     """The element of a stored record that holds one. Raises: ValueError for one that is damaged."""
     try:
-        length = _PREFIX.unpack_from(record)[1]
+        kind, length = _PREFIX.unpack_from(record)
         start = _PREFIX.size + length
-        value, end = _decoder(record[_PREFIX.size : start])(record, start)
+        decoder = _row_decoder if kind == ROW else _decoder
+        value, end = decoder(record[_PREFIX.size : start])(record, start)
     except Exception as error:  # whatever msgpack, struct and NumPy make of other bytes
         raise _damaged(error) from error
     if end != len(record):
@@ -228,9 +261,9 @@ def _layout(head: bytes) -> Layout | None:
 def _all_numbers(node: Any, path: Path, fields: list[tuple[Path, Any, tuple[int, ...]]]) -> bool:
     """Whether this becomes dense columns, and their fields."""
     if isinstance(node, str):
-        if node in _BY_CODE:
-            fields.append((path, _BY_CODE[node][1], ()))
-        return node in _BY_CODE
+        if node in _NUMBER_DTYPES:
+            fields.append((path, _NUMBER_DTYPES[node], ()))
+        return node in _NUMBER_DTYPES
     if node[0] == "d":
         are_names = bool(node[1]) and all(isinstance(key, str) for key in node[1])
         return are_names and all(_all_numbers(n, (*path, k), fields) for k, n in zip(*node[1:], strict=True))
@@ -268,76 +301,243 @@ def _decoder(head: bytes) -> Decoder:
     return _reading(_unpacked(head))
 
 
+@dataclass(frozen=True)
+class _Code:
+    """How values of a type are written and read.
+
+    letter: what their heads begin with.
+    type: theirs.
+    encode: (value, path, payload) -> what is behind the letter in the head, after the bytes were added to the payload;
+        None for a value that another code of the type is for.
+    decode: what is behind the letter -> what reads such a value.
+    """
+
+    letter: str
+    type: type
+    encode: Callable[[Any, Path, list[bytes]], list[Any] | None]
+    decode: Callable[..., Decoder]
+
+
 def _node(value: Any, path: Path, payload: list[bytes]) -> Any:
-    """What the head says of a value, whose bytes join the payload."""
+    """The head of a value, whose bytes are added to the payload."""
     kind = type(value)
-    if value is None:
-        return "n"
-    if kind is np.ndarray:
-        return _array_node(value, path, payload)
-    if kind is dict:
-        if odd := [key for key in value if type(key) not in _KEYS]:
-            raise UnwritableError(f"{named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
-        if beyond := [key for key in value if type(key) is int and not -(2**63) <= key < 2**64]:  # of msgpack
-            raise UnwritableError(f"{named(path)} has the key {shown(beyond[0])}, which is beyond 64 bits; use a str")
-        return ["d", list(value), [_node(item, (*path, str(key)), payload) for key, item in value.items()]]
-    if kind in _NUMBERS and not (kind is int and not -(2**63) <= value < 2**63):
-        code, packing, _ = _NUMBERS[kind]
-        payload.append(packing.pack(value.real, value.imag) if kind is complex else packing.pack(value))
-        return code
-    if kind is str:
-        return _sized("s", value.encode("utf-8", "surrogatepass"), payload)
-    if kind is bytes:
-        return _sized("y", value, payload)
-    if kind is int:
-        return _sized("I", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True), payload)
-    if isinstance(value, np.generic):
-        payload.append(value.tobytes()[: value.dtype.itemsize])  # of an empty np.str_ it gives a zero
-        return ["g", _dtype_told(value.dtype, path)]
-    if kind is list and len(kinds := set(map(type, value))) == 1 and (item := kinds.pop()) in _NUMBERS:
-        numbers = _as_array(value, item)
-        if numbers is not None:
-            payload += [_LENGTH.pack(len(value)), numbers.tobytes()]
-            return ["L", _NUMBERS[item][0]]
-    if kind is list or kind is tuple:
-        return ["l" if kind is list else "t", [_node(v, (*path, str(i)), payload) for i, v in enumerate(value)]]
-    # not the name of a time zone, nor which one of two equal hours it is: these are not in the text
-    if kind in _DATES and repr(kind.fromisoformat(value.isoformat())) == repr(value):
-        _sized("", value.isoformat().encode(), payload)
-        return ["x", _DATES[kind]]
-    if kind is decimal.Decimal:
-        _sized("", str(value).encode(), payload)
-        return ["x", "decimal"]
-    if kind is datetime.timedelta:
-        _sized("", f"{value.days} {value.seconds} {value.microseconds}".encode(), payload)
-        return ["x", "timedelta"]
+    for code in _BY_TYPE.get(kind) or (_BY_TYPE[np.generic] if isinstance(value, np.generic) else ()):
+        rest = code.encode(value, path, payload)
+        if rest is not None:
+            return [code.letter, *rest] if rest else code.letter
     remedy = "np.asarray(value)" if hasattr(value, "__array__") else "a dict, a list, numbers, text or NumPy arrays"
     raise UnwritableError(f"{named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
 
 
-def _as_array(values: list[Any], kind: type) -> np.ndarray | None:
-    try:
-        return np.array(values, _NUMBERS[kind][2])
-    except OverflowError:  # each is written alone
+def _reading(node: Any) -> Decoder:
+    """What reads a value of this head."""
+    return _plain_reading(node) if isinstance(node, str) else _BY_LETTER[node[0]].decode(*node[1:])
+
+
+@functools.cache  # a list has thousands of them
+def _plain_reading(letter: str) -> Decoder:
+    return _BY_LETTER[letter].decode()
+
+
+def _number(kind: type) -> _Code:
+    letter, packing, _ = _NUMBERS[kind]
+
+    def encode(value: Any, path: Path, payload: list[bytes]) -> list[Any] | None:
+        if kind is int and not -(2**63) <= value < 2**63:
+            return None
+        payload.append(packing.pack(value.real, value.imag) if kind is complex else packing.pack(value))
+        return []
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        return kind(*packing.unpack_from(data, at)), at + packing.size
+
+    return _Code(letter, kind, encode, lambda: read)
+
+
+def _sized(letter: str, kind: type, to_bytes: Callable[[Any], bytes], from_bytes: Callable[[bytes], Any]) -> _Code:
+    def encode(value: Any, path: Path, payload: list[bytes]) -> list[Any]:
+        _add_sized(to_bytes(value), payload)
+        return []
+
+    return _Code(letter, kind, encode, lambda: _sized_of(from_bytes))
+
+
+def _add_sized(data: bytes, payload: list[bytes]) -> None:
+    payload += [_LENGTH.pack(len(data)), data]
+
+
+def _sized_of(make: Callable[[bytes], Any]) -> Decoder:
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        start = at + _LENGTH.size
+        end = start + _LENGTH.unpack_from(data, at)[0]
+        if end > len(data):
+            raise ValueError(f"a value ends at byte {end} of a record of {len(data)}; it is damaged")
+        return make(data[start:end]), end
+
+    return read
+
+
+def _encode_text(value: Any, path: Path, payload: list[bytes]) -> list[Any] | None:
+    name, to_text, from_text = _TEXTS[type(value)]
+    text = to_text(value)
+    if repr(from_text(text)) != repr(value):  # the name of a time zone, or which one of two equal hours it is
         return None
+    _add_sized(text.encode(), payload)
+    return [name]
 
 
-def _array_node(array: np.ndarray, path: Path, payload: list[bytes]) -> Any:
-    is_ragged = is_ragged_row(array)
-    if array.dtype == object:
-        nodes = [_node(item, path, payload) for item in array.ravel().tolist()]
-        return ["o", list(array.shape), nodes, is_ragged]
+def _decode_text(name: str) -> Decoder:
+    return _sized_of(lambda data: _FROM_TEXT[name](data.decode()))
+
+
+def _encode_scalar(value: Any, path: Path, payload: list[bytes]) -> list[Any]:
+    payload.append(value.tobytes()[: value.dtype.itemsize])  # of an empty np.str_ it gives a zero
+    return [_dtype_told(value.dtype, path)]
+
+
+def _decode_scalar(dtype: Any) -> Decoder:
+    """One that was alone: of text, the NULs at its end are its own, where in an array they fill it up."""
+    read, kind = _decode_array(dtype, (1,)), _dtype(dtype)
+    if kind.kind not in "SU":
+        return _scalar(dtype)
+    order = "be" if kind.str[0] == ">" else "le"
+
+    def text(data: bytes, at: int) -> tuple[Any, int]:
+        _, end = read(data, at)
+        stored = data[at:end]
+        return kind.type(stored if kind.kind == "S" else stored.decode(f"utf-32-{order}", "surrogatepass")), end
+
+    return text
+
+
+def _encode_array(array: np.ndarray, path: Path, payload: list[bytes]) -> list[Any]:
     if array.dtype.names is not None:  # what lies between the fields is whatever was in memory there
         array, given = np.zeros(array.shape, array.dtype), array
         for name in given.dtype.names or ():
             array[name] = given[name]
     payload.append(array.tobytes())
-    return ["r" if is_ragged else "a", _dtype_told(array.dtype, path), list(array.shape)]
+    return [_dtype_told(array.dtype, path), list(array.shape)]
 
 
-def _sized(code: str, data: bytes, payload: list[bytes]) -> str:
-    payload += [_LENGTH.pack(len(data)), data]
-    return code
+def _encode_ragged(array: np.ndarray, path: Path, payload: list[bytes]) -> list[Any] | None:
+    return _encode_array(array, path, payload) if is_ragged_row(array) else None
+
+
+def _decode_array(dtype: Any, shape: Any, is_ragged: bool = False) -> Decoder:
+    kind, shape = _dtype(dtype), tuple(shape)
+    count = int(np.prod(shape, dtype=np.int64))
+    nbytes = count * kind.itemsize
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        if at + nbytes > len(data):
+            raise ValueError(f"an array ends at byte {at + nbytes} of a record of {len(data)}; it is damaged")
+        array = np.frombuffer(data, kind, count, at).reshape(shape).copy() if nbytes else np.zeros(shape, kind)
+        return (ragged_row(array) if is_ragged else array), at + nbytes
+
+    return read
+
+
+def _scalar(dtype: Any) -> Decoder:
+    read = _decode_array(dtype, (1,))
+
+    def first(data: bytes, at: int) -> tuple[Any, int]:
+        array, end = read(data, at)
+        return array[0], end
+
+    return first
+
+
+def _encode_objects(array: np.ndarray, path: Path, payload: list[bytes]) -> list[Any] | None:
+    if array.dtype != object:
+        return None
+    nodes = [_node(item, path, payload) for item in array.ravel().tolist()]
+    return [list(array.shape), nodes, is_ragged_row(array)]
+
+
+def _decode_objects(shape: Any, nodes: Any, is_ragged: bool) -> Decoder:
+    def array_of(items: list[Any]) -> np.ndarray:
+        array = np.fromiter(items, object, len(items)).reshape(tuple(shape))
+        return ragged_row(array) if is_ragged else array
+
+    return _decode_items(array_of, nodes)
+
+
+def _encode_numbers(values: list[Any], path: Path, payload: list[bytes]) -> list[Any] | None:
+    kinds = set(map(type, values))
+    if len(kinds) != 1 or (kind := kinds.pop()) not in _NUMBERS:
+        return None
+    letter, _, dtype = _NUMBERS[kind]
+    try:
+        numbers = np.array(values, dtype)
+    except OverflowError:  # each is written alone
+        return None
+    payload += [_LENGTH.pack(len(values)), numbers.tobytes()]
+    return [letter]
+
+
+def _decode_numbers(letter: str) -> Decoder:
+    dtype = _NUMBER_DTYPES[letter]
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        count, start = _LENGTH.unpack_from(data, at)[0], at + _LENGTH.size
+        return np.frombuffer(data, dtype, count, start).tolist(), start + count * dtype.itemsize
+
+    return read
+
+
+def _encode_items(values: Sequence[Any], path: Path, payload: list[bytes]) -> list[Any]:
+    return [[_node(value, (*path, str(index)), payload) for index, value in enumerate(values)]]
+
+
+def _decode_items(make: Callable[[list[Any]], Any], nodes: Any) -> Decoder:
+    readers = [_reading(node) for node in nodes]
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        values = []
+        for reader in readers:
+            value, at = reader(data, at)
+            values.append(value)
+        return make(values), at
+
+    return read
+
+
+def _encode_dict(value: dict[Any, Any], path: Path, payload: list[bytes]) -> list[Any]:
+    if odd := [key for key in value if type(key) not in _KEYS]:
+        raise UnwritableError(f"{named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
+    if beyond := [key for key in value if type(key) is int and not -(2**63) <= key < 2**64]:  # of msgpack
+        raise UnwritableError(f"{named(path)} has the key {shown(beyond[0])}, which is beyond 64 bits; use a str")
+    return [list(value), [_node(item, (*path, str(key)), payload) for key, item in value.items()]]
+
+
+def _decode_dict(keys: Any, nodes: Any) -> Decoder:
+    return _decode_items(lambda values: dict(zip(keys, values, strict=True)), nodes)
+
+
+# Of a type that has several, the first that is for the value.
+_CODES = [
+    _Code("n", type(None), lambda value, path, payload: [], lambda: lambda data, at: (None, at)),
+    *map(_number, _NUMBERS),
+    _sized(
+        "I",
+        int,
+        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True),
+        lambda data: int.from_bytes(data, "little", signed=True),
+    ),
+    _sized("s", str, lambda text: text.encode("utf-8", "surrogatepass"), lambda d: d.decode("utf-8", "surrogatepass")),
+    _sized("y", bytes, bytes, bytes),
+    *(_Code("x", kind, _encode_text, _decode_text) for kind in _TEXTS),
+    _Code("g", np.generic, _encode_scalar, _decode_scalar),
+    _Code("o", np.ndarray, _encode_objects, _decode_objects),
+    _Code("r", np.ndarray, _encode_ragged, functools.partial(_decode_array, is_ragged=True)),
+    _Code("a", np.ndarray, _encode_array, _decode_array),
+    _Code("L", list, _encode_numbers, _decode_numbers),
+    _Code("l", list, _encode_items, functools.partial(_decode_items, list)),
+    _Code("t", tuple, _encode_items, functools.partial(_decode_items, tuple)),
+    _Code("d", dict, _encode_dict, _decode_dict),
+]
+_BY_LETTER = {code.letter: code for code in _CODES}
+_BY_TYPE = {kind: [code for code in _CODES if code.type is kind] for kind in {code.type for code in _CODES}}
 
 
 def _dtype_told(dtype: np.dtype, path: Path) -> Any:
@@ -377,108 +577,10 @@ def _fields(told: list[Any]) -> list[Any]:
     return found
 
 
-def _reading(node: Any) -> Decoder:
-    """What reads a value of this kind: (record, where it begins) -> the value, and where it ends."""
-    if isinstance(node, str):
-        return _PLAIN[node]
-    code, *told = node
-    return _COMPOSED[code](*told)
-
-
-def _number(packing: struct.Struct) -> Decoder:
-    return lambda data, at: (packing.unpack_from(data, at)[0], at + packing.size)
-
-
-def _complex(data: bytes, at: int) -> tuple[Any, int]:
-    return complex(*_NUMBERS[complex][1].unpack_from(data, at)), at + 16
-
-
-def _sized_of(make: Callable[[bytes], Any]) -> Decoder:
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        start = at + _LENGTH.size
-        end = start + _LENGTH.unpack_from(data, at)[0]
-        if end > len(data):
-            raise ValueError(f"a value ends at byte {end} of a record of {len(data)}; it is damaged")
-        return make(data[start:end]), end
-
-    return read
-
-
-def _array(dtype: Any, shape: Any, is_ragged: bool = False) -> Decoder:
-    kind, shape = _dtype(dtype), tuple(shape)
-    count = int(np.prod(shape, dtype=np.int64))
-    nbytes = count * kind.itemsize
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        if at + nbytes > len(data):
-            raise ValueError(f"an array ends at byte {at + nbytes} of a record of {len(data)}; it is damaged")
-        found = np.frombuffer(data, kind, count, at).reshape(shape).copy() if nbytes else np.zeros(shape, kind)
-        return (ragged_row(found) if is_ragged else found), at + nbytes
-
-    return read
-
-
-def _scalar(dtype: Any) -> Decoder:
-    read = _array(dtype, (1,))
-
-    def first(data: bytes, at: int) -> tuple[Any, int]:
-        found, end = read(data, at)
-        return found[0], end
-
-    return first
-
-
-def _whole_scalar(dtype: Any) -> Decoder:
-    """One that was alone: of text, the NULs at its end are its own, where in an array they fill it up."""
-    read, kind = _array(dtype, (1,)), _dtype(dtype)
-    if kind.kind not in "SU":
-        return _scalar(dtype)
-    order = "be" if kind.str[0] == ">" else "le"
-
-    def text(data: bytes, at: int) -> tuple[Any, int]:
-        _, end = read(data, at)
-        stored = data[at:end]
-        return kind.type(stored if kind.kind == "S" else stored.decode(f"utf-32-{order}", "surrogatepass")), end
-
-    return text
-
-
-def _object_array(shape: Any, nodes: Any, is_ragged: bool) -> Decoder:
-    read = _several(nodes, list)
-
-    def made(data: bytes, at: int) -> tuple[Any, int]:
-        items, end = read(data, at)
-        found = np.fromiter(items, object, len(items)).reshape(tuple(shape))
-        return (ragged_row(found) if is_ragged else found), end
-
-    return made
-
-
-def _several(nodes: Any, make: Callable[[list[Any]], Any]) -> Decoder:
-    readers = [_reading(node) for node in nodes]
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        found = []
-        for reader in readers:
-            value, at = reader(data, at)
-            found.append(value)
-        return make(found), at
-
-    return read
-
-
-def _numbers(code: str) -> Decoder:
-    dtype = _BY_CODE[code][1]
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        count, start = _LENGTH.unpack_from(data, at)[0], at + _LENGTH.size
-        return np.frombuffer(data, dtype, count, start).tolist(), start + count * dtype.itemsize
-
-    return read
-
-
-def _row(fields: Any) -> Decoder:
+@functools.lru_cache(_MAX_HEADS)
+def _row_decoder(head: bytes) -> Decoder:
     """As unstack has it: numbers of columns as NumPy's, arrays as rows, and what an object column held."""
+    _, fields = _unpacked(head)
     order = [tuple(path) for path, *_ in fields]
     readers = [(tuple(path), _row_field(*told)) for path, *told in sorted(fields, key=lambda field: field[1] == "O")]
 
@@ -494,7 +596,7 @@ def _row(fields: Any) -> Decoder:
 def _row_field(code: str, dtype: Any = None, shape: Any = ()) -> Decoder:
     if code == "O":
         return _sized_of(_object)
-    return _array(dtype, shape) if shape else _scalar(dtype)
+    return _decode_array(dtype, shape) if shape else _scalar(dtype)
 
 
 def _objects(record: bytes, at: int, count: int) -> list[Any]:
@@ -512,26 +614,6 @@ def _object(data: bytes) -> Any:
 
 
 _OBJECT = _sized_of(_object)
-_PLAIN: dict[str, Decoder] = {
-    "n": lambda data, at: (None, at),
-    **{code: _number(packing) for code, (packing, _) in _BY_CODE.items()},
-    "c": _complex,
-    "s": _sized_of(lambda data: data.decode("utf-8", "surrogatepass")),
-    "y": _sized_of(bytes),
-    "I": _sized_of(lambda data: int.from_bytes(data, "little", signed=True)),
-}
-_COMPOSED: dict[str, Callable[..., Decoder]] = {
-    "a": _array,
-    "r": lambda dtype, shape: _array(dtype, shape, True),
-    "g": _whole_scalar,
-    "o": _object_array,
-    "d": lambda keys, nodes: _several(nodes, lambda values: dict(zip(keys, values, strict=True))),
-    "l": lambda nodes: _several(nodes, list),
-    "t": lambda nodes: _several(nodes, tuple),
-    "L": _numbers,
-    "x": lambda kind: _sized_of(lambda data: _FROM_TEXT[kind](data.decode())),
-    "R": _row,
-}
 
 
 def _packed(value: Any) -> bytes:
