@@ -1,4 +1,4 @@
-"""The errors of reading, drawn as a tree.
+"""The errors of reading, and of writing what was read, drawn as a tree.
 
 ValueError
   RecordError      one record could not be read, decoded or transformed; says which one, where, and why
@@ -8,6 +8,8 @@ OSError
 RuntimeError
   SkippedError     more such records were left out than max_skipped allows
   DeadlockError    threads of this process wait for one another in a circle: says nothing of the data
+TypeError
+  UnwritableError  a value of an element cannot be written so that the same comes back
 """
 
 from __future__ import annotations
@@ -73,6 +75,10 @@ class SkippedError(RuntimeError):
 
 class DeadlockError(RuntimeError):
     """Threads would wait for one another for ever. No record is broken by that: none is left out."""
+
+
+class UnwritableError(TypeError):
+    """A value that cannot be written so that the same comes back."""
 
 
 @dataclass(frozen=True)

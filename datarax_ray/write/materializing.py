@@ -10,7 +10,8 @@ import numpy as np
 
 from datarax_ray.plan.orders.file_order import FileOrder
 from datarax_ray.read.elements.transforms import OnError, Step
-from datarax_ray.read.formats.materialized.encoding import Failed, UnwritableError, encoded, encoded_rows, record_of
+from datarax_ray.read.errors import UnwritableError
+from datarax_ray.read.formats.materialized.encoding import Failed, encoded, encoded_rows, record_of
 from datarax_ray.read.formats.materialized.written import Origin, Written, origins_of
 from datarax_ray.read.hazards.kept_random import kept_random
 from datarax_ray.read.streams.indexed import IndexedStream, run_of

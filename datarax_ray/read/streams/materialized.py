@@ -16,7 +16,8 @@ from datarax_ray.read.block import transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.formats.cache import cached
-from datarax_ray.read.formats.materialized.encoding import ELEMENT, ROW, columns_of, parts_of, value_of
+from datarax_ray.read.formats.materialized.columns import columns_of
+from datarax_ray.read.formats.materialized.encoding import ELEMENT, ROW, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Written, component_path, opened
 from datarax_ray.read.laps import lap
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records

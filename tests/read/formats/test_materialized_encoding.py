@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datarax_ray.read.elements.columns import is_ragged_row, ragged_row, stack, unstack_to_stack
+from datarax_ray.read.errors import UnwritableError
+from datarax_ray.read.formats.materialized.columns import columns_of
 from datarax_ray.read.formats.materialized.encoding import (
     Failed,
-    UnwritableError,
-    columns_of,
     encoded,
     encoded_rows,
     parts_of,
