@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import decimal
 import math
+import tracemalloc
 import zoneinfo
 from typing import Any
 
@@ -192,9 +193,40 @@ def test_a_record_holds_none_one_or_several_elements_and_what_failed() -> None:
     assert parts_of(record_of([(1, one)], [])) == [[1, one]]
 
 
-@given(st.binary(max_size=60), st.integers(0, 40), st.integers(0, 255))
+@pytest.mark.parametrize("value", ["", "a", "é\ud800\0", b"", b"a\0"], ids=repr)
+def test_lists_of_text_have_one_head_whatever_their_length(value: str | bytes) -> None:
+    lists = [[value] * count for count in (1, 2, 300)]
+    records = [encoded(each) for each in lists]
+    assert same([value_of(record) for record in records], lists)
+    assert len({record[: record.index(b"S") + 3] for record in records}) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "value"),
+    [
+        (b"\1\x08\0\0\0\x92\xa1l\x92\xa1s\xa1s" + b"\1\0\0\0\0\0\0\0a" + b"\2\0\0\0\0\0\0\0bc", ["a", "bc"]),
+        (b"\1\x06\0\0\0\x92\xa1l\x91\xa1y" + b"\2\0\0\0\0\0\0\0\0\xff", [b"\0\xff"]),
+    ],
+)
+def test_lists_of_text_that_were_written_item_by_item_are_read(record: bytes, value: Any) -> None:
+    assert same(value_of(record), value)
+
+
+def test_what_heads_leave_behind_in_memory_is_bounded() -> None:
+    value_of(encoded([1, "a"]))
+    records = [encoded([1, "a"] * (5000 + count)) for count in range(100)]
+    tracemalloc.start()
+    try:
+        for record in records:
+            value_of(record)
+        assert tracemalloc.get_traced_memory()[0] < 2**20  # 10 MiB where each decoder stayed
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.binary(max_size=60), st.integers(0, 150), st.integers(0, 255))
 def test_damaged_records_are_value_errors_and_nothing_else(noise: bytes, at: int, byte: int) -> None:
-    whole = bytearray(encoded({"x": np.arange(2), "s": "text", "l": [1, 2.0]}))
+    whole = bytearray(encoded({"x": np.arange(2), "s": "text", "l": [1, 2.0], "t": ["a", "bc"]}))
     whole[at % len(whole)] = byte
     for record in (noise, bytes(whole), bytes(whole[:at])):
         with contextlib.suppress(ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from datarax_ray.read.elements.columns import Columns, Path, is_host_only
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.formats.materialized.arrays import dtype_of
 from datarax_ray.read.formats.materialized.encoding import ELEMENT, PREFIX, ROW, nested, objects_of
-from datarax_ray.read.formats.materialized.values import MAX_HEADS, NUMBER_DTYPES, unpacked
+from datarax_ray.read.formats.materialized.values import NUMBER_DTYPES, cached_by_head, unpacked
 
 _Field = tuple[Path, np.dtype, tuple[int, ...], int]  # where it is, and where its bytes begin
 Layout = tuple[list[_Field], int, list[Path], list[Path]]
@@ -70,7 +69,7 @@ def _column(rows: np.ndarray, at: int, dtype: np.dtype, shape: tuple[int, ...]) 
     return column if dtype.isnative else column.astype(dtype.newbyteorder("="))  # as columns are
 
 
-@functools.lru_cache(MAX_HEADS)
+@cached_by_head
 def _layout(head: bytes) -> Layout | None:
     """The fields of one size, where each begins, and their bytes; the paths of others, and those of all in their order.
     None of an element that becomes no dense columns.

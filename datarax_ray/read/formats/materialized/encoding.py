@@ -17,7 +17,6 @@ behind a size, and payload.
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.arrays import Decoder, decode_array, decode_first, dtype_node
 from datarax_ray.read.formats.materialized.values import (
     LENGTH,
-    MAX_HEADS,
+    cached_by_head,
     decode_sized,
     decoder_of,
     node_of,
@@ -146,7 +145,7 @@ def _damaged(error: Exception) -> ValueError:
     return ValueError(f"this record was not written by materialize, or is damaged: {error}")
 
 
-@functools.lru_cache(MAX_HEADS)
+@cached_by_head
 def _row_decoder(head: bytes) -> Decoder:
     """As unstack has it: numbers of columns as NumPy's, arrays as rows, and what an object column held."""
     _, fields = unpacked(head)

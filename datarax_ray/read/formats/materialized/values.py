@@ -18,9 +18,12 @@ The head of a value is a letter, or a list that begins with it. A size is a u64,
     r       array of a ragged column        dtype, shape                 bytes in C order
     o       array of objects                shape, heads, is it ragged   of each item in C order
     L       list of b, i, f or c alone      letter of all                size, numbers
+    S       list of s or y alone            letter of all                size, size of each, bytes of all
     l       list                            heads                        of each item
     t       tuple                           heads                        of each item
     d       dict                            keys, heads                  of each item
+
+In records that are older than S, lists of text are l.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -48,6 +52,7 @@ from datarax_ray.read.formats.materialized.arrays import (
 )
 
 LENGTH = struct.Struct("<Q")
+_SIZES = np.dtype("<u8")  # the same, of many
 _NUMBERS: dict[type, tuple[str, struct.Struct, np.dtype]] = {
     bool: ("b", struct.Struct("<?"), np.dtype(np.bool_)),
     int: ("i", struct.Struct("<q"), np.dtype("<i8")),
@@ -56,7 +61,7 @@ _NUMBERS: dict[type, tuple[str, struct.Struct, np.dtype]] = {
 }
 NUMBER_DTYPES = {letter: dtype for letter, _, dtype in _NUMBERS.values()}
 _KEYS = frozenset({str, bytes, int, bool, float, type(None)})
-_TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {  # name, to text, and from it
+_AS_TEXT: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {  # name, to text, and from it
     datetime.datetime: ("datetime", datetime.datetime.isoformat, datetime.datetime.fromisoformat),
     datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
     datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
@@ -67,8 +72,18 @@ _TEXTS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {  
         lambda text: datetime.timedelta(*map(int, text.split())),
     ),
 }
-_FROM_TEXT = {name: from_text for name, _, from_text in _TEXTS.values()}
-MAX_HEADS = 4096  # that are known in a process: of one dataset there is one, or one for each shape
+_FROM_TEXT = {name: from_text for name, _, from_text in _AS_TEXT.values()}
+_STRINGS: dict[type, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] = {  # letter, to bytes, and back
+    str: ("s", lambda text: text.encode("utf-8", "surrogatepass"), lambda data: data.decode("utf-8", "surrogatepass")),
+    bytes: ("y", bytes, bytes),
+}
+_FROM_BYTES = {letter: from_bytes for letter, _, from_bytes in _STRINGS.values()}
+# Decoders that are cached, which take some ten times the memory of their heads: 40 MB at the most. Of one dataset there
+# is one, or one for each shape. A longer head has hundreds of values, and to read it adds half to their time.
+_MAX_HEADS = 2**10
+_MAX_HEAD_NBYTES = 2**12
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,13 @@ def node_of(value: Any, path: Path, payload: list[bytes]) -> Any:
     raise UnwritableError(f"{named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
 
 
-@functools.lru_cache(MAX_HEADS)
+def cached_by_head(make: Callable[[bytes], Made]) -> Callable[[bytes], Made]:
+    """As make, with what it made of the last heads at hand. Not of long ones, or they would fill the memory."""
+    cached = functools.lru_cache(_MAX_HEADS)(make)
+    return lambda head: (cached if len(head) <= _MAX_HEAD_NBYTES else make)(head)
+
+
+@cached_by_head
 def decoder_of(head: bytes) -> Decoder:
     """What reads a value of this head, in msgpack."""
     return _reading(unpacked(head))
@@ -156,7 +177,7 @@ def decode_sized(make: Callable[[bytes], Any]) -> Decoder:
 
 
 def _encode_text(value: Any, path: Path, payload: list[bytes]) -> list[Any] | None:
-    name, to_text, from_text = _TEXTS[type(value)]
+    name, to_text, from_text = _AS_TEXT[type(value)]
     text = to_text(value)
     if repr(from_text(text)) != repr(value):  # the name of a time zone, or which one of two equal hours it is
         return None
@@ -206,6 +227,31 @@ def _decode_numbers(letter: str) -> Decoder:
     return read
 
 
+def _encode_strings(values: list[Any], path: Path, payload: list[bytes]) -> list[Any] | None:
+    kinds = set(map(type, values))
+    if len(kinds) != 1 or (kind := kinds.pop()) not in _STRINGS:
+        return None
+    letter, to_bytes, _ = _STRINGS[kind]
+    items = list(map(to_bytes, values))
+    sizes = np.fromiter(map(len, items), _SIZES, len(items))
+    payload += [LENGTH.pack(len(items)), sizes.tobytes(), *items]
+    return [letter]
+
+
+def _decode_strings(letter: str) -> Decoder:
+    from_bytes = _FROM_BYTES[letter]
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        count, start = LENGTH.unpack_from(data, at)[0], at + LENGTH.size
+        sizes = np.frombuffer(data, _SIZES, count, start).tolist()
+        cuts = list(itertools.accumulate(sizes, initial=start + count * _SIZES.itemsize))
+        if cuts[-1] > len(data):
+            raise ValueError(f"a list ends at byte {cuts[-1]} of a record of {len(data)}; it is damaged")
+        return [from_bytes(data[begin:end]) for begin, end in itertools.pairwise(cuts)], cuts[-1]
+
+    return read
+
+
 def _encode_items(values: Sequence[Any], path: Path, payload: list[bytes]) -> list[Any]:
     return [[node_of(value, (*path, str(index)), payload) for index, value in enumerate(values)]]
 
@@ -245,14 +291,14 @@ _CODES = [
         lambda value: value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True),
         lambda data: int.from_bytes(data, "little", signed=True),
     ),
-    _sized("s", str, lambda text: text.encode("utf-8", "surrogatepass"), lambda d: d.decode("utf-8", "surrogatepass")),
-    _sized("y", bytes, bytes, bytes),
-    *(_Code("x", kind, _encode_text, _decode_text) for kind in _TEXTS),
+    *(_sized(letter, kind, *both) for kind, (letter, *both) in _STRINGS.items()),
+    *(_Code("x", kind, _encode_text, _decode_text) for kind in _AS_TEXT),
     _Code("g", np.generic, encode_scalar, decode_scalar),
     _Code("o", np.ndarray, _encode_objects, _decode_objects),
     _Code("r", np.ndarray, encode_ragged, functools.partial(decode_array, is_ragged=True)),
     _Code("a", np.ndarray, encode_array, decode_array),
     _Code("L", list, _encode_numbers, _decode_numbers),
+    _Code("S", list, _encode_strings, _decode_strings),
     _Code("l", list, _encode_items, functools.partial(_decode_items, list)),
     _Code("t", tuple, _encode_items, functools.partial(_decode_items, tuple)),
     _Code("d", dict, _encode_dict, _decode_dict),
