@@ -60,12 +60,12 @@ def next_multiple(position: int, step: int) -> int:
 
 
 def pieces(start: int, stop: int, count: int) -> list[tuple[int, int]]:
-    """The positions [start, stop) cut into `count` ranges as even as can be; fewer where there are fewer positions.
+    """The range [start, stop) cut into `count` as even as can be; fewer where it is shorter, and itself where empty.
 
-    >>> pieces(10, 17, 3)
-    [(10, 12), (12, 14), (14, 17)]
+    >>> pieces(10, 17, 3), pieces(0, 1, 3), pieces(0, 0, 3)
+    ([(10, 12), (12, 14), (14, 17)], [(0, 1)], [(0, 0)])
     """
-    count = min(count, stop - start)
+    count = max(1, min(count, stop - start))
     cuts = [start + index * (stop - start) // count for index in range(count + 1)]
     return list(itertools.pairwise(cuts))
 

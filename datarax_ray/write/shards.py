@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import nbytes_of
 from datarax_ray.read.errors import FULL
 from datarax_ray.read.identity.contents import head_and_content
@@ -44,18 +45,6 @@ class ReadRun(Protocol):
     """
 
     def __call__(self, start: int, stop: int) -> Iterator[Any]: ...
-
-
-def cuts_for(num_records: int, num_shards: int) -> list[tuple[int, int]]:
-    """Runs of records, as even as can be; fewer than asked for where there are not so many records.
-
-    >>> cuts_for(10, 3)
-    [(0, 3), (3, 6), (6, 10)]
-    >>> cuts_for(1, 3)
-    [(0, 1)]
-    """
-    count = max(1, min(num_shards, num_records))
-    return [(k * num_records // count, (k + 1) * num_records // count) for k in range(count)]
 
 
 def num_shards_for(num_records: int, mean_nbytes: float) -> int:
@@ -141,7 +130,7 @@ def write_dataset(
     folder = folder_of(destination)
     if num_actors is not None:
         whole("num_actors", num_actors, least=0)
-    cuts = cuts_for(num_records, whole("num_shards", num_shards, least=1))
+    cuts = pieces(0, num_records, whole("num_shards", num_shards, least=1))
     names = [f"data-{k:05d}-of-{len(cuts):05d}.{format.suffix}" for k in range(len(cuts))]
     settings = {
         "format": format.settings(),

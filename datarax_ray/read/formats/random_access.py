@@ -19,6 +19,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
+from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
@@ -163,9 +164,7 @@ class RandomAccessReader:
         num_strips = min(self._num_threads * _STRIPS_PER_THREAD, len(indices))
         if num_strips < 2:
             return self._read_strip(indices)
-        strips = [
-            indices[k * len(indices) // num_strips : (k + 1) * len(indices) // num_strips] for k in range(num_strips)
-        ]
+        strips = [indices[start:stop] for start, stop in pieces(0, len(indices), num_strips)]
         with ThreadPoolExecutor(self._num_threads) as pool:
             return [element for strip in pool.map(self._read_strip, strips) for element in strip]
 
