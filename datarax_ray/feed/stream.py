@@ -48,7 +48,7 @@ from datarax_ray.plan.amendments import Amendments, yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec, Packing
-from datarax_ray.plan.position import MAX_POSITION
+from datarax_ray.plan.position import MAX_POSITION, earliest
 from datarax_ray.plan.requests import ANY_NUMBER, Sharing, Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
@@ -203,11 +203,6 @@ def places(
             taken.clear()
 
 
-def _first(*ends: int | None) -> int | None:
-    """The first of these ends; None where there is none."""
-    return min((end for end in ends if end is not None), default=None)
-
-
 def _stop(description: Stream, options: StreamOptions) -> int | None:
     """Where the stream ends; None where it does not."""
     return description.stop if options.stop is None else options.stop
@@ -258,7 +253,7 @@ class _Flows:
         when each chunk is taken.
         """
         if isinstance(stream, MergedStream):
-            merger = Merger(stream.order, start, _first(stop, stream.length))
+            merger = Merger(stream.order, start, earliest([stop, stream.length]))
             parts = []
             of_all = zip(stream.components, merger.states, stream.shares(), strict=True)
             for index, (component, state, its_share) in enumerate(of_all):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,15 @@ def pieces(start: int, stop: int, count: int) -> list[tuple[int, int]]:
     count = max(1, min(count, stop - start))
     cuts = [start + index * (stop - start) // count for index in range(count + 1)]
     return list(itertools.pairwise(cuts))
+
+
+def earliest(ends: Iterable[int | None]) -> int | None:
+    """The first of these ends; None where there is none.
+
+    >>> earliest([None, 7, 3]), earliest([None])
+    (3, None)
+    """
+    return min((end for end in ends if end is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.plan.position import Yields
+from datarax_ray.plan.position import Yields, earliest
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
@@ -177,7 +177,7 @@ class MixtureStream(Mixed):
             for index, component in enumerate(self.components)
             if component.stop is not None
         ]
-        return min((end for end in (*ends, self.length) if end is not None), default=None)
+        return earliest([*ends, self.length])
 
     def __str__(self) -> str:
         return f"weights={plain_weights(self.weights)}, num_records={self.order.num_records}"
