@@ -16,7 +16,7 @@ from rich.table import Table
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
-from datarax_ray.plan.fingerprint import DriftError, flattened, listed
+from datarax_ray.plan.fingerprint import MISSING, DriftError, changes, flattened, listed
 
 _MAX_SHOWN = 60
 _STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
@@ -91,9 +91,9 @@ def show(directory: str, as_json: bool, out: Console) -> None:
 def diff(first: str, second: str, as_json: bool, out: Console) -> int:
     """Print what differs between two states; 1 where anything does, as `diff` has it."""
     left, right = find(first), find(second)
-    changed = differing(left.state, right.state)
+    changed = changes(left.state, right.state)
     if as_json:
-        out.print_json(data=changed)
+        out.print_json(data=changed, default=lambda missing: None)
     elif not changed:
         out.print("no difference")
     else:
@@ -152,12 +152,11 @@ def _position(state: Mapping[str, Any]) -> str:
     return f"{state['position']:,}" if isinstance(state.get("position"), int) else repr(state.get("position"))
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Both values of each leaf that differs, by dotted name; None where there is none."""
-    old, new = flattened(one), flattened(other)
-    return {name: [old.get(name), new.get(name)] for name in sorted(old | new) if old.get(name) != new.get(name)}
+def value_text(value: Any) -> str:
+    """A setting as JSON, or that it is missing."""
+    return repr(value) if value is MISSING else json.dumps(value)
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    text = value_text(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

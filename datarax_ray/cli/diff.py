@@ -5,16 +5,15 @@ A run is the folder of its checkpoints, whose digests tell what it saw; or a pip
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from datarax_ray.cli.checkpoint import amendments_in, differing, find_all
+from datarax_ray.cli.checkpoint import amendments_in, find_all, value_text
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.plan.amendments import Apart, apart
-from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.fingerprint import DriftError, changes
 from datarax_ray.read.elements.differences import first_difference
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, 
             verdict = _of_pipelines(one, other, steps)
     if as_json:
         reason = {"reason": " ".join(verdict.said)} if verdict.is_equal is None else {}
-        out.print_json(data={"equal": verdict.is_equal} | reason | verdict.found)
+        out.print_json(data={"equal": verdict.is_equal} | reason | verdict.found, default=lambda missing: None)
     else:
         for line in verdict.said:
             out.print(line, soft_wrap=True, markup=False)
@@ -187,13 +186,14 @@ def _said(place: Place) -> str:
 
 def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     logs = [[str(each) for each in amendments_in(state)] for state in (one, other)]
-    return {"settings": differing(one["settings"], other["settings"])} | (
+    return {"settings": changes(one["settings"], other["settings"])} | (
         {"amendments": logs} if logs[0] != logs[1] else {}
     )
 
 
 def _lines(changed: dict[str, Any]) -> list[str]:
-    said = [f"  {name}: {json.dumps(a)} and {json.dumps(b)}" for name, (a, b) in changed.get("settings", {}).items()]
+    settings = changed.get("settings", {}).items()
+    said = [f"  {name}: {value_text(one)} and {value_text(other)}" for name, (one, other) in settings]
     if "amendments" in changed:
         one, other = ("; ".join(log) or "nothing" for log in changed["amendments"])
         said.append(f"  amended: {one} and {other}")

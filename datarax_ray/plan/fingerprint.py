@@ -278,6 +278,27 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return listed([line(key) for key in _changed(old, new)[0]])
 
 
+class _Missing:
+    """The value of a setting that is not there, which None is not."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = _Missing()
+
+
+def changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values of each setting that is not the same in two, by path; MISSING for one that is not there.
+
+    >>> changes({"order": {"seed": None, "salt": 1}}, {"order": {"salt": 2}})
+    {'order.salt': (1, 2), 'order.seed': (None, missing)}
+    """
+    old, new = flattened(one), flattened(other)
+    both = {key: (old.get(key, MISSING), new.get(key, MISSING)) for key in sorted(old | new)}
+    return {key: (before, now) for key, (before, now) in both.items() if before != now}
+
+
 def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both by path, as if one release had written them."""
     old, new = _completed(flattened(saved)), _completed(flattened(current))

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from datarax_ray.plan.fingerprint import flattened, shown
+from datarax_ray.plan.fingerprint import changes, shown
 from datarax_ray.read.formats.written_folders import FINISHED, SHARD, UNFINISHED
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.written_whole import written_whole
@@ -203,12 +203,14 @@ def _noted(file: IO[str]) -> Manifest | None:
 
 def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ValueError where what is there was made of other things, or otherwise."""
-    old, new = flattened(before), flattened(json.loads(json.dumps(now)))
-    differ = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    if not differ:
+    lines = [
+        f"{key} was {shown(old)} and is {shown(new)}"
+        for key, (old, new) in changes(before, json.loads(json.dumps(now))).items()
+    ]
+    if not lines:
         return
-    said = "; ".join(f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}" for key in differ[:_MAX_LISTED])
-    more = f" and {len(differ) - _MAX_LISTED} more" if len(differ) > _MAX_LISTED else ""
+    said = "; ".join(lines[:_MAX_LISTED])
+    more = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
     raise ValueError(
         f"{folder} holds what was written of something else, or otherwise: {said}{more}. Its shards cannot be kept: "
         "give the former settings, write to another folder, or begin anew there (--overwrite, overwrite=True)"

@@ -113,6 +113,8 @@ def test_other_data_or_settings_are_refused_by_name_and_overwrite_begins_anew(tm
     write(tmp_path / "a")
     with pytest.raises(ValueError, match=r"made_from\.files\.digest was 'abc' and is 'abd'.*--overwrite"):
         write(tmp_path / "a", made_from={"files": {"digest": "abd"}})
+    with pytest.raises(ValueError, match=r"made_from\.files\.content was missing and is None"):
+        write(tmp_path / "a", made_from={"files": {"digest": "abc", "content": None}})
     with contextlib.suppress(ValueError):
         write(tmp_path / "b", Records(fails_at=60))
     with pytest.raises(ValueError, match=r"format\.group_size was 4 and is 8; num_shards was 4 and is 3"):
