@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 
@@ -23,21 +23,15 @@ from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
-from datarax_ray.feed.source import Source
+from datarax_ray.feed.source import Describes, Source
 from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
 from datarax_ray.plan.arguments import NamedArguments, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import Stream, is_endless
+from datarax_ray.read.stream import is_endless
 
 logger = logging.getLogger("datarax_ray")
-
-
-class Describes(Protocol):
-    """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
-
-    def describe(self) -> Stream: ...
 
 
 class RaySource(NamedArguments, Source, Closing):

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from datarax_ray.feed.source import source_under
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import shown
 
@@ -38,8 +39,7 @@ def source_of(target: str) -> Any:
 
     Raises: as pipeline_of.
     """
-    found = _named(target, "source")
-    found = found if hasattr(found, "describe") else getattr(found, "source", found)
+    found = source_under(_named(target, "source"))
     if not hasattr(found, "describe"):
         raise ValueError(
             f"{target} is a {type(found).__name__}; it must be a source or a Pipeline, or a function that returns one"

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Consumer, Delivery, Reading, deliveries
@@ -31,6 +31,17 @@ logger = logging.getLogger("datarax_ray")
 _ELEMENTS_AHEAD = 256
 # Those of batches of one size, which are asked for again and again: checking them costs a tenth of a small batch.
 _options_of = lru_cache(16, typed=True)(StreamOptions)
+
+
+class Describes(Protocol):
+    """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
+
+    def describe(self) -> Stream: ...
+
+
+def source_under(given: Any) -> Any:
+    """What gives the stream: what describes itself, or the source that it reads, as a Pipeline does; else as given."""
+    return given if hasattr(given, "describe") else getattr(given, "source", given)
 
 
 class Source(Uncopied):

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Delivery, deliveries
+from datarax_ray.feed.source import Describes
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.padding import pad
@@ -26,16 +27,13 @@ from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import how_to_decode
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.device import narrow, split_host
 
 logger = logging.getLogger("datarax_ray")
 
 
-class Source(Protocol):
+class Source(Describes, Protocol):
     """What a Pipeline needs of a source: what it is, and its batches from any state on."""
-
-    def describe(self) -> Stream: ...
 
     def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from datarax_ray.feed.source import source_under
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.formats.materialized.written import KEY, component_path
@@ -173,7 +174,7 @@ def _write_page(done: Materialized) -> None:
 
 
 def _described(source: Any) -> Any:
-    source = source if hasattr(source, "describe") else getattr(source, "source", source)
+    source = source_under(source)
     describe = getattr(source, "describe", None)
     if not callable(describe):
         raise TypeError(f"materialize takes a source, or a Pipeline over one, got {shown(source)}")
