@@ -1,5 +1,7 @@
 """What dense columns are made of: dtypes by name, shapes as tuples, numbers that arrive unchanged."""
 
+from __future__ import annotations
+
 import operator
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -14,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 def number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the NumPy dtype of numbers that `dtype` names, JAX's own such as "bfloat16" included.
+    """The NumPy dtype of numbers that `dtype` names, JAX's own such as "bfloat16" included.
 
     Raises: ValueError when it is no fixed-size number (strings, objects, structures, None).
 
@@ -51,7 +53,7 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def dtype_name(dtype: npt.DTypeLike) -> str:
-    """Return the one name a dtype has in a decoder's fields: "int32", or ">i4" where the bytes are swapped.
+    """The one name that a dtype has in a decoder's fields: "int32", or ">i4" where the bytes are swapped.
 
     Raises: ValueError as `number_dtype`.
 
@@ -63,10 +65,9 @@ def dtype_name(dtype: npt.DTypeLike) -> str:
 
 
 def real_dtype_name(dtype: npt.DTypeLike) -> str:
-    """Return `dtype_name` of a bool, integer or float that NumPy itself knows, in native byte order.
+    """The `dtype_name` of a bool, integer or float that NumPy itself knows, in native byte order.
 
-    Raises: ValueError for complex numbers and for JAX's extra dtypes, which decoded values are not converted
-        to.
+    Raises: ValueError for complex numbers and for JAX's extra dtypes, which decoded values are not converted to.
 
     >>> real_dtype_name(float)
     'float64'
@@ -81,7 +82,7 @@ def real_dtype_name(dtype: npt.DTypeLike) -> str:
 
 
 def shape_of(shape: int | Iterable[int]) -> Shape:
-    """Return `shape` as a tuple of ints; a single int is the shape of a vector.
+    """The `shape` as a tuple of ints; a single int is the shape of a vector.
 
     Raises: ValueError when a size is negative or not an integer.
 
@@ -99,7 +100,7 @@ def shape_of(shape: int | Iterable[int]) -> Shape:
 
 
 def missing_field(field: str, fields: Iterable[str]) -> ValueError:
-    """Return the error for a field that an element lacks, naming those it has.
+    """The error for a field that an element lacks, naming those it has.
 
     >>> missing_field("text", {"tokens": 1, "label": 2})
     ValueError("there is no field 'text'; the element has 'label', 'tokens'")
@@ -109,7 +110,7 @@ def missing_field(field: str, fields: Iterable[str]) -> ValueError:
 
 
 def no_record(given: Any) -> TypeError:
-    """Return the error for what a decoder of records was given in place of bytes.
+    """The error for what a decoder of records was given in place of bytes.
 
     >>> no_record(3)
     TypeError('a record is bytes, and this one is a int')
@@ -123,18 +124,16 @@ def no_record(given: Any) -> TypeError:
 
 
 def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any]:
-    """Return `value` as an array of `dtype` (bool, int, uint or float) whose numbers are those of `value`.
+    """The `value` as an array of `dtype` (bool, int, uint or float), with the same numbers.
 
-    Between floats, rounding to the nearest is what was asked for, but a finite number stays finite; every
-    other conversion is exact or refused.
+    Between floats, rounding to the nearest is what was asked for, but a finite number stays finite; every other
+    conversion is exact or refused.
 
-    Args:
-        value: a number, nested lists of numbers of equal lengths, or an array; an array that has `dtype` is
-            returned as it is.
-        dtype: of the result.
-        field: name for the errors.
-    Raises: ValueError naming the field and the first number that would change, or a value that is no array of
-        numbers.
+    value: a number, nested lists of numbers of equal lengths, or an array, which is returned where it has `dtype`.
+    dtype: of the result.
+    field: the name in errors.
+
+    Raises: ValueError naming the field and the first number that would change, or a value that is no array of numbers.
 
     >>> exact_array([[1, 2.0], [True, 3]], "uint8", "x")
     array([[1, 2],
@@ -165,13 +164,13 @@ def _not_numbers(value: Any, target: np.dtype[Any], field: str) -> ValueError:
 
 
 def _first_change(value: Any, source: npt.NDArray[Any], array: npt.NDArray[Any]) -> tuple[Any, Any] | None:
-    """Return the first number that the conversion changed with what it became, or None."""
+    """The first number that the conversion changed, and what it became; None where it changed none."""
     floats = (source.dtype.kind == "f") + (array.dtype.kind == "f")
     if floats != 1:
         lost = np.isfinite(source) & ~np.isfinite(array) if floats else source != array
         return (source[lost][0].item(), array[lost][0].item()) if lost.any() else None
-    # Python compares an int with a float exactly; NumPy would first round the int to a float64. The lists
-    # compare in C, and only a difference is looked for number by number.
+    # Python compares an int with a float exactly; NumPy would first round the int to a float64. The lists compare in C,
+    # and only a difference is looked for number by number.
     numbers = value if isinstance(value, list) else source.tolist()
     if array.tolist() == numbers:
         return None
@@ -181,7 +180,7 @@ def _first_change(value: Any, source: npt.NDArray[Any], array: npt.NDArray[Any])
 
 
 def array_dtypes(arrays: Mapping[str, npt.DTypeLike] | None) -> dict[str, str]:
-    """Return the dtype name of each named field, sorted by field so that equal settings have equal reprs.
+    """The dtype name of each named field, sorted by field so that equal settings have equal reprs.
 
     Raises: TypeError for what is no mapping; ValueError for what is no dtype of numbers.
     """

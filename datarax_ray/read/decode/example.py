@@ -1,8 +1,10 @@
 """The row decoder for tf.train.Example, without TensorFlow.
 
-Source: tensorflow/core/example/example.proto and feature.proto; FixedLen and VarLen follow
-tf.io.FixedLenFeature and tf.io.VarLenFeature.
+Source: tensorflow/core/example/example.proto and feature.proto; FixedLen and VarLen follow tf.io.FixedLenFeature and
+tf.io.VarLenFeature.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
@@ -28,11 +30,10 @@ _LIST_DTYPES = {"int64_list": "int64", "float_list": "float32"}
 class FixedLen(NamedArguments):
     """A feature that holds the same number of values in every record, and so makes a dense column.
 
-    Args:
-        dtype: of the result: bool, int, uint or float, or `bytes`; kept as its name.
-        shape: of one record; () for a scalar. Byte strings are () for one or (n,) for a list of n.
-        default: the number or byte string that fills `shape` where a record lacks the feature; None refuses
-            such a record.
+    dtype: of the result: bool, int, uint or float, or `bytes`; held as its name.
+    shape: of one record; () for a scalar. Byte strings are () for one or (n,) for a list of n.
+    default: the number or byte string that fills `shape` where a record lacks the feature; None refuses such a record.
+
     Raises: ValueError when the default does not fit the dtype, or byte strings have more than one axis.
 
     >>> FixedLen(np.float32, [2, 2], default=0)
@@ -61,8 +62,7 @@ class FixedLen(NamedArguments):
 class VarLen(NamedArguments):
     """A feature that holds any number of values, as a list kept on the host; empty where a record lacks it.
 
-    Args:
-        dtype: that every value must fit: bool, int, uint or float, or `bytes`; kept as its name.
+    dtype: that every value must fit: bool, int, uint or float, or `bytes`; held as its name.
     """
 
     dtype: npt.DTypeLike
@@ -76,10 +76,8 @@ class VarLen(NamedArguments):
 class DecodeExample(NamedArguments):
     """Read every record as one serialized tf.train.Example.
 
-    Args:
-        features: name to FixedLen or VarLen; other features of a record are left out. None takes every
-            feature as the record has it: an int64_list as int64 (n,), a float_list as float32 (n,), a
-            bytes_list as a list of bytes.
+    features: name to FixedLen or VarLen; other features of a record are left out. None takes every feature as the
+        record has it: an int64_list as int64 (n,), a float_list as float32 (n,), a bytes_list as a list of bytes.
 
     >>> record = bytes.fromhex("0a0f0a0d0a01781208" "1a060a0401020304")
     >>> DecodeExample().map(record)
@@ -101,13 +99,13 @@ class DecodeExample(NamedArguments):
             object.__setattr__(self, "features", dict(sorted(self.features.items())))
 
     def map(self, record: bytes) -> dict[str, Any]:
-        """Return the element that the record holds: one entry per feature, as its description says.
+        """The element that the record holds: one entry per feature, as its description says.
 
         A feature with no list of values counts as missing, as it does in TensorFlow.
 
-        Raises: ValueError when the record is no Example; when it holds no feature, since protobuf reads an
-            empty record as an empty Example; or when a described feature is missing, or has another kind,
-            another number of values or a value that its dtype cannot hold.
+        Raises: ValueError when the record is no Example; when it holds no feature, since protobuf reads an empty record
+        as an empty Example; or when a described feature is missing, or has another kind, another number of values or a
+        value that its dtype cannot hold.
         """
         stored = _stored_features(record)
         if self.features is None:
@@ -122,7 +120,7 @@ def _feature_dtype(dtype: npt.DTypeLike) -> str:
 
 
 def _stored_features(record: bytes) -> dict[str, Any]:
-    """Return the Feature message of each feature that the record holds."""
+    """The Feature message of each feature that the record holds."""
     from google.protobuf.message import DecodeError  # in here for the reason in example_class
 
     try:

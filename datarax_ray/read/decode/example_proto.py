@@ -3,6 +3,8 @@
 Source: tensorflow/core/example/example.proto and feature.proto.
 """
 
+from __future__ import annotations
+
 import functools
 from typing import Any
 
@@ -47,7 +49,7 @@ _MESSAGES: list[dict[str, Any]] = [
 
 @functools.cache
 def example_class() -> Any:
-    """Return the message class of tf.train.Example, from a pool of its own.
+    """The message class of tf.train.Example, from a pool of its own.
 
     The default pool is shared by the process, and TensorFlow registers the same names there: a second
     registration is an error. The class is made on first use, because workers start lean, and cached here,

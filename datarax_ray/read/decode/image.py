@@ -1,5 +1,7 @@
 """The row decoder for encoded images, by OpenCV."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Mapping
@@ -26,16 +28,16 @@ _END_OF_IMAGE = b"\xff\xd9"
 class DecodeImage(NamedArguments):
     """Decode a JPEG, PNG, WebP or other image that OpenCV reads, in RGB order.
 
-    It takes a record that is the image's file, or an element that holds one in `field`, so it stands after
-    another decoder as well. Colours are 8 bits deep whatever the file's depth, transparency is dropped, a
-    grey image has three equal channels unless one is asked for, and the orientation in EXIF is applied. One of
-    more than 2**27 pixels is refused, unless the environment says OPENCV_IO_MAX_IMAGE_PIXELS.
+    It takes a record that is the image's file, or an element that holds one in `field`, so it stands after another
+    decoder as well. Colours are 8 bits deep whatever the file's depth, transparency is dropped, a grey image has three
+    equal channels unless one is asked for, and the orientation in EXIF is applied. One of more than 2**27 pixels is
+    refused, unless the environment says OPENCV_IO_MAX_IMAGE_PIXELS.
 
-    Args:
-        shape: (height, width, channels) of every result, channels 3 (RGB) or 1 (grey). The image is resized
-            to height and width; both None keep its own size. None is (None, None, 3).
-        field: the name of the image in the element, encoded before and decoded after; a dict with the file as
-            "bytes" counts as one, as Hugging Face stores it in Parquet.
+    shape: (height, width, channels) of every result, channels 3 (RGB) or 1 (grey). The image is resized to height and
+        width; both None keep its own size. None is (None, None, 3).
+    field: the name of the image in the element, encoded before and decoded after; a dict with the file as "bytes"
+        counts as one, as Hugging Face stores it in Parquet.
+
     Raises: ValueError when the shape is another.
     Source: cv2.imdecode and cv2.resize (area averaging where no side grows, bilinear where one does).
     """
@@ -51,10 +53,10 @@ class DecodeImage(NamedArguments):
             object.__setattr__(self, "shape", _checked_shape(tuple(self.shape)))
 
     def map(self, record_or_element: bytes | Mapping[str, Any]) -> dict[str, Any]:
-        """Return a new element with the image decoded: uint8 (height, width, channels).
+        """A new element with the image decoded: uint8 (height, width, channels).
 
-        Raises: ValueError when the element lacks the field or the bytes are not a whole image; ImportError
-            when OpenCV is not installed.
+        Raises: ValueError when the element lacks the field or the bytes are not a whole image; ImportError when OpenCV
+        is not installed.
         """
         if not isinstance(record_or_element, Mapping):
             return {self.field: _image(record_or_element, self.shape)}

@@ -1,5 +1,7 @@
 """The transform that gives ragged fields one length, so that they stack into dense columns."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -23,15 +25,15 @@ from datarax_ray.read.decode.dense import (
 class PadTo(NamedArguments):
     """Pad the named fields at their end to a fixed length; other fields pass as they are.
 
-    Args:
-        lengths: field to the length of its first axis, or the lengths of its first axes; other axes are kept,
-            so give all of them where a list may be empty.
-        value: the number to pad with.
-        truncate: whether a longer field is cut at its end; otherwise it is an error.
-        dtype: of the padded fields, whose numbers must fit. None keeps that of an array; lists need it, since
-            an empty list has none and [1] and [1.0] differ. Use one PadTo for each dtype.
-        mask_suffix: adds for every field a bool array of its padded lengths, named field + mask_suffix, True
-            where the numbers are the element's own; None adds nothing.
+    lengths: field to the length of its first axis, or the lengths of its first axes; other axes stay as they are, so
+        give all of them where a list may be empty.
+    value: the number to pad with.
+    truncate: whether a longer field is cut at its end; otherwise it is an error.
+    dtype: of the padded fields, whose numbers must fit. None keeps that of an array; lists need it, since an empty list
+        has none and [1] and [1.0] differ. Use one PadTo for each dtype.
+    mask_suffix: adds for every field a bool array of its padded lengths, named field + mask_suffix, True where the
+        numbers are the element's own; None adds nothing.
+
     Raises: ValueError when a length is negative or the value does not fit the dtype.
 
     >>> pad = PadTo({"tokens": 3}, dtype="int32", mask_suffix="_mask")
@@ -58,10 +60,10 @@ class PadTo(NamedArguments):
         object.__setattr__(self, "value", value.item())
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a new element with each named field as an array of its fixed lengths.
+        """A new element with each named field as an array of its fixed lengths.
 
-        Raises: ValueError when a field is missing, too long (unless `truncate`), has too few axes or holds
-            what the dtype cannot, or when a mask would replace a field.
+        Raises: ValueError when a field is missing, too long (unless `truncate`), has too few axes or holds what the
+        dtype cannot, or when a mask would replace a field.
         """
         padded = dict(element)
         for name, lengths in self.lengths.items():

@@ -1,5 +1,7 @@
 """Block decoders for records of one fixed size: a whole block is joined once and read in place."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +21,9 @@ from datarax_ray.read.formats.sniff import how_to_decode
 class DecodeRaw(NamedArguments):
     """Read every record as one array of a fixed dtype and shape, its bytes as `ndarray.tobytes()` wrote them.
 
-    Args:
-        dtype: of the numbers, little-endian unless it says otherwise (">i4"); kept as its name.
-        shape: of one record, in C order; () for a single number.
-        field: the name of the array in the element.
+    dtype: of the numbers, little-endian unless it says otherwise (">i4"); held as its name.
+    shape: of one record, in C order; () for a single number.
+    field: the name of the array in the element.
 
     >>> DecodeRaw("int16", (2,), field="tokens").decode([b"\\x01\\x00\\x02\\x00", b"\\x03\\x00\\x04\\x00"])
     {'tokens': array([[1, 2],
@@ -40,7 +41,7 @@ class DecodeRaw(NamedArguments):
         object.__setattr__(self, "shape", shape_of(self.shape))
 
     def decode(self, records: Sequence[bytes]) -> dict[str, npt.NDArray[Any]]:
-        """Return `field`: `dtype` (len(records), *shape), a writable array in native byte order.
+        """The dict of `field`: `dtype` (len(records), *shape), a writable array in native byte order.
 
         Raises: ValueError when a record has another size.
         """
@@ -56,9 +57,9 @@ class DecodeRaw(NamedArguments):
 class DecodeFields(NamedArguments):
     """Read every record as fixed-size fields that follow one another without gaps, as C packs a struct.
 
-    Args:
-        fields: name to (dtype, shape), in the order of the bytes; little-endian unless a dtype says
-            otherwise. Kept as (name, (dtype, shape)) pairs, because their order is the layout.
+    fields: name to (dtype, shape), in the order of the bytes; little-endian unless a dtype says otherwise. Held as
+        (name, (dtype, shape)) pairs, because their order is the layout.
+
     Raises: ValueError when there are no fields; TypeError for what is no such layout.
 
     >>> decoder = DecodeFields({"label": ("uint8", ()), "pixels": ("int16", (2,))})
@@ -89,7 +90,7 @@ class DecodeFields(NamedArguments):
         object.__setattr__(self, "fields", layout)
 
     def decode(self, records: Sequence[bytes]) -> dict[str, npt.NDArray[Any]]:
-        """Return each field: its dtype (len(records), *shape), writable, contiguous, in native byte order.
+        """The dict of every field: its dtype (len(records), *shape), writable, contiguous, in native byte order.
 
         Raises: ValueError when a record has another size.
         """
@@ -102,7 +103,7 @@ class DecodeFields(NamedArguments):
 
 
 def _joined(records: Sequence[bytes], nbytes: int, wanted: str) -> bytearray | npt.NDArray[np.uint8]:
-    """Return the bytes of all records in one writable buffer; each must have `nbytes`.
+    """The bytes of all records in one writable buffer; each must have `nbytes`.
 
     The sizes are checked one by one, since a short record and a long one add up to the right total.
     """

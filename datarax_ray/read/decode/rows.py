@@ -1,5 +1,7 @@
 """Row decoders for self-describing records: one msgpack map or JSON object is one element."""
 
+from __future__ import annotations
+
 import json
 import reprlib
 from collections.abc import Mapping
@@ -22,13 +24,11 @@ _CONTAINERS = frozenset([dict, list])
 class DecodeMsgpack(NamedArguments):
     """Read every record as one msgpack map with string keys.
 
-    Text is str and binary is bytes; a timestamp is the int of its nanoseconds since 1970. Extension types are
-    refused: what they hold is code's business, and no code comes from data.
+    Text is str and binary is bytes; a timestamp is the int of its nanoseconds since 1970. Extension types are refused:
+    what they hold is code's business, and no code comes from data.
 
-    Args:
-        arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists
-            become arrays; they must be in every record, and their numbers must fit. Every other list stays a
-                list.
+    arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists become arrays;
+        they must be in every record, and their numbers must fit. Every other list stays a list.
 
     >>> DecodeMsgpack(arrays={"tokens": "int32"}).map(b"\\x82\\xa6tokens\\x92\\x01\\x02\\xa4text\\xa2hi")
     {'tokens': array([1, 2], dtype=int32), 'text': 'hi'}
@@ -40,10 +40,10 @@ class DecodeMsgpack(NamedArguments):
         object.__setattr__(self, "arrays", array_dtypes(self.arrays))
 
     def map(self, record: bytes) -> dict[str, Any]:
-        """Return the element that the record holds.
+        """The element that the record holds.
 
-        Raises: ValueError when the record is not one whole map with string keys, nests more than 64 deep, holds
-            an extension type, or lacks a field of `arrays` or holds what its dtype cannot.
+        Raises: ValueError when the record is not one whole map with string keys, nests more than 64 deep, holds an
+        extension type, or lacks a field of `arrays` or holds what its dtype cannot.
         """
         import msgpack  # in here, because workers start lean: only an actor that decodes msgpack loads it
 
@@ -62,10 +62,8 @@ class DecodeMsgpack(NamedArguments):
 class DecodeJson(NamedArguments):
     """Read every record as one JSON object in UTF-8, such as a line of a JSONL file.
 
-    Args:
-        arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists
-            become arrays; they must be in every record, and their numbers must fit. Every other list stays a
-                list.
+    arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists become arrays;
+        they must be in every record, and their numbers must fit. Every other list stays a list.
 
     >>> DecodeJson(arrays={"tokens": "int32"}).map(b'{"tokens": [1, 2], "text": "hi", "tags": ["a"]}')
     {'tokens': array([1, 2], dtype=int32), 'text': 'hi', 'tags': ['a']}
@@ -77,10 +75,10 @@ class DecodeJson(NamedArguments):
         object.__setattr__(self, "arrays", array_dtypes(self.arrays))
 
     def map(self, record: bytes) -> dict[str, Any]:
-        """Return the element that the record holds.
+        """The element that the record holds.
 
-        Raises: ValueError when the record is not one whole JSON object, nests more than 64 deep, or lacks a
-            field of `arrays` or holds what its dtype cannot.
+        Raises: ValueError when the record is not one whole JSON object, nests more than 64 deep, or lacks a field of
+        `arrays` or holds what its dtype cannot.
         """
         try:
             value = json.loads(record)
@@ -130,6 +128,7 @@ def json_value(data: bytes) -> Any:
 
 
 def refuse_depth(value: dict[str, Any], kind: str) -> None:
+    """Nothing, for what nests at most 64 deep. kind: its name in the error. Raises: ValueError for what is deeper."""
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):
         inner: list[Any] = []
