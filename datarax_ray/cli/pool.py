@@ -54,7 +54,7 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
     """Ask a pool to be as large as that, None for what its program says, and wait for its drivers to take it up.
 
     Raises: ValueError where there is not one of this name, or it cannot read with so few; TimeoutError where they do
-    not.
+    not; RuntimeError where they end before.
     """
     reason = f"{getpass.getuser()} on {socket.gethostname()} asked for it"
     wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
@@ -74,6 +74,9 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
         deadline = time.monotonic() + wait_s
         while True:
             seen = _seen(head).get(pool, PoolSeen())
+            if not seen.entries:
+                gone = _drivers(list(before.entries))
+                raise RuntimeError(f"{name!r} was not resized: its job ended meanwhile ({gone})")
             late = [entry for entry in seen.entries if entry.wish != wish.token]
             if not late:
                 break

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import logging
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from datarax_ray.actors.outside.sizing import Entry, PoolId, PoolSeen, Wish
+from datarax_ray.actors.outside.sizing import Entry, PoolId, PoolSeen, Wish, to_json
 from datarax_ray.cli import pool as pool_command
+from datarax_ray.cli.app import app
 
 
 def entry(pool: PoolId, max_nbytes: int = 64 * 2**20) -> Entry:
@@ -44,6 +48,39 @@ def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_
     told = {seen.wish: pool_command._lines(pool_command._told(pool, seen))[1:3] for seen in (auto, fixed)}
     assert told[auto.wish] == ["  its program asks for 3", "  which holds again: ann on host asked for it"]
     assert told[fixed.wish] == ["  its program asks for 3", "  64 is asked for by a person: ann on host asked for it"]
+
+
+class HeadOfJobThatEnds:
+    """Of a cluster where a job reads with `train` until it is asked to resize it."""
+
+    def __init__(self) -> None:
+        one = entry(("team", "train", "11aa"))
+        self.kept = {one.key: to_json(replace(one, at=time.time()))}
+
+    def __enter__(self) -> HeadOfJobThatEnds:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def under(self, prefix: str) -> dict[str, str]:
+        return self.kept
+
+    def named_actors(self) -> list[tuple[str, str]]:
+        return []
+
+    def ended_jobs(self) -> set[str]:
+        return set()
+
+    def put(self, key: str, value: str) -> None:
+        self.kept = {key: value}
+
+
+def test_to_resize_a_pool_whose_job_ends_meanwhile_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "3 -> 0 reader actors; 0 run", with exit status 0."""
+    monkeypatch.setattr(pool_command, "head_at", lambda address: HeadOfJobThatEnds())
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["pool", "resize", "train", "8"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "error: 'train' was not resized: its job ended meanwhile (process 7 of host)" in done.stderr
 
 
 def test_less_than_a_mebibyte_in_flight_is_not_told_as_none() -> None:
