@@ -18,6 +18,7 @@ from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import DECODERS, record_format
+from datarax_ray.read.written_whole import written_whole
 
 _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
@@ -30,6 +31,10 @@ def run(
 
     sheet: a .png for the first pictures. split: of a dataset of Hugging Face.
     """
+    if sheet is not None and sheet.suffix != ".png":
+        raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
+    if sheet is not None and not sheet.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {sheet.parent} to write {sheet.name} to; make it before")
     with load(paths if len(paths) > 1 else paths[0], split=split) as source:
         facts = _facts(source)
         most = num_elements if sheet is None else max(num_elements, _MAX_PICTURES)
@@ -96,15 +101,14 @@ def _fields(elements: list[Any]) -> dict[str, list[Any]]:
 
 def _write_sheet(elements: list[Any], sheet: Path) -> int:
     """Write the pictures of some elements, the first one of each. Returns how many there are."""
-    if sheet.suffix != ".png":
-        raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
     pictures = [picture for element in elements if (picture := _picture(element)) is not None]
     if not pictures:
         raise ValueError(
             f"none of the first {len(elements)} elements has a picture: uint8 (height, width, 1 or 3), or the "
             "bytes of a PNG or JPEG"
         )
-    sheet.write_bytes(png_of([line_of(pictures[at : at + _LINE]) for at in range(0, len(pictures), _LINE)]))
+    with written_whole(sheet) as part:
+        part.write_bytes(png_of([line_of(pictures[at : at + _LINE]) for at in range(0, len(pictures), _LINE)]))
     return len(pictures)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -89,8 +90,29 @@ def test_pictures_are_found_as_bytes_in_a_field_too(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
     with pytest.raises(ValueError, match="none of the first 1 elements has a picture"):
         told(tmp_path / "a.jsonl", sheet=tmp_path / "none.png")
+
+
+def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not end with .png"):
-        told(tmp_path / "a.jsonl", sheet=tmp_path / "none.jpg")
+        told(tmp_path / "absent.jsonl", sheet=tmp_path / "sheet.jpg")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write sheet.png to; make it before"):
+        told(tmp_path / "absent.jsonl", sheet=tmp_path / "none" / "sheet.png")
+
+
+def test_a_sheet_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar = write_tar(tmp_path / "a.tar", [("0.png", cv2.imencode(".png", np.zeros((4, 4), np.uint8))[1].tobytes())])
+    (tmp_path / "sheet.png").write_bytes(b"before")
+    write_bytes = Path.write_bytes
+
+    def full_disk(path: Path, data: bytes) -> int:
+        write_bytes(path, data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        told(tar, sheet=tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "sheet.png"]
 
 
 def test_a_field_is_of_the_type_of_its_first_value(tmp_path: Path) -> None:
