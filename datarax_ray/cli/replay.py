@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from datarax_ray.cli.checkpoint import find
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.read.elements.columns import leaves
+from datarax_ray.read.written_whole import written_whole
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
@@ -88,17 +88,12 @@ def replay(
         raise ValueError(f"{output} ends with none of {', '.join(_WRITERS)}, which say how to write it")
     if not output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to; make it before")
-    scratch = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        with pipeline_of(target) as pipeline:
+        with pipeline_of(target) as pipeline, written_whole(output) as part:
             state = _counted_from(pipeline, checkpoint, run)
-            found = ((first + i, batch) for i, batch in enumerate(pipeline.replay(first, stop, state)))
-            count = write(scratch, found)
-        scratch.replace(output)
+            count = write(part, enumerate(pipeline.replay(first, stop, state), first))
     except IndexError as error:
         raise ValueError(str(error)) from None
-    finally:
-        scratch.unlink(missing_ok=True)
     if as_json:
         out.print_json(data={"output": str(output), "num_batches": count, "steps": [first, first + count]})
     else:
