@@ -12,6 +12,7 @@ from rich.console import Console
 
 from datarax_ray.cli.checkpoint import amendments_in, find_all, value_text
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
+from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.plan.amendments import Apart, apart
 from datarax_ray.plan.fingerprint import DriftError, changes
 from datarax_ray.read.elements.differences import first_difference
@@ -113,7 +114,7 @@ def _of_pipelines(one: Pipeline, other: Pipeline, steps: tuple[int, int] | None)
     def batches(pipeline: Pipeline) -> Iterator[Any]:
         try:
             yield from pipeline.replay(first, stop)
-        except IndexError as error:  # before the first
+        except NoBatchError as error:  # before the first
             ended.append(str(error))
 
     found = first_difference(batches(one), batches(other), first)
@@ -142,7 +143,7 @@ def _records(pipeline: Pipeline, step: int, row: int, place: int | None) -> list
     """What a row is made of; of a packed one, at this place."""
     try:
         origins = [origin for origin in pipeline.locate(step) if origin.row == row]
-    except IndexError:
+    except NoBatchError:
         return []
     if place is not None:
         at = [origin for origin in origins if origin.places and origin.places[0] <= place < origin.places[1]]

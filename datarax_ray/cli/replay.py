@@ -16,6 +16,7 @@ from rich.table import Table
 from datarax_ray.cli.checkpoint import find
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
+from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.written_whole import written_whole
 
@@ -37,7 +38,7 @@ def locate(
         state = _counted_from(pipeline, checkpoint, run)
         try:
             found = [origin for origin in pipeline.locate(step, state) if row in (None, origin.row)]
-        except IndexError as error:
+        except NoBatchError as error:
             raise ValueError(str(error)) from None
     if not found:
         raise ValueError(f"batch {step} has no row {row}")
@@ -92,7 +93,7 @@ def replay(
         with pipeline_of(target) as pipeline, written_whole(output) as part:
             state = _counted_from(pipeline, checkpoint, run)
             count = write(part, enumerate(pipeline.replay(first, stop, state), first))
-    except IndexError as error:
+    except NoBatchError as error:
         raise ValueError(str(error)) from None
     if as_json:
         out.print_json(data={"output": str(output), "num_batches": count, "steps": [first, first + count]})

@@ -32,6 +32,10 @@ Batches = Callable[[StreamState, StreamOptions], Generator[HostBatch, None, obje
 _COUNTED = "; batches are counted from 0"
 
 
+class NoBatchError(IndexError):
+    """The stream ends before the batch. A command says this to a person; any other IndexError is of somebody's code."""
+
+
 class Origin(NamedTuple):
     """Where a row of a global batch came from, or a piece of a packed row.
 
@@ -52,7 +56,7 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
 
     Reads nothing where every position gives one row; else the stream from `start` to that batch, in this process.
 
-    Raises: IndexError where the stream ends before it; TypeError, ValueError for what is no step.
+    Raises: NoBatchError where the stream ends before it; TypeError, ValueError for what is no step.
     """
     step = whole("step", step, _COUNTED, least=0)
     if rows_are_positions(description, options, start):
@@ -101,8 +105,8 @@ def replayed(
 
     Begins with the first one where every position gives one row; else reads, and drops, those before it.
 
-    Raises: TypeError, ValueError for what are no steps; IndexError where the stream ends before the first, and that is
-    known before it is read. Elsewhere the iterator raises it.
+    Raises: TypeError, ValueError for what are no steps; NoBatchError where the stream ends before the first, and that
+    is known before it is read. Elsewhere the iterator raises it.
     """
     first, stop = (whole(name, step, _COUNTED, least=0) for name, step in (("first", first), ("stop", stop)))
     if stop <= first:
@@ -144,8 +148,8 @@ def _positions(description: Stream, start: StreamState, options: StreamOptions, 
     return found
 
 
-def _no_step(step: int, count: int) -> IndexError:
-    return IndexError(f"there is no batch {step}: from there on the stream has {count}, counted from 0")
+def _no_step(step: int, count: int) -> NoBatchError:
+    return NoBatchError(f"there is no batch {step}: from there on the stream has {count}, counted from 0")
 
 
 def _of_pieces(pieces: Pieces, records: list[str], seq_len: int) -> Iterator[Origin]:

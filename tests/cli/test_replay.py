@@ -214,6 +214,19 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
 
 
+def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train: str, tmp_path: Path) -> None:
+    """It was "error: list index out of range", without a traceback: nobody could tell where."""
+    Path(train).write_text(f"{TRAIN}\ndef broken():\n    return [make()][1]\n")
+    with pytest.raises(IndexError, match="^list index out of range$"):
+        locate(f"{train}:broken", 0, None, None, False, console())
+    with pytest.raises(IndexError, match="^list index out of range$"):
+        replay(f"{train}:broken", 0, 1, tmp_path / "a.npz", None, console())
+    Path(train).write_text(TRAIN.replace("index % 5 + 1", "[index][index]"))
+    with pytest.raises(ValueError, match="transform element raised IndexError: list index out of range") as caught:
+        replay(f"{train}:make", 0, 1, tmp_path / "a.npz", None, console())
+    assert any("in element" in note for note in caught.value.__notes__)
+
+
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
