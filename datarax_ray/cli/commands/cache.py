@@ -1,0 +1,50 @@
+"""Commands on what is on a host's disk of remote files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from datarax_ray.cli.commands.options import Json
+from datarax_ray.cli.screen import err, out, told
+
+app = typer.Typer(
+    name="cache", help="What is kept on this host's disk of remote files (cache_dir).", no_args_is_help=True
+)
+
+CacheDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The cache_dir of a source's config.", show_default=False)
+]
+
+
+@app.command("show")
+def show_cache(
+    directory: CacheDirectory,
+    as_json: Json = False,
+) -> None:
+    """Print which files are kept there, how much of each, and whether a process reads it now.
+
+    \b
+    Example:
+      datarax-ray cache show /mnt/cache
+    """
+    with told(err):
+        from datarax_ray.cli.cache import show
+
+        show(directory, as_json, out)
+
+
+@app.command("clear")
+def clear_cache(directory: CacheDirectory, as_json: Json = False) -> None:
+    """Remove what is kept there, but what a process reads now, and nothing else in the folder.
+
+    \b
+    Example:
+      datarax-ray cache clear /mnt/cache
+    """
+    with told(err):
+        from datarax_ray.cli.cache import clear
+
+        clear(directory, out, as_json)

@@ -1,0 +1,69 @@
+"""Commands on the saved states of pipelines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from datarax_ray.cli.commands.options import Json, Target
+from datarax_ray.cli.screen import err, out, told
+
+app = typer.Typer(
+    name="checkpoint", help="What saved states of pipelines say, and whether they fit.", no_args_is_help=True
+)
+
+Directory = Annotated[
+    str,
+    typer.Argument(metavar="DIR", help="Of a run, whose latest step counts, or of a step.", show_default=False),
+]
+
+
+@app.command("show")
+def show_checkpoint(directory: Directory, as_json: Json = False) -> None:
+    """Show where the stream goes on, and which stream it is.
+
+    \b
+    Example:
+      datarax-ray checkpoint show run/checkpoints
+    """
+    with told(err):
+        from datarax_ray.cli.checkpoint import show
+
+        show(directory, as_json, out)
+
+
+@app.command()
+def diff(
+    first: Directory,
+    second: Directory,
+    as_json: Json = False,
+) -> None:
+    """Show what differs between two states. Exits with 1 where anything does, 2 where there is no such state.
+
+    \b
+    Example:
+      datarax-ray checkpoint diff run1/checkpoints run2/checkpoints
+    """
+    with told(err, status=2):
+        from datarax_ray.cli.checkpoint import diff
+
+        status = diff(first, second, as_json, out)
+    raise typer.Exit(status)
+
+
+@app.command()
+def fits(target: Target, directory: Directory, as_json: Json = False) -> None:
+    """Say whether a pipeline can go on from a state, or every setting that keeps it from that.
+
+    Exits with 0 where it can, 1 where not, 2 where there is no such pipeline or state.
+
+    \b
+    Example:
+      datarax-ray checkpoint fits train.py:make_pipeline run/checkpoints
+    """
+    with told(err, status=2):
+        from datarax_ray.cli.checkpoint import fits
+
+        status = fits(target, directory, out, as_json)
+    raise typer.Exit(status)

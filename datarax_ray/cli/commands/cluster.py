@@ -1,0 +1,40 @@
+"""Commands on what runs this on a real cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from datarax_ray.cli.commands.options import Json
+from datarax_ray.cli.screen import err, out, told
+
+app = typer.Typer(name="cluster", help="What runs this on a real cluster.", no_args_is_help=True)
+
+
+@app.command()
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to write them to; made if missing.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a training job and what starts, watches and grows its cluster.
+
+    That is: the job with its submit script, manifests for KubeRay, an autoscaler's YAML, a Dockerfile, a SLURM script,
+    a Grafana dashboard, and a runbook. They are yours to change. Begin with README.md there.
+
+    \b
+    Example:
+      datarax-ray cluster init my-cluster
+    """
+    with told(err):
+        from datarax_ray.cli.cluster import init
+
+        names = init(directory, force)
+        if as_json:
+            out.print_json(data={"directory": str(directory), "files": list(map(str, names))})
+        else:
+            out.print(f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}", soft_wrap=True)

@@ -1,0 +1,104 @@
+"""Commands on the reader actors of jobs that run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from datarax_ray.cli.commands.options import Json
+from datarax_ray.cli.screen import err, out, told
+
+app = typer.Typer(name="pool", help="The reader actors of jobs that run: see, resize, stop them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `pool list` shows it.", show_default=False)]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Of the cluster's head. Default: RAY_ADDRESS, else the Ray of this host.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("list")
+def list_pools(address: Address = None, as_json: Json = False) -> None:
+    """List the pools of reader actors that jobs of this cluster read with.
+
+    A RaySource has a pool of its own, named after its Ray job, or with name= shares the one of that name. Those that
+    outlive their jobs (linger_s=) are listed as well.
+
+    \b
+    Examples:
+      datarax-ray pool list
+      datarax-ray pool list --json --address 10.0.0.1:6379
+    """
+    with told(err):
+        from datarax_ray.cli.pool import list_pools
+
+        list_pools(address, as_json, out)
+
+
+@app.command()
+def stop(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Though drivers seem to read with it.")] = False,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """End the actors of a pool that outlives its jobs (RaySource's linger_s=).
+
+    Exits with 1 where no such pool is there, or a job reads with it: it would start the actors again.
+
+    \b
+    Example:
+      datarax-ray pool stop sweep
+    """
+    with told(err):
+        from datarax_ray.cli.pool import stop
+
+        stop(name, force, address, as_json, out)
+
+
+@app.command()
+def show(name: Name, address: Address = None, as_json: Json = False) -> None:
+    """Show one pool: who reads with it, on which hosts its actors run, and what befell it.
+
+    \b
+    Examples:
+      datarax-ray pool show train
+      datarax-ray pool show 02000000-3fa9 --json
+    """
+    with told(err):
+        from datarax_ray.cli.pool import show
+
+        show(name, address, as_json, out)
+
+
+@app.command()
+def resize(
+    name: Name,
+    num_actors: Annotated[
+        str, typer.Argument(metavar="N|auto", help="How many, or as many as its program says.", show_default=False)
+    ],
+    address: Address = None,
+    wait_s: Annotated[float, typer.Option(min=0, metavar="S", help="For the job to take it up.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Have a job that runs read with N actors from now on. Its batches stay the same.
+
+    Holds until it is asked for another number, or `auto`: then its program decides again (num_actors=). Exits with 1
+    where no such pool is there, or the job has not taken it up in time; it does so as soon as it can.
+
+    \b
+    Examples:
+      datarax-ray pool resize train 64
+      datarax-ray pool resize train auto
+    """
+    if num_actors != "auto" and not (num_actors.isdecimal() and int(num_actors) > 0):
+        raise typer.BadParameter(f"{num_actors!r} is no number of at least 1, nor auto", param_hint="N|auto")
+    with told(err):
+        from datarax_ray.cli.pool import resize
+
+        resize(name, None if num_actors == "auto" else int(num_actors), address, wait_s, as_json, out)
