@@ -7,22 +7,22 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import Json
+from datarax_ray.cli.commands.options import JsonOption
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer(
     name="cache", help="What is kept on this host's disk of remote files (cache_dir).", no_args_is_help=True
 )
 
-CacheDirectory = Annotated[
+CacheArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The cache_dir of a source's config.", show_default=False)
 ]
 
 
 @app.command("show")
 def show_cache(
-    directory: CacheDirectory,
-    as_json: Json = False,
+    directory: CacheArgument,
+    as_json: JsonOption = False,
 ) -> None:
     """Print which files are kept there, how much of each, and whether a process reads it now.
 
@@ -37,7 +37,7 @@ def show_cache(
 
 
 @app.command("clear")
-def clear_cache(directory: CacheDirectory, as_json: Json = False) -> None:
+def clear_cache(directory: CacheArgument, as_json: JsonOption = False) -> None:
     """Remove what is kept there, but what a process reads now, and nothing else in the folder.
 
     \b

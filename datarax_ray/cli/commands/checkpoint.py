@@ -6,21 +6,21 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import Json, Target
+from datarax_ray.cli.commands.options import JsonOption, PipelineArgument
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer(
     name="checkpoint", help="What saved states of pipelines say, and whether they fit.", no_args_is_help=True
 )
 
-Directory = Annotated[
+StateArgument = Annotated[
     str,
     typer.Argument(metavar="DIR", help="Of a run, whose latest step counts, or of a step.", show_default=False),
 ]
 
 
 @app.command("show")
-def show_checkpoint(directory: Directory, as_json: Json = False) -> None:
+def show_checkpoint(directory: StateArgument, as_json: JsonOption = False) -> None:
     """Show where the stream goes on, and which stream it is.
 
     \b
@@ -35,9 +35,9 @@ def show_checkpoint(directory: Directory, as_json: Json = False) -> None:
 
 @app.command()
 def diff(
-    first: Directory,
-    second: Directory,
-    as_json: Json = False,
+    first: StateArgument,
+    second: StateArgument,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what differs between two states. Exits with 1 where anything does, 2 where there is no such state.
 
@@ -53,7 +53,7 @@ def diff(
 
 
 @app.command()
-def fits(target: Target, directory: Directory, as_json: Json = False) -> None:
+def fits(target: PipelineArgument, directory: StateArgument, as_json: JsonOption = False) -> None:
     """Say whether a pipeline can go on from a state, or every setting that keeps it from that.
 
     Exits with 0 where it can, 1 where not, 2 where there is no such pipeline or state.

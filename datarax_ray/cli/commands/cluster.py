@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import Json
+from datarax_ray.cli.commands.options import JsonOption
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer(name="cluster", help="What runs this on a real cluster.", no_args_is_help=True)
@@ -19,7 +19,7 @@ def init(
         Path, typer.Argument(metavar="DIR", help="Folder to write them to; made if missing.", show_default=False)
     ],
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a training job and what starts, watches and grows its cluster.
 

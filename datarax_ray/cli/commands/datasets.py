@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import Destination, Json, Split, transforms_of
+from datarax_ray.cli.commands.options import DestinationArgument, JsonOption, SplitOption, transforms_of
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer()
@@ -28,8 +28,8 @@ def inspect(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Write the first 64 pictures, side by side.")
     ] = None,
-    split: Split = None,
-    as_json: Json = False,
+    split: SplitOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what lies there: files, records, sizes, groups and whether they hurt, and the first elements.
 
@@ -57,7 +57,7 @@ def convert(
             show_default=False,
         ),
     ],
-    destination: Destination,
+    destination: DestinationArgument,
     to: Annotated[str, typer.Option("--format", metavar="FORMAT", help="array_record or parquet.")] = "array_record",
     group_size: Annotated[
         str,
@@ -82,7 +82,7 @@ def convert(
     decoder: Annotated[
         str, typer.Option(metavar="DECODER", help="What a record is, as of `ingest`; none keeps its bytes.")
     ] = "none",
-    split: Split = None,
+    split: SplitOption = None,
     on_error: Annotated[
         str,
         typer.Option(
@@ -92,7 +92,7 @@ def convert(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew, whatever an earlier conversion wrote to DST.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write what lies somewhere, in any format that is read here, as ArrayRecord or Parquet files.
 
@@ -139,7 +139,7 @@ def preprocess(
             show_default=False,
         ),
     ],
-    destination: Destination,
+    destination: DestinationArgument,
     num_transforms: Annotated[
         int | None,
         typer.Option(
@@ -166,7 +166,7 @@ def preprocess(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Begin anew in a folder that holds something else of this command.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a source's transforms once, and write what they make: MaterializedSource(source, DST) reads it.
 

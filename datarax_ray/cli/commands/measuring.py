@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from datarax_ray.cli.commands.options import Json, Seed, transforms_of
+from datarax_ray.cli.commands.options import JsonOption, SeedOption, transforms_of
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer()
@@ -24,8 +24,8 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Train on handwritten digits, stop halfway, go on with more actors, and prove that no batch changed.
 
@@ -72,12 +72,12 @@ def ingest(
     shuffle: Annotated[
         bool, typer.Option(help="Shuffle all records anew in every epoch, or read in file order.")
     ] = True,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     decoder: Annotated[str, typer.Option(metavar="DECODER", help="What a record is; see the list above.")] = "none",
     max_batches: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after this many batches.", show_default=False)
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Stream ArrayRecord files through Ray actors at full speed, and report how fast that was.
 
@@ -140,7 +140,7 @@ def bench(
         float | None,
         typer.Option(min=1e-6, metavar="RATE", help="Records/s that the trainer takes.", show_default=False),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure how fast these files are read, raw, in order and shuffled, and say what would make it faster.
 
@@ -232,7 +232,7 @@ def simulate(
     seconds: Annotated[
         float, typer.Option(min=1, metavar="S", help="That are counted, behind 30 s of beginning.")
     ] = 60.0,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say how a cluster would do: how long its trainers wait, its memory, requests and cost.
 

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Split = Annotated[str | None, typer.Option(metavar="SPLIT", help="Of hf:NAME; train by default.", show_default=False)]
-Destination = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+SplitOption = Annotated[
+    str | None, typer.Option(metavar="SPLIT", help="Of hf:NAME; train by default.", show_default=False)
+]
+DestinationArgument = Annotated[
     Path, typer.Argument(metavar="DST", help="A folder, empty or new, that all hosts see.", show_default=False)
 ]
-Seed = Annotated[int, typer.Option(metavar="N", help="Of the order and of random transforms; 32 bits.")]
-Target = Annotated[
+SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the order and of random transforms; 32 bits.")]
+PipelineArgument = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import Json
+from datarax_ray.cli.commands.options import JsonOption
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer(name="pool", help="The reader actors of jobs that run: see, resize, stop them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `pool list` shows it.", show_default=False)]
-Address = Annotated[
+PoolArgument = Annotated[str, typer.Argument(metavar="NAME", help="As `pool list` shows it.", show_default=False)]
+AddressOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
@@ -23,7 +23,7 @@ Address = Annotated[
 
 
 @app.command("list")
-def list_pools(address: Address = None, as_json: Json = False) -> None:
+def list_pools(address: AddressOption = None, as_json: JsonOption = False) -> None:
     """List the pools of reader actors that jobs of this cluster read with.
 
     A RaySource has a pool of its own, named after its Ray job, or with name= shares the one of that name. Those that
@@ -42,10 +42,10 @@ def list_pools(address: Address = None, as_json: Json = False) -> None:
 
 @app.command()
 def stop(
-    name: Name,
+    name: PoolArgument,
     force: Annotated[bool, typer.Option("--force", help="Though drivers seem to read with it.")] = False,
-    address: Address = None,
-    as_json: Json = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """End the actors of a pool that outlives its jobs (RaySource's linger_s=).
 
@@ -62,7 +62,7 @@ def stop(
 
 
 @app.command()
-def show(name: Name, address: Address = None, as_json: Json = False) -> None:
+def show(name: PoolArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
     """Show one pool: who reads with it, on which hosts its actors run, and what befell it.
 
     \b
@@ -78,13 +78,13 @@ def show(name: Name, address: Address = None, as_json: Json = False) -> None:
 
 @app.command()
 def resize(
-    name: Name,
+    name: PoolArgument,
     num_actors: Annotated[
         str, typer.Argument(metavar="N|auto", help="How many, or as many as its program says.", show_default=False)
     ],
-    address: Address = None,
+    address: AddressOption = None,
     wait_s: Annotated[float, typer.Option(min=0, metavar="S", help="For the job to take it up.")] = 30.0,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Have a job that runs read with N actors from now on. Its batches stay the same.
 

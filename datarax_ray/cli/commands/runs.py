@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import Json, Target, steps_of
+from datarax_ray.cli.commands.options import JsonOption, PipelineArgument, steps_of
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer()
 
-From = Annotated[
+CheckpointOption = Annotated[
     str | None,
     typer.Option(
         "--checkpoint",
@@ -23,7 +23,7 @@ From = Annotated[
 ]
 
 
-Of = Annotated[
+AmendedRunOption = Annotated[
     str | None,
     typer.Option(
         "--run",
@@ -36,14 +36,14 @@ Of = Annotated[
 
 @app.command(short_help="Say which file and record each row of a batch came from.")
 def locate(
-    target: Target,
+    target: PipelineArgument,
     step: Annotated[int, typer.Option(min=0, metavar="N", help="The batch, counted from 0.")],
     row: Annotated[
         int | None, typer.Option(min=0, metavar="R", help="One row of it alone.", show_default=False)
     ] = None,
-    checkpoint: From = None,
-    run: Of = None,
-    as_json: Json = False,
+    checkpoint: CheckpointOption = None,
+    run: AmendedRunOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say which file and record each row of a batch came from: which data fed step N.
 
@@ -65,7 +65,7 @@ def locate(
 
 @app.command(short_help="Write batches that a model saw once more.")
 def replay(
-    target: Target,
+    target: PipelineArgument,
     steps: Annotated[str, typer.Option(metavar="A:B", help="The batches from A up to B, counted from 0.")],
     output: Annotated[
         Path,
@@ -73,9 +73,9 @@ def replay(
             metavar="FILE", help=".npz, .parquet, or .png for a sheet of the pictures in them.", show_default=False
         ),
     ],
-    checkpoint: From = None,
-    run: Of = None,
-    as_json: Json = False,
+    checkpoint: CheckpointOption = None,
+    run: AmendedRunOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write batches that a model saw once more, as they were before the pipeline's stages.
 
@@ -95,7 +95,7 @@ def replay(
         replay(target, first, stop, output, checkpoint, out, run, as_json)
 
 
-Run = Annotated[
+RunArgument = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A folder of checkpoints, or FILE.py:NAME of a pipeline.", show_default=False),
 ]
@@ -103,12 +103,12 @@ Run = Annotated[
 
 @app.command("diff", short_help="Say whether two runs saw the same data, or where they differ.")
 def diff_runs(
-    first: Run,
-    second: Run,
+    first: RunArgument,
+    second: RunArgument,
     steps: Annotated[
         str | None, typer.Option(metavar="A:B", help="Of two pipelines, these batches alone.", show_default=False)
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say whether two runs saw the same data, or where they first differ and why.
 
