@@ -103,9 +103,9 @@ def test_numbers_with_nulls_are_told_of_what_was_read_alone(tmp_path: Path, capl
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("--format", "csv"), 2, "'csv' is no format to write; use array_record or parquet"),
+        (("--format", "csv"), 2, "'csv' is not one of 'array_record', 'parquet'"),
         (("--group-size", "0"), 2, "'0' is no number of at least 1, nor auto"),
-        (("--on-error", "ignore"), 2, "'ignore' is neither raise nor skip"),
+        (("--on-error", "ignore"), 2, "'ignore' is not one of 'raise', 'skip'"),
     ],
     ids=lambda value: str(value),
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from datarax_ray.cli.commands.options import DestinationArgument, JsonOption, SplitOption, transforms_of
+from datarax_ray.cli.commands.options import DestinationArgument, JsonOption, SplitOption, number_or_auto, transforms_of
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer()
@@ -58,7 +58,10 @@ def convert(
         ),
     ],
     destination: DestinationArgument,
-    to: Annotated[str, typer.Option("--format", metavar="FORMAT", help="array_record or parquet.")] = "array_record",
+    to: Annotated[
+        Literal["array_record", "parquet"],
+        typer.Option("--format", metavar="FORMAT", help="array_record or parquet."),
+    ] = "array_record",
     group_size: Annotated[
         str,
         typer.Option(metavar="N|auto", help="Records that are compressed together; of Parquet, rows of a row group."),
@@ -84,7 +87,7 @@ def convert(
     ] = "none",
     split: SplitOption = None,
     on_error: Annotated[
-        str,
+        Literal["raise", "skip"],
         typer.Option(
             metavar="raise|skip", help="What becomes of records that cannot be read; skipped ones are counted."
         ),
@@ -112,17 +115,11 @@ def convert(
       datarax-ray convert imagefolder:photos /data/photos
       datarax-ray convert 'logs/*.jsonl' /data/logs --on-error skip
     """
-    if to not in ("array_record", "parquet"):
-        raise typer.BadParameter(f"{to!r} is no format to write; use array_record or parquet", param_hint="--format")
-    if group_size != "auto" and not (group_size.isdecimal() and int(group_size) > 0):
-        raise typer.BadParameter(f"{group_size!r} is no number of at least 1, nor auto", param_hint="--group-size")
-    if on_error not in ("raise", "skip"):
-        raise typer.BadParameter(f"{on_error!r} is neither raise nor skip", param_hint="--on-error")
+    size = number_or_auto(group_size, "--group-size")
     transforms = transforms_of(decoder)
     with told(err):
         from datarax_ray.cli.writing.convert import Request, run
 
-        size = None if group_size == "auto" else int(group_size)
         request = Request(source, destination, to, size, num_shards, num_actors, transforms, split, on_error, overwrite)
         status = run(request, as_json, out, err)
     raise typer.Exit(status)

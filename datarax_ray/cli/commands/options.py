@@ -35,6 +35,13 @@ def transforms_of(decoder: str) -> tuple[Any, ...]:
         raise typer.BadParameter(str(error), param_hint="--decoder") from error
 
 
+def number_or_auto(text: str, option: str) -> int | None:
+    """N of at least 1; None for auto."""
+    if text != "auto" and not (text.isdecimal() and int(text) > 0):
+        raise typer.BadParameter(f"{text!r} is no number of at least 1, nor auto", param_hint=option)
+    return None if text == "auto" else int(text)
+
+
 def steps_of(steps: str) -> tuple[int, int]:
     """The batches [first, stop) of A:B."""
     first, colon, stop = steps.partition(":")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray.cli.commands.options import JsonOption
+from datarax_ray.cli.commands.options import JsonOption, number_or_auto
 from datarax_ray.cli.screen import err, out, told
 
 app = typer.Typer(name="pool", help="The reader actors of jobs that run: see, resize, stop them.", no_args_is_help=True)
@@ -96,9 +96,8 @@ def resize(
       datarax-ray pool resize train 64
       datarax-ray pool resize train auto
     """
-    if num_actors != "auto" and not (num_actors.isdecimal() and int(num_actors) > 0):
-        raise typer.BadParameter(f"{num_actors!r} is no number of at least 1, nor auto", param_hint="N|auto")
+    number = number_or_auto(num_actors, "N|auto")
     with told(err):
         from datarax_ray.cli.pool import resize
 
-        resize(name, None if num_actors == "auto" else int(num_actors), address, wait_s, as_json, out)
+        resize(name, number, address, wait_s, as_json, out)

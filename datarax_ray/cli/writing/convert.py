@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 
@@ -38,7 +38,7 @@ class Request:
 
     source: str
     destination: Path
-    to: str
+    to: To
     group_size: int | None
     num_shards: int | None
     num_actors: int | None
@@ -57,7 +57,7 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
         _check_apart(reader, request.destination)
         found = conversion_of(
             reader,
-            cast(To, request.to),
+            request.to,
             group_size=request.group_size,
             on_error=request.on_error,
             transforms=request.transforms,
