@@ -155,7 +155,8 @@ def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
 def _told(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
     """A pool in plain values. Its drivers agree but for moments; the first one's word is taken where they do not."""
     namespace, name, identity = pool
-    first = seen.entries[0] if seen.entries else Entry(*pool, "", "", "", 0, "", len(seen.actors))
+    nobody = Entry(*pool, user="", job_id="", host="", pid=0, program="", num_actors=len(seen.actors))
+    first = seen.entries[0] if seen.entries else nobody
     counts: Counter[str] = Counter()
     for entry in seen.entries:
         counts.update(entry.counts)

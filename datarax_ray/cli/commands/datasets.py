@@ -120,7 +120,18 @@ def convert(
     with told(err):
         from datarax_ray.cli.writing.convert import Request, run
 
-        request = Request(source, destination, to, size, num_shards, num_actors, transforms, split, on_error, overwrite)
+        request = Request(
+            source=source,
+            destination=destination,
+            to=to,
+            group_size=size,
+            num_shards=num_shards,
+            num_actors=num_actors,
+            transforms=transforms,
+            split=split,
+            on_error=on_error,
+            overwrite=overwrite,
+        )
         status = run(request, as_json, out, err)
     raise typer.Exit(status)
 
@@ -185,6 +196,13 @@ def preprocess(
     with told(err):
         from datarax_ray.cli.writing.preprocess import Request, run
 
-        request = Request(spec, destination, num_transforms, num_actors, num_shards, overwrite)
+        request = Request(
+            target=spec,
+            destination=destination,
+            num_transforms=num_transforms,
+            num_actors=num_actors,
+            num_shards=num_shards,
+            overwrite=overwrite,
+        )
         status = run(request, as_json, out, err)
     raise typer.Exit(status)

@@ -113,7 +113,16 @@ def ingest(
     with told(err):
         from datarax_ray.cli.ingest import Request, run
 
-        request = Request(tuple(paths), batch_size, num_actors, num_epochs, shuffle, seed, transforms, max_batches)
+        request = Request(
+            paths=tuple(paths),
+            batch_size=batch_size,
+            num_actors=num_actors,
+            num_epochs=num_epochs,
+            shuffle=shuffle,
+            seed=seed,
+            transforms=transforms,
+            max_batches=max_batches,
+        )
         status = run(request, out, err, as_json)
     raise typer.Exit(status)
 
@@ -162,7 +171,15 @@ def bench(
     with told(err):
         from datarax_ray.cli.bench import Request, run
 
-        run(Request(tuple(paths), seconds, batch_size, num_actors, transforms, target), as_json, out, err)
+        request = Request(
+            paths=tuple(paths),
+            seconds=seconds,
+            batch_size=batch_size,
+            num_actors=num_actors,
+            transforms=transforms,
+            target=target,
+        )
+        run(request, as_json, out, err)
 
 
 def _nbytes(text: str) -> float:
