@@ -148,7 +148,7 @@ def _is_named(text: str) -> bool:
     where = text.rpartition(":")[0]
     first = where.partition(".")[0]
     is_module = where not in KINDS and first.isidentifier() and importlib.util.find_spec(first) is not None
-    return names_a_pipeline(text) and (where.endswith(".py") or is_module)
+    return text.endswith(".py") or (names_a_pipeline(text) and (where.endswith(".py") or is_module))
 
 
 def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]:

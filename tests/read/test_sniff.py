@@ -175,6 +175,8 @@ def test_the_advice_names_the_class_the_decoder_and_the_file() -> None:
         ' It looks like a JSON lines file: JSONLinesSource, or from_hf("json", data_files="d/a.jsonl") reads it.'
     )
     assert how_to_read("gzip", "a.gz") == " It looks like a gzip file: unpack it first."
+    told = 'unpack it first, or from_hf("json", data_files="a.jsonl.gz") reads it as it is.'
+    assert how_to_read("gzip", "a.jsonl.gz") == f" It looks like a gzip file: {told}"
     assert how_to_read("ArrayRecord", "a") == " It looks like an ArrayRecord file: ArrayRecordSourceModule reads it."
     assert how_to_decode(msgpack.packb({"x": 1})) == " It looks like msgpack: DecodeMsgpack() decodes it."
     assert how_to_decode(gzip.compress(b"")) == " It looks like gzip: decode it in a transform of your own."

@@ -194,7 +194,7 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
                 f"{redacted(path)}: none of the {len(names)} files in this directory is named "
                 f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
                 + ((first and _advice(filesystem, first)) or "")
-                + " Give a glob to take files of other names."
+                + (" Give a glob to take files of other names." if names else "")
             )
         packed = [name for name in names if _is_data(os.path.splitext(name)[0], suffixes) and name not in found]
         packed = sorted(name for name in packed if name.lower().endswith(_PACKED))

@@ -66,11 +66,12 @@ _READERS = {
     "MDS": "MDSSource reads its folder",
     "TFRecord": "TFRecordSource reads it, with DecodeExample() for tf.train.Example",
     **dict.fromkeys(IMAGES, 'load("imagefolder:DIR") reads folders of them, one for each class'),
-    **dict.fromkeys(("NumPy", "HDF5"), "RandomAccessSource takes its arrays"),
+    "HDF5": "RandomAccessSource takes its arrays",
+    **dict.fromkeys(("NumPy", "NumPy zip"), "of np.load('PATH') RandomAccessSource takes its arrays"),
     **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
     "HTML": "a server gives one for a folder, whose URL ends with a slash, or where one has to log in",
-    "NumPy zip": "of np.load('PATH') RandomAccessSource takes its arrays",
 }
+_PACKED_TEXT = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".txt": "text"}
 DECODERS = {  # by their names in datarax_ray
     "tf.train.Example": "DecodeExample",
     "msgpack": "DecodeMsgpack",
@@ -217,7 +218,10 @@ def how_to_read(found: str | None, path: str) -> str:
     if found is None:
         return ""
     kind = found if found == _NO_UTF_8 else f"{'an' if found[0] in 'AHM' else 'a'} {found} file"
-    return f" It looks like {kind}: {_READERS[found].replace('PATH', path)}."
+    told = _READERS[found]
+    if found == "gzip" and (text := _PACKED_TEXT.get(os.path.splitext(os.path.splitext(path)[0])[1].lower())):
+        told += f", or {_BY_DATASETS % text} as it is"
+    return f" It looks like {kind}: {told.replace('PATH', path)}."
 
 
 def how_to_decode(record: bytes, tried: str = "") -> str:
