@@ -72,10 +72,13 @@ class InFlight:
     """A request on its way. ref: what it will answer, None where there was nobody to send it to; once that says where
     the block is, the block (is_handed).
 
-    node: where its actor was then. token: by which its actor knows it. outcome: the loss or the block, where it is
-    known before anyone asks for it. look_at: when to see whether it is on this node, inf once it is and that was told,
-    -inf once it is and that is still to be told. waited_since: when it was first seen to be read while the stream waits
-    for it.
+    node: where its actor was then.
+    token: by which its actor knows it.
+    outcome: the loss or the block, where it is known before anyone asks for it.
+    look_at: when to see whether it is on this node, inf once it is and that was told, -inf once it is and that is still
+        to be told.
+    waited_since: when it was first seen to be read while the stream waits for it.
+
     Times are those of time.monotonic.
     """
 

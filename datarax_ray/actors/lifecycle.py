@@ -43,21 +43,23 @@ LEADS_TO = {
 class Thresholds:
     """How long things are waited for, in seconds, and how often tried.
 
-    quiet_s: no word from an actor with requests (parts aim at a second): it is asked whether it is there. answer_s: no
-    answer to that: its requests go to others, at the cost of reading twice where it was only slow. A node that is lost
-    without a word is so noticed in 7 s; Ray takes 15 to 40 s. silent_s: then its process is ended, and Ray starts
-    another; cut off nodes heal sooner, as a rule, or never. After so long again that had no effect, as on one that
-    waits for a filesystem that does not answer. fetch_s: a block that was read comes here in less than a second, be it
-    from another node or from the disk it was spilled to, and later is read again: for what is nowhere, Ray asks
-    without end and without a word. return_s: Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node
-    dead, and brings none back from it before: then a new one is asked for, elsewhere, in its place; inf for never.
-    num_failures: in a row before a start that fails is no accident. backoff_s: after the second, before the next
-    start; twice as long after each one more, up to max_backoff_s. max_start_s: a new one has twice return_s to start,
-    then is given up for another, which has twice as long, and so on up to this: nodes and environments take minutes.
-    look_s: between two looks at all actors, which cost 0.1 ms for each. scale_s: between two decisions on how many
-    there should be, where num_actors is a range. ask_head_s: between two visits to the head of the cluster, a few ms
-    each, to see how many others want there to be. lease_s: without a word for so long a driver is gone, for actors that
-    outlive it; it says one four times as often.
+    quiet_s: no word from an actor with requests (parts aim at a second): it is asked whether it is there.
+    answer_s: no answer to that: its requests go to others, at the cost of reading twice where it was only slow. A node
+        that is lost without a word is so noticed in 7 s; Ray takes 15 to 40 s.
+    silent_s: then its process is ended, and Ray starts another; cut off nodes heal sooner, as a rule, or never. After
+        so long again that had no effect, as on one that waits for a filesystem that does not answer.
+    fetch_s: a block that was read comes here in less than a second, be it from another node or from the disk it was
+        spilled to, and later is read again: for what is nowhere, Ray asks without end and without a word.
+    return_s: Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node dead, and brings none back from
+        it before: then a new one is asked for, elsewhere, in its place; inf for never.
+    num_failures: in a row before a start that fails is no accident.
+    backoff_s: after the second, before the next start; twice as long after each one more, up to max_backoff_s.
+    max_start_s: a new one has twice return_s to start, then is given up for another, which has twice as long, and so on
+        up to this: nodes and environments take minutes.
+    look_s: between two looks at all actors, which cost 0.1 ms for each.
+    scale_s: between two decisions on how many there should be, where num_actors is a range.
+    ask_head_s: between two visits to the head of the cluster, a few ms each, to see how many others want there to be.
+    lease_s: without a word for so long a driver is gone, for actors that outlive it; it says one four times as often.
 
     Raises: ValueError for one that is not positive.
     """
@@ -187,10 +189,15 @@ def _event(method: Callable[Concatenate[ActorState, _P], Commands]) -> Callable[
 class ActorState:
     """One actor. `now` is the time of any clock, as are the fields that end in _at.
 
-    process: the last that answered, or nobody. requests: sent and not done, in order. asked_at: since when an answer is
-    expected; None where none is. heard_at: the last answer of any kind. is_owed: it was asked since for what nobody
-    waits for any more, as others have read it. num_failures: losses and failed starts since a request was done. due_at:
-    when patience with its phase is over. loss: until it runs again. why_not: why it could not start, "" once it runs.
+    process: the last that answered, or nobody.
+    requests: sent and not done, in order.
+    asked_at: since when an answer is expected; None where none is.
+    heard_at: the last answer of any kind.
+    is_owed: it was asked since for what nobody waits for any more, as others have read it.
+    num_failures: losses and failed starts since a request was done.
+    due_at: when patience with its phase is over.
+    loss: until it runs again.
+    why_not: why it could not start, "" once it runs.
     """
 
     limits: Thresholds

@@ -26,11 +26,13 @@ class Recovery:
     """One loss and its end, or what needs none.
 
     kind: "restarted" where Ray brought the actor back, "replaced" where another one took its place, "answered" where it
-    had only been silent, "hung" where it was killed for a request that took too long, "reread" where only an object was
-    gone, "benched" where its node failed at what others could read, "drained" where that is about to go, "stalled"
-    where a stream has waited long, "resized" where actors were added or removed. actor: -1 for none alone. where: the
-    actor, its process and node. reason: what
-    Ray, the clock, the node or who resizes said. took_s: from the notice to the return; the others read meanwhile.
+        had only been silent, "hung" where it was killed for a request that took too long, "reread" where only an object
+        was gone, "benched" where its node failed at what others could read, "drained" where that is about to go,
+        "stalled" where a stream has waited long, "resized" where actors were added or removed.
+    actor: -1 for none alone.
+    where: the actor, its process and node.
+    reason: what Ray, the clock, the node or who resizes said.
+    took_s: from the notice to the return; the others read meanwhile.
     num_retried: requests asked for again.
     """
 

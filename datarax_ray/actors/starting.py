@@ -85,8 +85,9 @@ class ActorOptions:
 class Actor:
     """One of a pool. handle: Ray's. ping: a call of it that answers once it runs, where state.asked_at says so.
 
-    num_retried: requests that it lost when it was last lost. tokens_lost: by which it knows what it had then, those
-    that it had read included. to_do: what its life has called for and was not done yet.
+    num_retried: requests that it lost when it was last lost.
+    tokens_lost: by which it knows what it had then, those that it had read included.
+    to_do: what its life has called for and was not done yet.
     """
 
     index: int

@@ -40,8 +40,11 @@ _BLOCKS: dict[str, Any] = {"ArrayRecordSourceModule": "auto", "WebDatasetSource"
 
 @dataclass(frozen=True)
 class Measured:
-    """One way to read. num_records in elapsed_s, which begin when the first batch is there. spent: the part of the
-    reading that each thing took, from 0 to 1. num_actors: 0 for this process alone. record_nbytes: of a decoded record.
+    """One way to read. num_records in elapsed_s, which begin when the first batch is there.
+
+    spent: the part of the reading that each thing took, from 0 to 1.
+    num_actors: 0 for this process alone.
+    record_nbytes: of a decoded record.
     """
 
     name: str
@@ -58,8 +61,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure. paths: of data, or FILE.py:NAME of a source or Pipeline. seconds: for each way. num_actors: 0
-    for none. target: records/s of a trainer, or None.
+    """What to measure.
+
+    paths: of data, or FILE.py:NAME of a source or Pipeline.
+    seconds: for each way.
+    num_actors: 0 for none.
+    target: records/s of a trainer, or None.
     """
 
     paths: tuple[str, ...]

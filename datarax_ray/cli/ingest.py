@@ -44,8 +44,11 @@ class Request:
 class Tally:
     """What came, and when, in seconds from the first request on.
 
-    first_s, first_records: until the first batch was there, and what was in it. waited_s: inside next(). elapsed_s: in
-    all. start_s: before that, until Ray was there and had been asked for actors. first: the columns of the first batch.
+    first_s, first_records: until the first batch was there, and what was in it.
+    waited_s: inside next().
+    elapsed_s: in all.
+    start_s: before that, until Ray was there and had been asked for actors.
+    first: the columns of the first batch.
     """
 
     num_records: int = 0

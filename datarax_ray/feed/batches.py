@@ -52,12 +52,16 @@ class Pieces:
 class HostBatch:
     """One trainer's rows of one global batch, in their order there.
 
-    columns: arrays of shape (num_rows, ...), written by nobody else. positions: int64 (num_rows,), of each row.
-    start: the position at which the global batch begins. state: where the stream goes on after it. global_rows: of
-    all trainers together. skipped: the broken records among them. ordinals: int64 (num_rows,), which element of its
-    position each row is; None where all are the first. offset: how much of the record at start was in the batches
-    before. pieces: of all rows of the global batch, where they are packed. digest: of those of its
-    elements that count in this trainer's, see plan.rolling_digest; 0 where nobody wants one.
+    columns: arrays of shape (num_rows, ...), written by nobody else.
+    positions: int64 (num_rows,), of each row.
+    start: the position at which the global batch begins.
+    state: where the stream goes on after it.
+    global_rows: of all trainers together.
+    skipped: the broken records among them.
+    ordinals: int64 (num_rows,), which element of its position each row is; None where all are the first.
+    offset: how much of the record at start was in the batches before.
+    pieces: of all rows of the global batch, where they are packed.
+    digest: of those of its elements that count in this trainer's, see plan.rolling_digest; 0 where nobody wants one.
     """
 
     columns: Columns

@@ -31,11 +31,15 @@ logger = logging.getLogger("datarax_ray")
 class Consumed(NamedTuple):  # as cheap as a StreamState
     """What was handed out so far; with a batch, what was once that batch is.
 
-    state: where the stream goes on. num_before: broken records left out before the last batch. skipped: those left out
-    of that. Some may stand behind the state, where a short last batch is dropped: who goes on from the state meets them
-    again. is_end: the stream was seen to end here. digest: of all that was handed out; None where nobody wants one.
-    num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's. num_waiting: broken records behind
-    the state that were told before the last of them (skipped), as no batch came for long.
+    state: where the stream goes on.
+    num_before: broken records left out before the last batch.
+    skipped: those left out of that. Some may stand behind the state, where a short last batch is dropped: who goes on
+        from the state meets them again.
+    is_end: the stream was seen to end here.
+    digest: of all that was handed out; None where nobody wants one.
+    num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's.
+    num_waiting: broken records behind the state that were told before the last of them (skipped), as no batch came for
+        long.
     """
 
     state: StreamState

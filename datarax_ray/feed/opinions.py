@@ -34,7 +34,8 @@ class Believed:
 class _Case:
     """A part in doubt: the best block of it so far, with the part that it answers and the node that it is from.
 
-    tried: the nodes that were asked. is_checking: whether what the block leaves out is being asked for, not the whole.
+    tried: the nodes that were asked.
+    is_checking: whether what the block leaves out is being asked for, not the whole.
     is_refuted: whether another node has read some of that.
     """
 

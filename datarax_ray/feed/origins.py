@@ -39,9 +39,12 @@ class NoBatchError(IndexError):
 class Origin(NamedTuple):
     """Where a row of a global batch came from, or a piece of a packed row.
 
-    row: of the global batch. record: its file and number, as errors name them. position: of the record in the stream.
+    row: of the global batch.
+    record: its file and number, as errors name them.
+    position: of the record in the stream.
     offset: what of the record came before: elements, where a flat_map makes several; tokens or documents, where rows
-    are packed. places: [start, stop) of the packed row, where the piece stands; None where rows are elements.
+        are packed.
+    places: [start, stop) of the packed row, where the piece stands; None where rows are elements.
     """
 
     row: int

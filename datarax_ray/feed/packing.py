@@ -30,8 +30,10 @@ from datarax_ray.read.errors import Skipped
 class _Documents:
     """The documents of a chunk in the order of the stream: int64 (k,) each.
 
-    position, length; ends: running sum of lengths. block, begin: where its tokens are. size: in units; units: delivered
-    of its position when the document before it is. digest: uint64 (k,), None where nobody wants them.
+    position, length; ends: running sum of lengths.
+    block, begin: where its tokens are.
+    size: in units; units: delivered of its position when the document before it is.
+    digest: uint64 (k,), None where nobody wants them.
     """
 
     position: Indices
@@ -51,9 +53,11 @@ class _Documents:
 class _Pieces:
     """Consecutive pieces of one batch: int64 (m,) each, m may be 0.
 
-    start: where each stands in the flat batch; size: its tokens. block, begin: where these are. position: of its
-    document; units: of that position, that precede it. is_full: whether the batch is complete with them. digest: of the
-    documents that end with them.
+    start: where each stands in the flat batch; size: its tokens.
+    block, begin: where these are.
+    position: of its document; units: of that position, that precede it.
+    is_full: whether the batch is complete with them.
+    digest: of the documents that end with them.
     """
 
     start: Indices

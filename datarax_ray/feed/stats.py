@@ -34,9 +34,11 @@ class ActorWork:
     """What one actor did meanwhile.
 
     num_blocks, num_elements, nbytes, read_s: for this stream: blocks, their elements and bytes, and seconds that it
-    read. busy_s: that it read, for others too. num_retries: requests to the storage that it asked again.
-    num_from_memory, num_from_storage: records that cacheable=True found in memory, and not. max_rss_nbytes: the most
-    memory that its process has had.
+        read.
+    busy_s: that it read, for others too.
+    num_retries: requests to the storage that it asked again.
+    num_from_memory, num_from_storage: records that cacheable=True found in memory, and not.
+    max_rss_nbytes: the most memory that its process has had.
     """
 
     num_blocks: int = 0
@@ -88,18 +90,23 @@ class PipelineStats:
     """Where the time went since the pipeline was made. Print it for a table, which a notebook shows too; see `verdict`.
 
     num_batches, num_records: handed out, of all trainers: the rows that were left by filters and the like, without the
-    filling of pad_remainder. Of packed batches num_records are the records that they were made of, those that gave
-    nothing too; of a stream of shards, the packed rows.
-    first_s: what the first batch took, with what starts and compiles. elapsed_s: from then to the last batch that was
-    handed out, without what lay between the end of the stream, or a seek, and the next batch. waited_s: of elapsed_s,
-    that the trainer waited for a batch; the rest is its own.
+        filling of pad_remainder. Of packed batches num_records are the records that they were made of, those that gave
+        nothing too; of a stream of shards, the packed rows.
+    first_s: what the first batch took, with what starts and compiles.
+    elapsed_s: from then to the last batch that was handed out, without what lay between the end of the stream, or a
+        seek, and the next batch.
+    waited_s: of elapsed_s, that the trainer waited for a batch; the rest is its own.
     making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
-    "placing" it on the device with the stages. reading: seconds of all who read by what they did: "storage" (bytes on
-    their way, where that is known apart), "reading" (files, decompression, and what has no name of its own), "memory"
-    (what cacheable=True keeps), each transform by name, "stacking". actors: what each did, by id; {} where it is read
-    in this process. num_actors: how many there are meant to be; 0 in this process. part: of each batch, that this
-    trainer takes. sharing: how many trainers have in common what each of them counts as reading. start_s: until
-    reading began. num_lost: requests that were lost with who read them, and asked for again.
+        "placing" it on the device with the stages.
+    reading: seconds of all who read by what they did: "storage" (bytes on their way, where that is known apart),
+        "reading" (files, decompression, and what has no name of its own), "memory" (what cacheable=True keeps), each
+        transform by name, "stacking".
+    actors: what each did, by id; {} where it is read in this process.
+    num_actors: how many there are meant to be; 0 in this process.
+    part: of each batch, that this trainer takes.
+    sharing: how many trainers have in common what each of them counts as reading.
+    start_s: until reading began.
+    num_lost: requests that were lost with who read them, and asked for again.
     has_stages: whether placing a batch runs stages, too.
     """
 

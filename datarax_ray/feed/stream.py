@@ -71,18 +71,27 @@ STALL_AFTER_S = 30.0
 class StreamOptions:
     """How a stream is cut into batches, and how much of it is in flight.
 
-    batch_size: of the global batch. process_index, process_count: which of how many trainers this is. share: what it
-    gets of every batch; None to divide batches by rank. drop_remainder: leave out a short last batch. pad_remainder: it
-    will be padded at its end, so its rows are dealt to the trainers as those of a full one. packing: how documents are
-    made into rows; None for a row for each element. chunk_size: positions read at a time, None to choose. max_nbytes:
-    bound on blocks in flight, of which the pool allows a part where others have some of it (Pool.allowance).
-    block_nbytes: how large a block should be. stall_after_s: how long a wait for a batch is
-    before it is logged who and what is waited for. shares_actors: whether the other trainers ask the same actors, which
-    then read once for all what all of them ask for. shares_with_jobs: whether drivers of other jobs do so as well.
-    stop: the position to end at, None for the end of the source. digest: whether batches are to have
-    one. max_waiting: broken records that may wait for a batch; where more do, a batch of no rows (global_rows=0) tells
-    of them; None for none such. cancelled: asked now and then while the stream waits; once it is true the stream ends.
-    timings: what counts where the time goes. rows: of every batch, that this trainer gets; they follow from the others.
+    batch_size: of the global batch.
+    process_index, process_count: which of how many trainers this is.
+    share: what it gets of every batch; None to divide batches by rank.
+    drop_remainder: leave out a short last batch.
+    pad_remainder: it will be padded at its end, so its rows are dealt to the trainers as those of a full one.
+    packing: how documents are made into rows; None for a row for each element.
+    chunk_size: positions read at a time, None to choose.
+    max_nbytes: bound on blocks in flight, of which the pool allows a part where others have some of it
+        (Pool.allowance).
+    block_nbytes: how large a block should be.
+    stall_after_s: how long a wait for a batch is before it is logged who and what is waited for.
+    shares_actors: whether the other trainers ask the same actors, which then read once for all what all of them ask
+        for.
+    shares_with_jobs: whether drivers of other jobs do so as well.
+    stop: the position to end at, None for the end of the source.
+    digest: whether batches are to have one.
+    max_waiting: broken records that may wait for a batch; where more do, a batch of no rows (global_rows=0) tells of
+        them; None for none such.
+    cancelled: asked now and then while the stream waits; once it is true the stream ends.
+    timings: what counts where the time goes.
+    rows: of every batch, that this trainer gets; they follow from the others.
     """
 
     batch_size: int

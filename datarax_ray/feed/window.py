@@ -87,9 +87,12 @@ class Part:
 class _Chunk:
     """A chunk in flight.
 
-    size: positions that may have an element. asked_size: as many as it was to have. arrived: bytes of each part that is
-    there. nbytes: of all these. read_s: that reading these took, together. suspects: parts that were lost twice, or are
-    pieces of such, and have not arrived.
+    size: positions that may have an element.
+    asked_size: as many as it was to have.
+    arrived: bytes of each part that is there.
+    nbytes: of all these.
+    read_s: that reading these took, together.
+    suspects: parts that were lost twice, or are pieces of such, and have not arrived.
     """
 
     number: int

@@ -42,8 +42,9 @@ class Source(Describes, Protocol):
 class Placed:
     """A batch on the device before the stages. row_words: uint32 (rows, 2), as stages.words makes them.
 
-    columns, row_words: None where nothing goes to the device. start: the number of its first element. host: the fields
-    that stay on the host.
+    columns, row_words: None where nothing goes to the device.
+    start: the number of its first element.
+    host: the fields that stay on the host.
     """
 
     columns: Any
@@ -54,8 +55,12 @@ class Placed:
 
 @dataclass(frozen=True)
 class BatchProducer:
-    """Makes the batches of a source. stages: applied on the device. sharding: where batches go, None for the default
-    device. timings: what counts where the time goes."""
+    """Makes the batches of a source.
+
+    stages: applied on the device.
+    sharding: where batches go, None for the default device.
+    timings: what counts where the time goes.
+    """
 
     source: Source
     options: StreamOptions

@@ -35,9 +35,11 @@ Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 class Amendment:
     """One change. str() of it says what it is.
 
-    at: the position from which on it holds; of positions, the first. positions: those that give nothing. records:
-    likewise, wherever they stand from `at` on, in every epoch, by the number that they have in the source. weights: of
-    a mixture; a schedule begins at `at`; None for those that hold already. why: for people.
+    at: the position from which on it holds; of positions, the first.
+    positions: those that give nothing.
+    records: likewise, wherever they stand from `at` on, in every epoch, by the number that they have in the source.
+    weights: of a mixture; a schedule begins at `at`; None for those that hold already.
+    why: for people.
     """
 
     at: int

@@ -27,8 +27,9 @@ _MIN_SHARE = 16
 class Homes:
     """Where records are. starts: the first record of each stretch of one home, the first of them 0, ascending.
 
-    home: of each stretch, an index in `nodes`. nodes: of each home, the ids of its nodes. names: of each home, some of
-    its files, for people.
+    home: of each stretch, an index in `nodes`.
+    nodes: of each home, the ids of its nodes.
+    names: of each home, some of its files, for people.
     """
 
     starts: tuple[int, ...]

@@ -55,9 +55,9 @@ class Placer(Protocol):
 class Packing(NamedArguments, ABC):
     """How documents are made rows of seq_len tokens. Pickles.
 
-    fields: one name, or several whose values have one length in each element; other fields are left out. pad_id: what
-    fills a row where there is no token, for all fields or by name. unit: what an offset in a record counts; a state of
-    one kind of stream is of no use to another.
+    fields: one name, or several whose values have one length in each element; other fields are left out.
+    pad_id: what fills a row where there is no token, for all fields or by name.
+    unit: what an offset in a record counts; a state of one kind of stream is of no use to another.
     """
 
     seq_len: int

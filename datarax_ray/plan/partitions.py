@@ -98,8 +98,10 @@ def _kept(partitions: list[int], quota: int, is_dealt: bool) -> list[int]:
 class ReadRequest:
     """What one actor is asked to read by index: its part of one chunk. See Request.
 
-    start, stop: the chunk, positions [start, stop). partitions: the partitions to read of it, None for all. wanted:
-    what of their elements, and as what. origin: where the weights of a mixture begin to hold, None for the beginning.
+    start, stop: the chunk, positions [start, stop).
+    partitions: the partitions to read of it, None for all.
+    wanted: what of their elements, and as what.
+    origin: where the weights of a mixture begin to hold, None for the beginning.
     """
 
     start: int

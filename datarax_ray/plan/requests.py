@@ -59,8 +59,9 @@ class Sharing:
     """That each of num_trainers trainers asks the same actors for the same, which they then read once for all.
 
     part: of the block, "all"; "places", where its elements are (and how long, if they are documents), with columns of
-    no rows; or which rows of its columns, as runs (see plan.runs). num_elements: of the block, where it is known;
-    another block is none of these elements. num_equal: of the trainers, who ask for this very part.
+        no rows; or which rows of its columns, as runs (see plan.runs).
+    num_elements: of the block, where it is known; another block is none of these elements.
+    num_equal: of the trainers, who ask for this very part.
     """
 
     num_trainers: int
@@ -78,11 +79,13 @@ class Sharing:
 class Wanted:
     """What is to become of the elements of a request.
 
-    positions: those whose elements are wanted, None for all. documents: what they are made into, to be packed; None for
-    nothing. sharing: with other trainers; None where nobody else asks for this. is_digested: whether the block is to
-    have a digest of each element. amendments: to the stream, which say what of it gives nothing, and by which weights.
+    positions: those whose elements are wanted, None for all.
+    documents: what they are made into, to be packed; None for nothing.
+    sharing: with other trainers; None where nobody else asks for this.
+    is_digested: whether the block is to have a digest of each element.
+    amendments: to the stream, which say what of it gives nothing, and by which weights.
     components: of a mixture with streams, the one that is asked for, by its own positions; where that is another such
-    mixture, of that likewise, and so on.
+        mixture, of that likewise, and so on.
     """
 
     positions: PositionSet | None = None

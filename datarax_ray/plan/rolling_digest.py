@@ -24,8 +24,9 @@ _MODULUS = 2**64
 class RollingDigest(NamedTuple):
     """Of what was consumed since a state of the stream.
 
-    since: the position at which it begins, and how much of that record came before. total: the sum. parts: of the
-    num_parts parts of every batch, those whose rows are in it: a trainer's own; (0,) of 1 where all are.
+    since: the position at which it begins, and how much of that record came before.
+    total: the sum.
+    parts: of the num_parts parts of every batch, those whose rows are in it: a trainer's own; (0,) of 1 where all are.
     """
 
     since: tuple[int, int]

@@ -37,12 +37,16 @@ PARTITIONS_EACH = 16
 class ChunkLimits:
     """What chunks of a stream may be.
 
-    max_size: positions in the largest that makes sense. first_size: likewise of the first, whose records nobody has
-    seen. max_part_size: positions in the largest part that one actor should get. max_actors: that may read at a time,
-    None for all. is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their
-    sizes, which are powers of two, if not given. share: of a chunk's positions, those that are read for this trainer;
-    the same actors read the others for others. is_anywhere: whether a request costs any actor about the same, so
-    that another one than the owner may be asked for it. homes: see Order.home_nodes.
+    max_size: positions in the largest that makes sense.
+    first_size: likewise of the first, whose records nobody has seen.
+    max_part_size: positions in the largest part that one actor should get.
+    max_actors: that may read at a time, None for all.
+    is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their sizes, which are
+        powers of two, if not given.
+    share: of a chunk's positions, those that are read for this trainer; the same actors read the others for others.
+    is_anywhere: whether a request costs any actor about the same, so that another one than the owner may be asked for
+        it.
+    homes: see Order.home_nodes.
     """
 
     max_size: int = 2**62

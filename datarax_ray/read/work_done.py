@@ -13,9 +13,11 @@ repeats: Counter[str] = Counter()
 class WorkDone:
     """What an actor has done since it began, for all that read with it.
 
-    process: it, which another may have come in the place of. num_blocks, num_elements, read_s: blocks, their elements,
-    and seconds that it read. num_retries: requests to a storage that it asked again. num_from_memory, num_from_storage:
-    records that cacheable=True found there, and that it did not. max_rss_nbytes: the most memory that it has had.
+    process: it, which another may have come in the place of.
+    num_blocks, num_elements, read_s: blocks, their elements, and seconds that it read.
+    num_retries: requests to a storage that it asked again.
+    num_from_memory, num_from_storage: records that cacheable=True found there, and that it did not.
+    max_rss_nbytes: the most memory that it has had.
     """
 
     process: str

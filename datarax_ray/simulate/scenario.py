@@ -44,10 +44,12 @@ class Fault:
 class Scenario:
     """What is simulated. sigma: of the lognormal time that a request takes. slow: actors that are ten times slower.
 
-    uneven: the slowness of hosts in turns, (1.0,) for even ones. need: records a second that all trainers together
-    train on; None for all that come. max_nbytes: of all trainers together, as of RaySource. batch_size: of them all,
-    None for one of 1,024, or 32 for each. prefetch: batches that a pipeline makes ahead of its trainer. warm_s,
-    measured_s: what is counted is what comes behind the former.
+    uneven: the slowness of hosts in turns, (1.0,) for even ones.
+    need: records a second that all trainers together train on; None for all that come.
+    max_nbytes: of all trainers together, as of RaySource.
+    batch_size: of them all, None for one of 1,024, or 32 for each.
+    prefetch: batches that a pipeline makes ahead of its trainer.
+    warm_s, measured_s: what is counted is what comes behind the former.
     """
 
     name: str
@@ -95,12 +97,18 @@ class Scenario:
 class Found:
     """What came of it.
 
-    efficiency: of the ideal. records_per_s: of the stream. wait: how much of its time a trainer waits. longest_s: one
-    such wait, of any trainer. driver: CPU of one trainer's driver, of a core, by the costs. decision_us: of this
-    machine's time, what the real code took for each request. nbytes: the most in the window of one trainer.
-    requests_per_s: of one trainer. wasted: of the actors' time, for what nobody waited for. idle: of the actors' time.
-    first_s: when each trainer had its first chunk. early: of the ideal, what was delivered in the first 30 s, from
-    nothing.
+    efficiency: of the ideal.
+    records_per_s: of the stream.
+    wait: how much of its time a trainer waits.
+    longest_s: one such wait, of any trainer.
+    driver: CPU of one trainer's driver, of a core, by the costs.
+    decision_us: of this machine's time, what the real code took for each request.
+    nbytes: the most in the window of one trainer.
+    requests_per_s: of one trainer.
+    wasted: of the actors' time, for what nobody waited for.
+    idle: of the actors' time.
+    first_s: when each trainer had its first chunk.
+    early: of the ideal, what was delivered in the first 30 s, from nothing.
     """
 
     efficiency: float

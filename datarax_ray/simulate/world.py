@@ -21,11 +21,14 @@ from datarax_ray.feed.window import Part
 class Costs:
     """What things take: as measured (DESIGN, section 5), of the workload, and of the network.
 
-    request_s, driver_s_per_nbyte: CPU of the driver for each request, and each byte. record_s: an actor's time for a
-    record, fixed_s: for a request. record_nbytes: of a decoded record. link_nbytes_per_s: into a trainer's host.
-    latency_s: from an actor to a trainer, or back. start_s: until an actor that is started answers. store_nbytes: Ray's
-    object store on a trainer's host. stored_nbytes: of a record where it is stored; storage_nbytes_per_s: what the
-    storage gives to all actors together.
+    request_s, driver_s_per_nbyte: CPU of the driver for each request, and each byte.
+    record_s: an actor's time for a record, fixed_s: for a request.
+    record_nbytes: of a decoded record.
+    link_nbytes_per_s: into a trainer's host.
+    latency_s: from an actor to a trainer, or back.
+    start_s: until an actor that is started answers.
+    store_nbytes: Ray's object store on a trainer's host.
+    stored_nbytes: of a record where it is stored; storage_nbytes_per_s: what the storage gives to all actors together.
     """
 
     request_s: float = 0.001

@@ -41,11 +41,11 @@ class ArrayRecordSourceConfig(RemoteFilesConfig):
     """How ArrayRecord files are read; endless unless num_epochs is given. See RemoteFilesConfig for the other fields.
 
     shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
-    datarax's name of the same field: give one of them, both can be read. shuffle_block_size: shuffle blocks of this
-    many consecutive records, then records within windows of 64 blocks, where shuffle is on; None for single records.
-    "auto" takes the groups in which the files store their records for the blocks, and windows of 8 MiB of them, or of
-    64 where that is more: each group is decoded once in an epoch, and two windows, up to 512 MiB, are kept in an actor.
-    Where files store single records, "auto" shuffles these.
+        datarax's name of the same field: give one of them, both can be read.
+    shuffle_block_size: shuffle blocks of this many consecutive records, then records within windows of 64 blocks, where
+        shuffle is on; None for single records. "auto" takes the groups in which the files store their records for the
+        blocks, and windows of 8 MiB of them, or of 64 where that is more: each group is decoded once in an epoch, and
+        two windows, up to 512 MiB, are kept in an actor. Where files store single records, "auto" shuffles these.
     local_files_only: accepted for datarax's sake: files are always checked at construction, wherever they are.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed

@@ -24,11 +24,15 @@ class HFConfig(ErrorsConfig):
     """Which dataset, split and columns; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
     name, split: as of datasets.load_dataset, or a folder made by save_to_disk; neither where the source is given a
-    dataset. data_dir: of the data files within it. include_keys, exclude_keys: the columns to keep or to leave out, not
-    both; any iterable, kept as a tuple. shuffle: another order in every epoch, by seed; stochastic and stream_name say
-    so, and no rngs are needed. num_epochs: -1 for endless; None for one pass, as datarax's sources give it (see
-    HFEagerSource for what comes behind it). download_kwargs: more arguments for load_dataset (`name` there is the
-    dataset's configuration); revision is "main" unless given. local_files_only: never ask the hub.
+        dataset.
+    data_dir: of the data files within it.
+    include_keys, exclude_keys: the columns to keep or to leave out, not both; any iterable, kept as a tuple.
+    shuffle: another order in every epoch, by seed; stochastic and stream_name say so, and no rngs are needed.
+    num_epochs: -1 for endless; None for one pass, as datarax's sources give it (see HFEagerSource for what comes behind
+        it).
+    download_kwargs: more arguments for load_dataset (`name` there is the dataset's configuration); revision is "main"
+        unless given.
+    local_files_only: never ask the hub.
 
     Raises: ValueError for fields that contradict each other, a name without a split, and for trust_remote_code.
 

@@ -30,10 +30,11 @@ class HFStreamingConfig(HFConfig):
     See HFConfig, ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
 
     streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
-    shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch. turn_size: elements
-    of a shard in a row before the next shard's turn. host_keys: columns to have as objects on the host, whatever they
-    hold: where rows are not like the first ones. max_connections: shards that are read at the same time by all
-    actors together, so the connections to where they are stored; None for one by each actor.
+        shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch.
+    turn_size: elements of a shard in a row before the next shard's turn.
+    host_keys: columns to have as objects on the host, whatever they hold: where rows are not like the first ones.
+    max_connections: shards that are read at the same time by all actors together, so the connections to where they are
+        stored; None for one by each actor.
 
     on_error: has a say in pictures and audio that do not decode, and in what a transform raises. What `datasets` raises
     while it reads (a corrupt file, a map or filter inside the dataset) ends the shard's iterator, and is an error in

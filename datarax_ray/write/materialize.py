@@ -31,8 +31,11 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Component:
-    """What was written of a source, or of one component of a mixture. path: its folder. written, live: the names of the
-    transforms that were run, and of those behind them, which run when it is read. statistics: of what was written.
+    """What was written of a source, or of one component of a mixture.
+
+    path: its folder.
+    written, live: the names of the transforms that were run, and of those behind them, which run when it is read.
+    statistics: of what was written.
     """
 
     path: str

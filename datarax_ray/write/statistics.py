@@ -26,7 +26,12 @@ _NO_NAME = "element"  # an element that has no fields
 
 @dataclass
 class Moments:
-    """Of finite numbers. mean: 0.0 of none. squares: the sum of squared distances from the mean. least, most: exact."""
+    """Of finite numbers.
+
+    mean: 0.0 of none.
+    squares: the sum of squared distances from the mean.
+    least, most: exact.
+    """
 
     count: int = 0
     mean: float = 0.0
@@ -72,12 +77,18 @@ def _ends(piece: np.ndarray) -> Iterator[tuple[int, Any]]:
 
 @dataclass
 class FieldStatistics:
-    """One field. count: elements that have it. num_null: of these, None. kinds: dtypes, or types of what is no array.
+    """One field.
 
-    shape_least, shape_most: of arrays, along each axis; None where they have not the same number of axes. numbers: all
-    numbers in it. num_nan, num_infinite: beside these. lengths: of text, bytes and lists, and of arrays along the first
-    axis. by_length: how many have a length from 2**k on and below 2**(k + 1), by k; -1 of length 0. by_value: how many
-    have each value, of whole numbers and short text with few values; None of others.
+    count: elements that have it.
+    num_null: of these, None.
+    kinds: dtypes, or types of what is no array.
+
+    shape_least, shape_most: of arrays, along each axis; None where they have not the same number of axes.
+    numbers: all numbers in it.
+    num_nan, num_infinite: beside these.
+    lengths: of text, bytes and lists, and of arrays along the first axis.
+    by_length: how many have a length from 2**k on and below 2**(k + 1), by k; -1 of length 0.
+    by_value: how many have each value, of whole numbers and short text with few values; None of others.
     """
 
     count: int = 0

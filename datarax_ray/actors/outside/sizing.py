@@ -47,13 +47,21 @@ class Wish:
 class Entry:
     """One driver that reads with a pool.
 
-    namespace, name: of the pool; the name is its program's, or made of its Ray job. identity: of what it reads, as one
-    name may be given for two sources. user: the driver, as the pool's actors know it. program: what its program asks
-    for, in words. num_actors: that there are meant to be. hosts: how many run, by host. wish: the token of that which
-    it follows, "" for none yet. max_nbytes: that it may have in flight, beside the others. counts: its recoveries by
-    kind. at: when this was written, in seconds since 1970. least: actors that it can read with. scales:
-    whether its program gives a range. Since it began: waited_s, that its streams have waited for actors; read_s, that
-    actors read for it; num_used, elements that it has.
+    namespace, name: of the pool; the name is its program's, or made of its Ray job.
+    identity: of what it reads, as one name may be given for two sources.
+    user: the driver, as the pool's actors know it.
+    program: what its program asks for, in words.
+    num_actors: that there are meant to be.
+    hosts: how many run, by host.
+    wish: the token of that which it follows, "" for none yet.
+    max_nbytes: that it may have in flight, beside the others.
+    counts: its recoveries by kind.
+    at: when this was written, in seconds since 1970.
+    least: actors that it can read with.
+    scales: whether its program gives a range.
+    waited_s: since it began, that its streams have waited for actors.
+    read_s: likewise, that actors read for it.
+    num_used: likewise, elements that it has.
     """
 
     namespace: str
@@ -93,9 +101,11 @@ class Entry:
 class PoolSeen:
     """What the head knows of a pool.
 
-    entries: of the drivers that are there. wish: None for none. actors: Ray's names of those that are shared. draining:
-    ids of the cluster's nodes that are about to go. has_left: whether the asking program's own node is none of them
-    any more.
+    entries: of the drivers that are there.
+    wish: None for none.
+    actors: Ray's names of those that are shared.
+    draining: ids of the cluster's nodes that are about to go.
+    has_left: whether the asking program's own node is none of them any more.
     """
 
     entries: tuple[Entry, ...] = ()

@@ -37,10 +37,13 @@ _MAX_RUN_RECORDS = 16
 class SampledStream:
     """What the stream of a loader is made of.
 
-    sampler: a Sampling, or any object with `[index]` that gives what has index, record_key and rng. length: positions;
-    more than 2**62 for an endless stream. operations: applied to each element here. needs_rng: whether any operation
-    draws random numbers, here or later. carries: whether later operations need each element's index and generator.
-    stacks: whether to make arrays of like elements. identity: what the stream depends on, in plain values.
+    sampler: a Sampling, or any object with `[index]` that gives what has index, record_key and rng.
+    length: positions; more than 2**62 for an endless stream.
+    operations: applied to each element here.
+    needs_rng: whether any operation draws random numbers, here or later.
+    carries: whether later operations need each element's index and generator.
+    stacks: whether to make arrays of like elements.
+    identity: what the stream depends on, in plain values.
     """
 
     yields: ClassVar[Yields] = Yields(is_one_to_one=False, may_repeat=True)

@@ -40,9 +40,10 @@ _WINDOW_KEY = 2**63
 class InterleavedOrder:
     """Which element of which shard stands at a position.
 
-    num_shards: fixed by the data. turn_size: elements of a shard in a row. window_size: elements of a shard that are
-    shuffled among themselves, window by window; 1 for none. is_shuffled: shuffle so, and give every epoch a rotation of
-    its own; both are pure functions of (seed, epoch).
+    num_shards: fixed by the data.
+    turn_size: elements of a shard in a row.
+    window_size: elements of a shard that are shuffled among themselves, window by window; 1 for none.
+    is_shuffled: shuffle so, and give every epoch a rotation of its own; both are pure functions of (seed, epoch).
 
     >>> order = InterleavedOrder(num_shards=2, turn_size=2)
     >>> [order.positions(0, place, np.arange(4)).tolist() for place in (0, 1)]

@@ -35,8 +35,10 @@ RunRecords: TypeAlias = "int | tuple[RunRecords, ...]"
 class Partitioning:
     """How records are cut into partitions: record r is in partition (r // run_records) % num_partitions.
 
-    run_records: records in a run, at least 1. num_partitions: at least 1. by_group: runs are the order's groups
-    instead, so that each is read by one actor. is_dealt: neighbours lie with different owners, also when they move.
+    run_records: records in a run, at least 1.
+    num_partitions: at least 1.
+    by_group: runs are the order's groups instead, so that each is read by one actor.
+    is_dealt: neighbours lie with different owners, also when they move.
     components: of a mixture, the partitioning of each; these say where a record is then.
     """
 
@@ -154,9 +156,10 @@ class Order(StatefulOrder, Protocol):
 class EpochOrder(Order):
     """An order in which every epoch is a permutation of the records, another one with each seed.
 
-    num_records: N, records in one epoch. seed: epoch e is ordered by (seed + e) mod 2**32. rounds: of the cipher, even;
-    4 is for Grain's order. groups: where records are stored in groups of different sizes (row groups), those; an order
-    need not heed them.
+    num_records: N, records in one epoch.
+    seed: epoch e is ordered by (seed + e) mod 2**32.
+    rounds: of the cipher, even; 4 is for Grain's order.
+    groups: where records are stored in groups of different sizes (row groups), those; an order need not heed them.
     """
 
     num_records: int

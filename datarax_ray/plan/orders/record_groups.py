@@ -81,7 +81,12 @@ class RecordGroups:
 
 @dataclass(frozen=True)
 class EpochGroups:
-    """One epoch's permutation of the groups. order: int64 (g,). begins: int64 (g + 1,). shift: of slot to records."""
+    """One epoch's permutation of the groups.
+
+    order: int64 (g,).
+    begins: int64 (g + 1,).
+    shift: of slot to records.
+    """
 
     order: Indices
     begins: Indices

@@ -41,7 +41,11 @@ class IndexedFile(Protocol):
 
 @dataclass
 class _OpenFile:
-    """raw: pyarrow's. seen: its stamp. num_readers: that read now. is_dropped: the last of them closes it."""
+    """raw: pyarrow's.
+    seen: its stamp.
+    num_readers: that read now.
+    is_dropped: the last of them closes it.
+    """
 
     raw: Any
     seen: tuple[int | None, str]

@@ -31,9 +31,11 @@ _INHERITED = object()  # no data
 class HeldValue:
     """Something of an object, a function or a class, and what it was.
 
-    was: of data; None for other objects, and for methods of a class. body: of a function its bytecode. is_inherited: of
-    the class, not of the object itself. may_be_own: whether it may be that code sets it while elements are made, though
-    nothing shows that, or that none reads it.
+    was: of data; None for other objects, and for methods of a class.
+    body: of a function its bytecode.
+    is_inherited: of the class, not of the object itself.
+    may_be_own: whether it may be that code sets it while elements are made, though nothing shows that, or that none
+        reads it.
     """
 
     owner: Any

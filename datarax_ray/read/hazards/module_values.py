@@ -45,10 +45,14 @@ class TooLargeError(Exception):
 class ModuleValue:
     """What is read in a module, as the driver has it.
 
-    name: in the module. digest: tells it from another value, wherever the module lies; "" for an object of which
-    attributes are read, which is set only where there is none. exact: the digest of the very same value. look: for
-    people. pickled: what to set; empty where that cannot be, as `why_not` says. nbytes: of it pickled, or more than
-    travels. is_temporary: whether it is a path of a temporary file.
+    name: in the module.
+    digest: tells it from another value, wherever the module lies; "" for an object of which attributes are read, which
+        is set only where there is none.
+    exact: the digest of the very same value.
+    look: for people.
+    pickled: what to set; empty where that cannot be, as `why_not` says.
+    nbytes: of it pickled, or more than travels.
+    is_temporary: whether it is a path of a temporary file.
     """
 
     module: str

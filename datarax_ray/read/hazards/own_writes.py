@@ -36,9 +36,10 @@ _EMPTY = types.CellType()
 class OwnWrites:
     """Names of attributes and globals that code stores to, or changes in place.
 
-    names: by code that may run. perhaps: by methods of objects of which nothing is seen to be called, which a library
-    may. read: what code that may run names; None where it may read anything. is_sure: whether users' code stores to
-    nothing in a way that the code does not show.
+    names: by code that may run.
+    perhaps: by methods of objects of which nothing is seen to be called, which a library may.
+    read: what code that may run names; None where it may read anything.
+    is_sure: whether users' code stores to nothing in a way that the code does not show.
     """
 
     names: set[str] = field(default_factory=set)

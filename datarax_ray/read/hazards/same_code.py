@@ -40,10 +40,14 @@ class OtherCodeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Code:
-    """What a description imports. each: digest and file of this package, of the users' modules that the description
-    names, and of those that these import, by name. values: what its code reads there, as the driver has it. imports:
-    what unpickling it imports, in turn. watched: data that travels with it, to say what was set since, and that of the
-    script in what two programs differ. settings: of libraries, where they are not the defaults.
+    """What a description imports.
+
+    each: digest and file of this package, of the users' modules that the description names, and of those that these
+        import, by name.
+    values: what its code reads there, as the driver has it.
+    imports: what unpickling it imports, in turn.
+    watched: data that travels with it, to say what was set since, and that of the script in what two programs differ.
+    settings: of libraries, where they are not the defaults.
     """
 
     each: dict[str, tuple[str, str]]

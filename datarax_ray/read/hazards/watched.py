@@ -45,8 +45,9 @@ _begun = [0]  # streams of this process and single reads, whose transforms may f
 class Watched:
     """Data and code of modules, by module and name, and data of objects and functions, as it was.
 
-    is_sure: whether the code writes to none of it in a way that cannot be seen. told: transforms of each stream, and
-    how they were told; own: the names that their code writes to. number: of streams that had begun.
+    is_sure: whether the code writes to none of it in a way that cannot be seen.
+    told: transforms of each stream, and how they were told; own: the names that their code writes to.
+    number: of streams that had begun.
     """
 
     script: dict[tuple[str, str], DataValue] = field(default_factory=dict)

@@ -43,9 +43,13 @@ class _Imported(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """A module's text. bound: the statements that say what a name stands for. imported: what names stand for of other
-    modules: of several, where one is tried after the other. stars: modules of which all is imported. package: that it
-    is in. whole: of a long one a digest of all, in place of these.
+    """A module's text.
+
+    bound: the statements that say what a name stands for.
+    imported: what names stand for of other modules: of several, where one is tried after the other.
+    stars: modules of which all is imported.
+    package: that it is in.
+    whole: of a long one a digest of all, in place of these.
     """
 
     bound: dict[str, list[ast.stmt]]

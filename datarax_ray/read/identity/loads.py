@@ -98,10 +98,12 @@ def is_in(package: str | None, code: Any) -> bool:
 class Load(NamedTuple):
     """What a function loads by a global name, or as an attribute of what it loaded just before.
 
-    name: with those of the attributes, by the module that holds it. value: UNSEEN where there is none, or looking
-    would run a method. owner: of an attribute, what has it; None for a global. is_of_modules: whether all that stands
-    before it are modules. is_far: whether one of these is not of the package. is_whole: whether no attribute of it is
-    loaded next.
+    name: with those of the attributes, by the module that holds it.
+    value: UNSEEN where there is none, or looking would run a method.
+    owner: of an attribute, what has it; None for a global.
+    is_of_modules: whether all that stands before it are modules.
+    is_far: whether one of these is not of the package.
+    is_whole: whether no attribute of it is loaded next.
     """
 
     name: str

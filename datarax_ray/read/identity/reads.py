@@ -40,9 +40,15 @@ logger = logging.getLogger("datarax_ray")
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """What a root reads, by name. used: as walk finds it. attributes: for actors alone. settings, bound: as Used says;
-    for_actors: with objects that are called. put: methods that were put into classes. written: names of what its
-    functions write to. imports: as Used says, where all of users' is followed. modules: as Used says.
+    """What a root reads, by name.
+
+    used: as walk finds it.
+    attributes: for actors alone.
+    settings, bound: as Used says; for_actors: with objects that are called.
+    put: methods that were put into classes.
+    written: names of what its functions write to.
+    imports: as Used says, where all of users' is followed.
+    modules: as Used says.
     beneath, values, decorators: as Used says, where all of users' is followed; the first of what is loaded alone.
     """
 

@@ -14,10 +14,11 @@ from datarax_ray.read.stream import check_on_error, whole_epochs
 class ElementStream:
     """What a stream is made of.
 
-    num_epochs: passes over the records, -1 for endless. transforms: applied in this order on the host. on_error: what
-    becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a function of the
-    RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no Exception, as a
-    SystemExit, is raised.
+    num_epochs: passes over the records, -1 for endless.
+    transforms: applied in this order on the host.
+    on_error: what becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a
+        function of the RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no
+        Exception, as a SystemExit, is raised.
     """
 
     reader: Any

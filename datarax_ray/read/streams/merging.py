@@ -26,11 +26,15 @@ _NONE = np.empty(0, np.int64)
 class _Supply:
     """What is there of one component.
 
-    name: of the component, for people. taken: elements of it before the next position of the mixture. state: where it
-    can be taken up. drop: elements that still come, and were taken before. own: the positions of the elements of its
-    chunk, int64 (k,), ascending; done: how many of these were taken. parts: each block, and the ranks of its elements
-    among these. skipped: broken records, each with the rank of the element that comes next. failure: why nothing comes
-    behind the chunk's elements. is_begun: whether any chunk has come.
+    name: of the component, for people.
+    taken: elements of it before the next position of the mixture.
+    state: where it can be taken up.
+    drop: elements that still come, and were taken before.
+    own: the positions of the elements of its chunk, int64 (k,), ascending; done: how many of these were taken.
+    parts: each block, and the ranks of its elements among these.
+    skipped: broken records, each with the rank of the element that comes next.
+    failure: why nothing comes behind the chunk's elements.
+    is_begun: whether any chunk has come.
     """
 
     name: str

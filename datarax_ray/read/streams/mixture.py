@@ -45,8 +45,10 @@ _MAX_WHOLE_SETTINGS = 4
 class Mixed:
     """What mixtures of every kind share.
 
-    components: each with its own order, epochs, transforms and on_error. weights: constant, or a schedule of them.
-    seed: see plan.orders.mixture.Mixture. length: where the stream ends, None where a component does, or never.
+    components: each with its own order, epochs, transforms and on_error.
+    weights: constant, or a schedule of them.
+    seed: see plan.orders.mixture.Mixture.
+    length: where the stream ends, None where a component does, or never.
     allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 

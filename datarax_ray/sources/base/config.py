@@ -112,9 +112,10 @@ def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
 class SourceConfig(NamedArguments):
     """Checked once, when made; frozen. Shown as the call that makes it, with what differs from the defaults.
 
-    cacheable: keep records in memory once read. batch_stats_fn: data -> statistics, for compute_statistics.
-    precomputed_stats: statistics known already; not together with batch_stats_fn. stochastic, stream_name: whether the
-    source draws from a stream of its rngs, and from which; both or neither.
+    cacheable: keep records in memory once read.
+    batch_stats_fn: data -> statistics, for compute_statistics.
+    precomputed_stats: statistics known already; not together with batch_stats_fn.
+    stochastic, stream_name: whether the source draws from a stream of its rngs, and from which; both or neither.
 
     Raises: ValueError for a combination that contradicts itself; TypeError for what is neither True nor False where one
     of them is asked for.

@@ -42,8 +42,9 @@ class RecordFile:
     """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
 
     head, content: digests of its first bytes, and of these and more (read.identity.contents): files are padded to 64
-    KiB, so those of one dataset often have one size and count. "" where nobody took them. version, footer: of one
-    behind a URL, what its storage calls this state of it, and where its footer begins; "" of one on this machine.
+        KiB, so those of one dataset often have one size and count. "" where nobody took them.
+    version, footer: of one behind a URL, what its storage calls this state of it, and where its footer begins; "" of
+        one on this machine.
     stamp: of such a one, see contents.lasting_stamp.
     """
 

@@ -52,10 +52,11 @@ _STRIP = 2**16  # rows that are copied at a time, to look at them
 
 @dataclass(frozen=True)
 class ColumnTypes:
-    """types: what columns are cast to before they are read: lists of one length as fixed_size_list. on_host: fields, by
-    dotted path, that are Python objects because they hold nulls or ragged lists, or are structs that `fill` names with
-    None, or that are null beside a field that it fills in. whole: top-level columns of these. fill: what stands for a
-    null, by dotted path; None for a field that is to be objects, whatever it holds.
+    """types: what columns are cast to before they are read: lists of one length as fixed_size_list.
+    on_host: fields, by dotted path, that are Python objects because they hold nulls or ragged lists, or are structs
+        that `fill` names with None, or that are null beside a field that it fills in.
+    whole: top-level columns of these.
+    fill: what stands for a null, by dotted path; None for a field that is to be objects, whatever it holds.
     """
 
     types: Mapping[str, Any] = field(hash=False)
@@ -129,9 +130,11 @@ class ColumnTypes:
 class ElementTypes:
     """The types of elements that come one by one, as dicts of Python values; ColumnTypes for those that Arrow holds.
 
-    kinds: the Arrow types of the fields that become arrays, or are None somewhere. loose: fields of arrays, images and
-    objects of one's own, which stack, or do not, as they are. The others are objects on the host. declared: those of
-    kinds whose type somebody chose, so that a float is rounded to it; one that is inferred takes what it holds exactly.
+    kinds: the Arrow types of the fields that become arrays, or are None somewhere.
+    loose: fields of arrays, images and objects of one's own, which stack, or do not, as they are. The others are
+        objects on the host.
+    declared: those of kinds whose type somebody chose, so that a float is rounded to it; one that is inferred takes
+        what it holds exactly.
     """
 
     fields: tuple[str, ...]

@@ -78,8 +78,10 @@ def origins_of(names: Iterable[str], first: int) -> list[Origin]:
 
 @dataclass(frozen=True)
 class Written:
-    """num_records: of the source. num_transforms: how many of the stream's transforms were run on them. files,
-    transforms: what identifies both. origins: where the records were; () where that is not known.
+    """num_records: of the source.
+    num_transforms: how many of the stream's transforms were run on them.
+    files, transforms: what identifies both.
+    origins: where the records were; () where that is not known.
     """
 
     num_records: int

@@ -36,8 +36,10 @@ class Column(NamedTuple):
 class MDSShard:
     """One shard. path, nbytes: of the file that is read. codec: what it is packed with, None for nothing.
 
-    raw_nbytes: once it is unpacked. bounds: int64 (num_samples + 1,), where each sample begins in it, and the last one
-    ends; None of a packed one, which is unpacked as a whole. content: of some of the file's bytes (content_of).
+    raw_nbytes: once it is unpacked.
+    bounds: int64 (num_samples + 1,), where each sample begins in it, and the last one ends; None of a packed one, which
+        is unpacked as a whole.
+    content: of some of the file's bytes (content_of).
     """
 
     path: str

@@ -38,7 +38,11 @@ _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never clo
 
 @dataclass(frozen=True)
 class TextFile:
-    """One file. spans: int64 (blocks, 2), the bytes of each block of rows. rows: in each. names: of its columns.
+    """One file.
+
+    spans: int64 (blocks, 2), the bytes of each block of rows.
+    rows: in each.
+    names: of its columns.
 
     content: of some of its bytes (content_of).
     """
