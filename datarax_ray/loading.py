@@ -119,16 +119,22 @@ def load(
 ) -> Loaded | RaySource:
     """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
 
-    paths: a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, WebDataset's tar, CSV
-    or JSON lines; or a folder of MDS shards with their index.json; or a folder that `materialize` wrote; or "hf:NAME",
-    a dataset of the Hugging Face hub, of which `split` is read ("train" by default); or a folder of `save_to_disk`,
-    with or without "hf:"; or "imagefolder:DIR", a folder of images for each class (ImageFolder has their names). Of a
-    directory the source takes files of its format's names, and warns of others that look like them; of ArrayRecord
-    those in the directory itself. URLs and slices named like ArrayRecord ("s3://b/x.array_record",
-    "x.array_record[:9]") are taken for it unseen.
-    shuffle, seed, transforms: as of the source that is chosen. num_epochs: passes, -1 for endless. num_actors: None to
-    read in this process, a number for a RaySource with so many actors, (least, most) for one that finds out. What else
-    can be said, the source's own config says.
+    paths: one of these.
+        - a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, tar, CSV or
+          JSON lines. Of a directory the source takes files of its format's names, and warns of others that look like
+          them; of ArrayRecord those in the directory itself. URLs and slices named like ArrayRecord
+          ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen;
+        - a folder of MDS shards with their index.json;
+        - a folder that `materialize` wrote;
+        - "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default);
+        - a folder of `save_to_disk`, with or without "hf:";
+        - "imagefolder:DIR", a folder of images for each class (ImageFolder has their names).
+    shuffle, seed, transforms: as of the source that is chosen.
+    num_epochs: passes, -1 for endless.
+    num_actors: None to read in this process, a number for a RaySource with so many actors, (least, most) for one that
+        finds out.
+
+    What else can be said, the source's own config says.
 
     Raises: ValueError for files of several formats, or of none of these, with what was found; TypeError for data in
     place of its paths; what the source raises.

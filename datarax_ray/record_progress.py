@@ -20,7 +20,9 @@ _LINE_S = 5.0
 class RecordProgress:
     """Shows how many records came of how many, and how fast; nothing where DATARAX_RAY_PROGRESS is 0.
 
-    title: what is being read. num_records: that will come, None if nobody knows. unit: what is counted, if no records.
+    title: what is being read.
+    num_records: that will come, None if nobody knows.
+    unit: what is counted, if no records.
     show_nbytes: whether MB/s are shown.
     """
 

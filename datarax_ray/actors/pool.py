@@ -67,8 +67,9 @@ _GIVEN_UP = (
 class RayPool(Pool):
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through.
 
-    bound: of all drivers that read with them. scaler: chooses how many there are, None for so many. follows: whether
-    there are to be more as the cluster grows.
+    bound: of all drivers that read with them.
+    scaler: chooses how many there are, None for so many.
+    follows: whether there are to be more as the cluster grows.
     """
 
     def __init__(

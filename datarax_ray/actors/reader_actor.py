@@ -68,9 +68,12 @@ def whole(answer: Any, timeout_s: float) -> Any:
 class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
-    index: its id in the pool. code: what the driver has, to be the same where this runs, which may be on another node
-    each time that Ray starts it. linger_s: how long it outlives its last user; None where it does not, but is ended by
-    that or with the driver that made it. lease_s: without a word for so long a user is gone, where it lingers.
+    index: its id in the pool.
+    code: what the driver has, to be the same where this runs, which may be on another node each time that Ray starts
+        it.
+    linger_s: how long it outlives its last user; None where it does not, but is ended by that or with the driver that
+        made it.
+    lease_s: without a word for so long a user is gone, where it lingers.
     """
 
     def __init__(self, index: int, code: Code, linger_s: float | None = None, lease_s: float = math.inf) -> None:
@@ -105,8 +108,9 @@ class ReaderActor:
         """The block that the request asks for, or where it is; a pure function of the request.
 
         boxes: a list with the description; taken with the first call, kept from then on. Not given to the constructor:
-        what fails there kills the actor and is retried, what fails in a call comes to the caller. trial: how to try
-        what may end this process; None to read it here. token: see forget.
+            what fails there kills the actor and is retried, what fails in a call comes to the caller.
+        trial: how to try what may end this process; None to read it here.
+        token: see forget.
 
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
         in flight, where the driver raises it once, when the stream comes to it.

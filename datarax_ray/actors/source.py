@@ -37,26 +37,27 @@ logger = logging.getLogger("datarax_ray")
 class RaySource(NamedArguments, Source, Closing):
     """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
 
-    source: an ArrayRecordSourceModule, or anything else that describes itself. num_actors: None for one per CPU of the
-    cluster but one, fewer where each reserves more, and for more as the cluster grows, where that has room; (least,
-    most) to begin with the least, to have more while the stream waits for its actors and more of them help, and fewer
-    when it never waits: every change and every refusal is one log line that says why (level INFO); of drivers that
-    share actors one decides, by what all of them have measured. num_cpus: that each actor reserves, none in a
-    local Ray that this starts. chunk_size:
-    positions read at a time by all actors together, None to choose it by the size of the elements. max_nbytes: bound on
-    the blocks in flight in the object store, of all drivers together that share the actors, each of which may have an
-    even part; None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for
-    each driver and 40 % of all nodes' for all of them.
-    resources, label_selector, memory, runtime_env: as Ray's actors take them. name: drivers that give the same name in
-    one Ray namespace share the actors, which read once what all of them ask for, and end when the last of them closes,
-    or with the driver that made them, from which the others recover.
+    source: an ArrayRecordSourceModule, or anything else that describes itself.
+    num_actors: None for one per CPU of the cluster but one, fewer where each reserves more, and for more as the cluster
+        grows, where that has room; (least, most) to begin with the least, to have more while the stream waits for its
+        actors and more of them help, and fewer when it never waits: every change and every refusal is one log line that
+        says why (level INFO); of drivers that share actors one decides, by what all of them have measured.
+    num_cpus: that each actor reserves, none in a local Ray that this starts.
+    chunk_size: positions read at a time by all actors together, None to choose it by the size of the elements.
+    max_nbytes: bound on the blocks in flight in the object store, of all drivers together that share the actors, each
+        of which may have an even part; None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40
+        % of a node's store for each driver and 40 % of all nodes' for all of them.
+    resources, label_selector, memory, runtime_env: as Ray's actors take them.
+    name: drivers that give the same name in one Ray namespace share the actors, which read once what all of them ask
+        for, and end when the last of them closes, or with the driver that made them, from which the others recover.
     linger_s: with a name, that the actors live on for so many seconds after the last of these, inf until `datarax-ray
-    pool stop`, and outlive the driver that made them: for jobs one after the other, and several at once (a sweep),
-    which read once as long as they are no further apart than the 128 MiB that an actor then keeps.
-    start_timeout_s: how long to wait where no actor runs. request_timeout_s: how long an actor may be at one part of a
-    chunk (a second is usual) before it is taken for hung and replaced; ticket_timeout_s is its former name.
-    stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files. thresholds:
-    how patient to be with actors that are silent, lost or do not start; None for its defaults.
+        pool stop`, and outlive the driver that made them: for jobs one after the other, and several at once (a sweep),
+        which read once as long as they are no further apart than the 128 MiB that an actor then keeps.
+    start_timeout_s: how long to wait where no actor runs.
+    request_timeout_s: how long an actor may be at one part of a chunk (a second is usual) before it is taken for hung
+        and replaced; ticket_timeout_s is its former name.
+    stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files.
+    thresholds: how patient to be with actors that are silent, lost or do not start; None for its defaults.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one, says so, and gives it no more actors than this machine is good for. The number of actors is

@@ -21,8 +21,9 @@ def room(
     """Whether one more actor fits ("free"), or all would where nothing else ran: what is in use may be theirs, which
     are being started, or another's ("in use").
 
-    nodes: what each node that they may run on has, by resource; an actor is on one node. free: of all these nodes
-    together, {} where that is not known. each: what one of num_actors reserves.
+    nodes: what each node that they may run on has, by resource; an actor is on one node.
+    free: of all these nodes together, {} where that is not known.
+    each: what one of num_actors reserves.
 
     >>> room([{"CPU": 16}], {"CPU": 8}, {"CPU": 1}, num_actors=20)
     'free'

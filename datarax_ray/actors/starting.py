@@ -143,8 +143,9 @@ def start_actor(index: int, options: ActorOptions, identity: str, code: Code | r
 def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], *, lingers: bool) -> None:
     """Kill these actors, of shared ones those that no other pool reads with.
 
-    user: this pool, as shared ones know it; None where they are not. managed: ids of those that are in a context
-    manager, which they leave before, where they do so within _END_S. lingers: whether they are left to themselves.
+    user: this pool, as shared ones know it; None where they are not.
+    managed: ids of those that are in a context manager, which they leave before, where they do so within _END_S.
+    lingers: whether they are left to themselves.
     """
     asked = {actor.index: actor.handle.leave.remote(user) for actor in actors if user is not None}
     answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()

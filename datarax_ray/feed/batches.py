@@ -275,10 +275,11 @@ class _Together(_Placed):
 class Batcher:
     """Takes complete chunks in order, gives batches in order.
 
-    rows: which of every batch to keep. start, stop: positions of the stream, stop None if endless, or where the end is
-    behind the last chunk. offset: elements of the record at start that were delivered before. yields: of the stream's
-    positions; where that is not one element for each, blocks must tell of all elements of a chunk, otherwise of these
-    rows at least.
+    rows: which of every batch to keep.
+    start, stop: positions of the stream, stop None if endless, or where the end is behind the last chunk.
+    offset: elements of the record at start that were delivered before.
+    yields: of the stream's positions; where that is not one element for each, blocks must tell of all elements of a
+        chunk, otherwise of these rows at least.
     """
 
     def __init__(

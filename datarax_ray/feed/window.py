@@ -116,9 +116,10 @@ class Window:
 
     Nothing may be asked before the first `reassign`.
 
-    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes. max_nbytes: bound
-    on what is in flight and not yet released. max_actor_nbytes: likewise, for each of the actors that get requests;
-    None for no bound of its own. block_nbytes: how large a block should be.
+    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes.
+    max_nbytes: bound on what is in flight and not yet released.
+    max_actor_nbytes: likewise, for each of the actors that get requests; None for no bound of its own.
+    block_nbytes: how large a block should be.
 
     allowed: how much of max_nbytes holds now, 1.0 for all of it; whoever drives the window says so at any time. One
     chunk is in flight whatever it is. num_sharing: the trainers of one job that are dealt the same chunks. These are

@@ -37,13 +37,15 @@ _DATA = "data_source=... takes it."
 class DataLoader(NamedArguments, Closing):
     """Gives what `grain.DataLoader(..., worker_count=0)` gives for the same arguments, with any number of Ray actors.
 
-    data_source, sampler, operations, shard_options: as Grain takes them. worker_count: Ray actors; 0 to read in this
-    process, where operations run as their results are asked for; None for one actor per CPU of the cluster but one.
+    data_source, sampler, operations, shard_options: as Grain takes them.
+    worker_count: Ray actors; 0 to read in this process, where operations run as their results are asked for; None for
+        one actor per CPU of the cluster but one.
     read_options: num_threads read single elements at a time, in this process and in each actor, where the source has no
-    batched read (`__getitems__` or `_getitems`); prefetch_buffer_size elements are read at a time with worker_count=0
-    (actors read ahead up to a bound in bytes). worker_buffer_size, enable_profiling: accepted for Grain's sake; see
-    ray_options and `stats`. ray_options: further arguments of RaySource (num_cpus, resources, label_selector, memory,
-    runtime_env, name, chunk_size, max_nbytes, start_timeout_s).
+        batched read (`__getitems__` or `_getitems`); prefetch_buffer_size elements are read at a time with
+        worker_count=0 (actors read ahead up to a bound in bytes).
+    worker_buffer_size, enable_profiling: accepted for Grain's sake; see ray_options and `stats`.
+    ray_options: further arguments of RaySource (num_cpus, resources, label_selector, memory, runtime_env, name,
+        chunk_size, max_nbytes, start_timeout_s).
 
     Every iterator begins at the start and has a state of its own. Iterators share the actors, which start with the
     first and end with `close`, with the loader, or with the program.

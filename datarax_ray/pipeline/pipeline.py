@@ -61,22 +61,28 @@ _CLOSE_S = 4.0
 class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
-    source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries. stages:
-    NNX modules or functions, batch -> batch, or one alone, applied in order under one jit, by what the modules hold
-    when the batch is asked for; see datarax_ray.pipeline.stages for random ones. batch_size: rows of the global batch.
-    rngs: what random stages start from. drop_remainder: leave out a short last batch; by default it is yielded short.
+    source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries.
+    stages: NNX modules or functions, batch -> batch, or one alone, applied in order under one jit, by what the modules
+        hold when the batch is asked for; see datarax_ray.pipeline.stages for random ones.
+    batch_size: rows of the global batch.
+    rngs: what random stages start from.
+    drop_remainder: leave out a short last batch; by default it is yielded short.
     pad_remainder: fill it up instead, with zeros (None on the host, pad_id in packed fields), and give every batch a
-    field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out it is put back.
+        field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out it is put
+        back.
     packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
-    prefetch: batches made ahead, 0 for none. sharding: where batches go; None for the default device. On a mesh of
-    several processes a batch is the global array, and its devices say which rows each process reads. process_index,
-    process_count: which of how many trainers that divide a batch by rank this is, without such a mesh; None to ask JAX.
-    Processes that are to have the same rows (of one data-parallel group) give one index, of as many as there are.
+    prefetch: batches made ahead, 0 for none.
+    sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
+        and its devices say which rows each process reads.
+    process_index, process_count: which of how many trainers that divide a batch by rank this is, without such a mesh;
+        None to ask JAX. Processes that are to have the same rows (of one data-parallel group) give one index, of as
+        many as there are.
     on_host: give batches as NumPy arrays of this process's rows (see `rows`), for loops that make their own arrays of
-    them; there are no stages then. Arrays inside object columns are to be read: through a RaySource they are shared
-    memory, which cannot be written to. digest: keep a digest of all that was yielded in the state: one number, the
-    same for any actors and trainers, by which to tell later what a model saw (`datarax-ray diff`); several trainers
-    each keep that of their rows, and PipelineSave adds them up.
+        them; there are no stages then. Arrays inside object columns are to be read: through a RaySource they are shared
+        memory, which cannot be written to.
+    digest: keep a digest of all that was yielded in the state: one number, the same for any actors and trainers, by
+        which to tell later what a model saw (`datarax-ray diff`); several trainers each keep that of their rows, and
+        PipelineSave adds them up.
 
     A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
     as NumPy object arrays, so stages keep rows in their order, and as many. Iterating goes on from the position, which
@@ -189,8 +195,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     ) -> Self:
         """A pipeline whose stages form a graph; options as in the constructor.
 
-        nodes: stage by name. edges: for each node the names whose outputs it takes as arguments; none for the source's
-        batch. sink: the node whose output is the batch.
+        nodes: stage by name.
+        edges: for each node the names whose outputs it takes as arguments; none for the source's batch.
+        sink: the node whose output is the batch.
         """
         return cls(source=source, nodes=nodes, edges=edges, sink=sink, batch_size=batch_size, rngs=rngs, **options)
 
@@ -528,11 +535,13 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         changes nothing. Several trainers each call it at the same step. `amendments` lists what was changed.
 
         skip: what gives nothing any more, as if a filter dropped it: positions of the stream, as numbers, as
-        range(start, stop) or as what `locate` gives; or records, as `locate` and errors name them: "part-0[17]", and
-        several "part-0[17:99]". A position is of one epoch, a record is left out in all that come; every_epoch: leave
-        out the records at these positions in all, too. weights: of a MixtureSource without an end in its sources, one
-        for each, or a WeightSchedule, whose positions are counted from `at`. at: the position from which on weights
-        hold, and records are left out; None for the next one. why: a note for who asks later, up to 200 characters.
+            range(start, stop) or as what `locate` gives; or records, as `locate` and errors name them: "part-0[17]",
+            and several "part-0[17:99]". A position is of one epoch, a record is left out in all that come; every_epoch:
+            leave out the records at these positions in all, too.
+        weights: of a MixtureSource without an end in its sources, one for each, or a WeightSchedule, whose positions
+            are counted from `at`.
+        at: the position from which on weights hold, and records are left out; None for the next one.
+        why: a note for who asks later, up to 200 characters.
 
         Batches made ahead are made anew. Where something is left out, a batch is no longer found by counting positions,
         as behind a filter, until the last such position was passed. Random transforms stay as they were.

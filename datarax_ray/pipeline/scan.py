@@ -42,9 +42,9 @@ class FedBatch(NamedTuple):
 class Feed:
     """The host's side of one loop: the next `length` batches of a consumer, handed out together or not at all.
 
-    key, begin: of the session that gives them, see Consumer.take. taken: told of each how long it was waited for, and
-    what was handed out before it and with it. too_few: the error where the stream has only so many. error: why there
-    were fewer, None while there were not.
+    key, begin: of the session that gives them, see Consumer.take.
+    taken: told of each how long it was waited for, and what was handed out before it and with it.
+    too_few: the error where the stream has only so many. error: why there were fewer, None while there were not.
     """
 
     def __init__(

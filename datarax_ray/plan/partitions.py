@@ -33,11 +33,12 @@ def assign(
 ) -> tuple[int, ...]:
     """The owner of every partition, as even as can be and with the fewest moves.
 
-    actors: ids, distinct, at least one. before: the assignment so far; () at the start. weights: how much each actor is
-    to have of what is even, at least 0 and not all 0; 1.0 where it is not named. Returns the owner of partition s at
-    index s. Every actor has its share, num_partitions * weight / sum of weights, rounded down or up: with equal weights
-    no two differ by more than one partition. A partition stays with its owner unless the owner is gone or has more than
-    its share.
+    actors: ids, distinct, at least one.
+    before: the assignment so far; () at the start.
+    weights: how much each actor is to have of what is even, at least 0 and not all 0; 1.0 where it is not named.
+        Returns the owner of partition s at index s. Every actor has its share, num_partitions * weight / sum of
+        weights, rounded down or up: with equal weights no two differ by more than one partition. A partition stays with
+        its owner unless the owner is gone or has more than its share.
 
     >>> assign(Partitioning(1, 5, is_dealt=False), actors=[0, 1])
     (0, 0, 0, 1, 1)

@@ -148,8 +148,9 @@ class EmptyEpochs:
     ) -> str | None:
         """What to tell people of so many of them in a row, None for nothing.
 
-        begin: the first position of the last of them. is_empty: whether there is no data. may_come: whether some
-        of what the last of them left out may come elsewhere.
+        begin: the first position of the last of them.
+        is_empty: whether there is no data.
+        may_come: whether some of what the last of them left out may come elsewhere.
 
         Raises: RuntimeError where nothing will ever come.
         """
@@ -170,9 +171,12 @@ class EmptyEpochs:
 class RecordScheduler:
     """Deals positions of an order over records: each actor gets those whose record is in its partitions.
 
-    start: a state, or a position. stop: None for an endless stream. wanted: of every position. first_size: see
-    ChunkLimits. are_cycles_alike, droppers: see EmptyEpochs. is_kept: whether actors keep what they have
-    decoded for later reads, so that nobody else should decode it too.
+    start: a state, or a position.
+    stop: None for an endless stream.
+    wanted: of every position.
+    first_size: see ChunkLimits.
+    are_cycles_alike, droppers: see EmptyEpochs.
+    is_kept: whether actors keep what they have decoded for later reads, so that nobody else should decode it too.
     """
 
     def __init__(

@@ -24,8 +24,9 @@ _POSITIONS = np.broadcast_to(np.int64(0), (2**20,))  # of any block
 class SimulatedPool(Pool):
     """What one trainer knows of the actors, and its time: `now` runs ahead of the world by what it is doing.
 
-    order: of the stream. share: of a chunk's records, that are this trainer's. wake: called when there is
-    something to receive.
+    order: of the stream.
+    share: of a chunk's records, that are this trainer's.
+    wake: called when there is something to receive.
     """
 
     def __init__(

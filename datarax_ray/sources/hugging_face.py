@@ -45,12 +45,12 @@ def from_hf(
     """An HFEagerSource where the dataset is known to be below 1 GB, else an HFStreamingSource.
 
     name: as of HFConfig, a dataset on the hub or a local folder; or a built datasets.Dataset (eager) or
-    datasets.IterableDataset (streaming), which needs no split, or a dict of them by split.
+        datasets.IterableDataset (streaming), which needs no split, or a dict of them by split.
     split: may be left out where there is one, of a folder of one saved Dataset, and of data_files that name none.
     data_files: a path, a list, or a dict of these by split, for a name like "json" or "text", or of a dataset's own.
-    eager, streaming: True or False decides; None leaves it
-    to the size, which is asked for without downloading the dataset. seed: of the order, in both. The others: as in
-    HFConfig and ErrorsConfig.
+    eager, streaming: True or False decides; None leaves it to the size, which is asked for without downloading the
+        dataset.
+    seed: of the order, in both. The others: as in HFConfig and ErrorsConfig.
 
     Raises: ValueError where a split is missing, where data_files would not be read, and where eager and streaming
     contradict each other or the dataset; what the sources raise.

@@ -39,8 +39,10 @@ class MDSSource(FilesSource[MDSSourceConfig], pytree=False):  # type: ignore[cal
     """The samples of MDS shards, as dicts of their columns, in an order that is a pure function of the position.
 
     paths: a folder with an index.json, that file, a glob of these, a URL (s3://, gs://, hf://, whatever pyarrow or
-    fsspec opens), a pathlib.Path, or a list of these, on one filesystem. columns: to read, None for all. filesystem: a
-    pyarrow or fsspec filesystem that paths are on. transforms: applied in this order.
+        fsspec opens), a pathlib.Path, or a list of these, on one filesystem.
+    columns: to read, None for all.
+    filesystem: a pyarrow or fsspec filesystem that paths are on.
+    transforms: applied in this order.
 
     A column is what its encoding says: text, Python's int and Decimal, NumPy's scalars and arrays, what was JSON. Files
     of pictures (jpeg, png) stay bytes, for DecodeImage(field=...); a pil becomes the array that it stores. Shards that

@@ -22,12 +22,14 @@ from datarax_ray.sources.base.indexed import PositionedSourceModule
 class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of several sources, each as often as its weight says, in an order that is a function of position.
 
-    sources: whose elements have the same fields, shapes and dtypes: indexed ones, streams, mixtures. weights: numbers
-    of at least 0, in any unit; None for equal ones; a WeightSchedule for such that change as the stream goes on. seed:
-    shifts the turns that the sources take. length: where the stream ends; else it ends before the first record that a
-    source with a finite num_epochs has not got, or never.
+    sources: whose elements have the same fields, shapes and dtypes: indexed ones, streams, mixtures.
+    weights: numbers of at least 0, in any unit; None for equal ones; a WeightSchedule for such that change as the
+        stream goes on.
+    seed: shifts the turns that the sources take.
+    length: where the stream ends; else it ends before the first record that a source with a finite num_epochs has not
+        got, or never.
     allow_new_weights: a state with other weights is taken, and these hold from where it stands: every source goes on
-    with the record that it was at. Otherwise such a state is refused.
+        with the record that it was at. Otherwise such a state is refused.
 
     Of the first n elements, source c has its share of n to less than 4 elements, wherever the stream stands, and with
     two sources to less than 1 (filters and flat_maps aside: they act after a record was chosen). Each source goes

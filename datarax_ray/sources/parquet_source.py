@@ -37,10 +37,11 @@ class ParquetSource(FilesSource[ParquetSourceConfig], pytree=False):  # type: ig
     """The rows of Parquet files, as dicts of their fields, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
-    list of these, on one filesystem. columns: fields to read, "a.b" for that of this name, or else for one inside a
-    struct; None for all. filesystem: a pyarrow or fsspec filesystem that paths are on. transforms: applied in this
-    order; without those that take single elements, rows stay whole columns from the file to the batch, and
-    `map_columns(columns)` works on these.
+        list of these, on one filesystem.
+    columns: fields to read, "a.b" for that of this name, or else for one inside a struct; None for all.
+    filesystem: a pyarrow or fsspec filesystem that paths are on.
+    transforms: applied in this order; without those that take single elements, rows stay whole columns from the file to
+        the batch, and `map_columns(columns)` works on these.
 
     What a field becomes stands in the table of datarax_ray.read.formats.arrow.column_types: numbers and lists of one
     length are dense arrays, other lists of numbers an array for each row, on the host (PadTo makes them dense). The

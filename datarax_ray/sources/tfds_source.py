@@ -28,11 +28,12 @@ class TFDSSourceConfig(RemoteFilesConfig):
 class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a split, decoded to what its features say, as tfds.data_source gives them.
 
-    name_or_builder: "mnist", "mnist:3.0.1", "name/config", a version's directory or its URL, or a tfds builder. split:
-    "train", "train[:80%]", "train[1shard]+test" and the like, with the arithmetic of tfds. data_dir: where it was
-    prepared, a folder or a URL (gs://, s3://); None for TFDS_DATA_DIR, else ~/tensorflow_datasets. skip_decoding:
-    images, by path, that stay encoded bytes. transforms: of elements. Images need the extra: pip install
-    'datarax-ray[tfds]'.
+    name_or_builder: "mnist", "mnist:3.0.1", "name/config", a version's directory or its URL, or a tfds builder.
+    split: "train", "train[:80%]", "train[1shard]+test" and the like, with the arithmetic of tfds.
+    data_dir: where it was prepared, a folder or a URL (gs://, s3://); None for TFDS_DATA_DIR, else
+        ~/tensorflow_datasets.
+    skip_decoding: images, by path, that stay encoded bytes.
+    transforms: of elements. Images need the extra: pip install 'datarax-ray[tfds]'.
 
     Numbers of a known shape are arrays; text is bytes; sequences of any length are lists (PadTo makes them dense).
     The order without shuffle is that of the files, which tfds shuffled when it prepared them.

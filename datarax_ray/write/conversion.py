@@ -53,8 +53,9 @@ def conversion_of(
 ) -> Conversion:
     """What writes the records of a reader in a format: `array_record` or `parquet`.
 
-    group_size: None for what fits the size of the records. transforms: decoders, of records that are bytes. about: what
-    else is to stand in `dataset.json`, in plain values: what the numbers of classes mean.
+    group_size: None for what fits the size of the records.
+    transforms: decoders, of records that are bytes.
+    about: what else is to stand in `dataset.json`, in plain values: what the numbers of classes mean.
 
     Raises: ValueError for fields that the format cannot hold, by name; what reading the first records raises.
     """

@@ -120,10 +120,14 @@ def materialize(
     several elements (flat_map) keeps them; one that on_error lets pass is told of again where it is read.
 
     source: an indexed source, a mixture of such, each of whose components goes to a folder of its own, or a Pipeline or
-    RaySource over one. path: a folder, which all hosts see. num_transforms: how many to run; None for all up to the
-    first that runs live. num_actors: Ray tasks that write at the same time; 0 for this process, without Ray, None for
-    one per CPU of the cluster but one. num_shards: files, of each component; None for some of 256 MiB. group_size:
-    records that are compressed together. overwrite: begin anew in a folder that holds something else of this function.
+        RaySource over one.
+    path: a folder, which all hosts see.
+    num_transforms: how many to run; None for all up to the first that runs live.
+    num_actors: Ray tasks that write at the same time; 0 for this process, without Ray, None for one per CPU of the
+        cluster but one.
+    num_shards: files, of each component; None for some of 256 MiB.
+    group_size: records that are compressed together.
+    overwrite: begin anew in a folder that holds something else of this function.
     console: where the progress is shown; None for nowhere.
 
     The statistics are by field: counts, moments, lengths, and how often each value comes where these are few. They

@@ -121,8 +121,9 @@ def write_dataset(
 
     made_from: what identifies what is read, and what is made of it, in plain values; another one is another dataset.
     num_actors: hosts' processes that write at the same time, as Ray tasks; 0 for this process, without Ray, and None
-    for one per CPU of the cluster but one. The folder is one that all hosts see. overwrite: begin anew, whatever was
-    written there by this function. console: where the progress is shown; None for nowhere.
+        for one per CPU of the cluster but one. The folder is one that all hosts see.
+    overwrite: begin anew, whatever was written there by this function.
+    console: where the progress is shown; None for nowhere.
 
     Raises: ValueError for a folder that holds something else, with what differs; OSError where it cannot be written,
     at once; what reading raises. What is finished by then stays, and the same call goes on from it.

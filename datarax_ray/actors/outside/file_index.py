@@ -49,9 +49,9 @@ def index_files(
     itself.
 
     paths: as ArrayRecordSourceModule takes them; names that end as those of Parquet do (.parquet, .parq, .pq), globs
-    too, are taken as by ParquetSource, with the columns and exclude_columns that it will be given. num_actors: tasks
-    that look, each at a share of the files, 32 at a time, with so many num_cpus. timeout_s: for all of them. Returns
-    how many files were looked up.
+        too, are taken as by ParquetSource, with the columns and exclude_columns that it will be given.
+    num_actors: tasks that look, each at a share of the files, 32 at a time, with so many num_cpus.
+    timeout_s: for all of them. Returns how many files were looked up.
 
     Raises: ValueError where what was found could be kept nowhere, for what is no whole file of its format, and for
     files of both; TimeoutError where they take longer; what listing raises. What was found by then is kept.

@@ -48,9 +48,11 @@ class Sized(Protocol):
 class Keeper:
     """Looks after one pool, every period_s seconds, in a thread of its own.
 
-    address: of the head. node_id: of this program's own node. room: what an actor takes, where the pool is to follow
-    the cluster as it grows; None where it is not. scaler: says how many actors help, where the program gives a range;
-    else None. makings: of a pool that is to be shared by its name, else None.
+    address: of the head.
+    node_id: of this program's own node.
+    room: what an actor takes, where the pool is to follow the cluster as it grows; None where it is not.
+    scaler: says how many actors help, where the program gives a range; else None.
+    makings: of a pool that is to be shared by its name, else None.
     """
 
     def __init__(

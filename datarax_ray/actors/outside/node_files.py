@@ -31,9 +31,9 @@ def files_on_nodes(
     The stream is that of all files in one directory, whichever node has which, and so is its state. A file that
     several nodes have is one, read by any of these. Actors run where the files are, at least one on each such node.
 
-    paths: as ArrayRecordSourceModule takes them, absolute: each node looks for them on its own disks. resources,
-    label_selector: of the nodes to ask, as RaySource takes them, None for all that have CPUs. timeout_s: for their
-    answers, which take as long as opening the files there.
+    paths: as ArrayRecordSourceModule takes them, absolute: each node looks for them on its own disks.
+    resources, label_selector: of the nodes to ask, as RaySource takes them, None for all that have CPUs.
+    timeout_s: for their answers, which take as long as opening the files there.
 
     Raises: FileNotFoundError where no node has any; ValueError where nodes have different files of one name (of another
     size or count, or other bytes where the digest of a file looks: its begin, its end, eight pages between), or a file

@@ -70,8 +70,11 @@ def on_hosts(
     """function(item, tell) for each item, so many at a time: its number and the result, as they come.
 
     The function travels once, and is called again where its process or host is lost, so it is one whose result is the
-    same then. num_actors: None for one per CPU of the cluster but one. told: gets what calls have said of how far they
-    are by `tell(count)`, by their numbers, some times a second; {} where that is not known. num_cpus: of each call.
+    same then.
+    num_actors: None for one per CPU of the cluster but one.
+    told: gets what calls have said of how far they are by `tell(count)`, by their numbers, some times a second; {}
+        where that is not known.
+    num_cpus: of each call.
 
     Raises: what a call raises, an OSError once another host has it too, and what told raises, and the others are
     ended; RuntimeError for one that is lost again and again.

@@ -74,8 +74,11 @@ class OwnedPositions:
         spans: Sequence[Span],
         held_in: Callable[[Span], tuple[Indices, Indices]],
     ) -> tuple[Indices, Indices] | None:
-        """See Order.owned_positions. num_held: of the owner's records in a span, about. spans: those that [start, stop)
-        touches, in order. held_in: the offsets in a span of the owner's records, in any order, and the records.
+        """See Order.owned_positions.
+
+        num_held: of the owner's records in a span, about.
+        spans: those that [start, stop) touches, in order.
+        held_in: the offsets in a span of the owner's records, in any order, and the records.
 
         None also where this owner was not asked for of late, among half as many others as spans are remembered. A
         request that another owner lost, or is late with, is asked once, and must not cost a table, nor push one out.

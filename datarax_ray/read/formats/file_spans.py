@@ -147,8 +147,9 @@ class RecordsInFiles:
     """The records of many files under one index, [0, num_records), in the order of the files.
 
     given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
-    files. counts: records in each. told: what tells a file from others, beside its name, size and content. Several
-    threads may read, and close.
+        files.
+    counts: records in each.
+    told: what tells a file from others, beside its name, size and content. Several threads may read, and close.
     """
 
     def __init__(

@@ -34,11 +34,12 @@ def find_on(
     where the storage fails for a while.
 
     paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
-    these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those below
-    it, the files with these suffixes ("*" in one is any text) are taken, but nothing whose name begins with "." or "_".
+        these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those
+        below it, the files with these suffixes ("*" in one is any text) are taken, but nothing whose name begins with
+        "." or "_".
     filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
-    unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked. named: what
-    people said, where paths were made of that; None for paths.
+    unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked.
+    named: what people said, where paths were made of that; None for paths.
 
     Raises: FileNotFoundError where nothing is found, and for a link on this machine to what is not there, which pyarrow
     leaves out of what it lists; ValueError for paths on several filesystems; TypeError for what is no path, and for a

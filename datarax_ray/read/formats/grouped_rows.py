@@ -27,8 +27,10 @@ class GroupedRows:
     """The rows of many files under one index, [0, num_records), in the order of the files.
 
     given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
-    files. rows: in each group of each file. nbytes: of each group. schema: of the columns that are read, as Arrow has
-    it. Several threads may read, and close.
+        files.
+    rows: in each group of each file.
+    nbytes: of each group.
+    schema: of the columns that are read, as Arrow has it. Several threads may read, and close.
     """
 
     broken: type[Exception] = BrokenRowGroupError

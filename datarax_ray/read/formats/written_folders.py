@@ -57,8 +57,11 @@ def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | N
 
 
 def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str | None) -> None:
-    """Raise ValueError where a file is another one than was written. path: for people. shard: what `dataset.json` says
-    of it. content: None where it is not known.
+    """Raise ValueError where a file is another one than was written.
+
+    path: for people.
+    shard: what `dataset.json` says of it.
+    content: None where it is not known.
     """
     if nbytes != shard["nbytes"] or content not in (None, shard["content"]):
         others = "others" if nbytes == shard["nbytes"] else f"{shard['nbytes']:,}"

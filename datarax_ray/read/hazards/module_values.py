@@ -117,7 +117,8 @@ def module_values(
 ) -> tuple[ModuleValue, ...]:
     """What functions and classes read in users' modules, objects before their attributes.
 
-    carried: of those that travel with the globals that they load, as a lambda does. by_value: modules that travel so.
+    carried: of those that travel with the globals that they load, as a lambda does.
+    by_value: modules that travel so.
     dumps: pickles a value; raises TooLargeError where that takes more than so many bytes.
     """
     found: dict[tuple[str, str], ModuleValue] = {}

@@ -76,8 +76,9 @@ def read_records(
 ) -> tuple[Progress, Columns]:
     """The records for these positions, up to the first that cannot be read; columns where they are stored as such.
 
-    positions, records: int64 (k,) each, positions ascending. ended: see Stream.read. in_rows: whether who decodes them
-    takes FixedRecords.
+    positions, records: int64 (k,) each, positions ascending.
+    ended: see Stream.read.
+    in_rows: whether who decodes them takes FixedRecords.
     """
     asked = Progress([], positions, records, on_error=on_error, locate=reader.locate)
     if not len(records):

@@ -241,9 +241,11 @@ def num_rows(columns: Columns) -> int:
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a reader, in an order that is a pure function of the position; see PositionedSourceModule.
 
-    config.shuffle: one permutation of all records; of blocks, where block_size or groups say what those are. groups:
-    records that are best read together. given: to the constructor, by name, for copies. decoders: transforms before the
-    user's. first_yields: see IndexedStream.
+    config.shuffle: one permutation of all records; of blocks, where block_size or groups say what those are.
+    groups: records that are best read together.
+    given: to the constructor, by name, for copies.
+    decoders: transforms before the user's.
+    first_yields: see IndexedStream.
     """
 
     def __init__(

@@ -72,8 +72,9 @@ def requests_of(
 ) -> tuple[bool, str] | None:
     """What files behind URLs are asked for in an epoch, and whether that is a warning; None where none are there.
 
-    kept_nbytes: of memory and disk of a host. by_group: whether the order reads each group at once. has_blocks: whether
-    the source has an order by blocks.
+    kept_nbytes: of memory and disk of a host.
+    by_group: whether the order reads each group at once.
+    has_blocks: whether the source has an order by blocks.
     """
     far = [file for file in files if file.version]
     if not far:

@@ -75,8 +75,10 @@ class ColumnTypes:
     ) -> ColumnTypes:
         """The types by which every column is as dense as its data allow.
 
-        rows: the rows that are used of the table, None for all. as_objects: columns to leave as objects. fill: as
-        above. ragged: leaves, by dotted path, whose lists are known to differ in length in rows that are not here.
+        rows: the rows that are used of the table, None for all.
+        as_objects: columns to leave as objects.
+        fill: as above.
+        ragged: leaves, by dotted path, whose lists are known to differ in length in rows that are not here.
         """
         said = _Said(fill or {}, tuple(ragged))
         known = [path for part in table.schema for path in _paths(part.name, part.type)]
@@ -149,8 +151,9 @@ class ElementTypes:
     ) -> ElementTypes | None:
         """The types by these first elements; None where they have not all the same fields, and are no table.
 
-        kinds: the Arrow types of fields where they are known. loose: fields that are. as_objects: fields that are not
-        to be looked at.
+        kinds: the Arrow types of fields where they are known.
+        loose: fields that are.
+        as_objects: fields that are not to be looked at.
         """
         import pyarrow as pa
 

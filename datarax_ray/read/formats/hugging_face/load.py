@@ -40,8 +40,9 @@ def load(
     """The `datasets.Dataset`, or with streaming the `datasets.IterableDataset`, that name and split stand for.
 
     name: a folder made by save_to_disk, a folder of data files, a dataset on the hub, or one of the formats of
-    `datasets` ("parquet", "json", ...) with data_files in download_kwargs. download_kwargs: for datasets.load_dataset;
-    revision is "main" unless it is among them. local_files_only: never ask the hub, also not whether there is news.
+        `datasets` ("parquet", "json", ...) with data_files in download_kwargs.
+    download_kwargs: for datasets.load_dataset; revision is "main" unless it is among them.
+    local_files_only: never ask the hub, also not whether there is news.
 
     Raises: ValueError where the folder has no such split; FileNotFoundError, ConnectionError and errors of `datasets`
     where there is no such dataset, with the remedy in a note.

@@ -70,8 +70,9 @@ class HFShards:
     What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows or elements. A
     row that does not fit is an error in its place.
 
-    name: what the data is called, for people. on_host: columns that are objects whatever the first rows are. portions:
-    how much is read at a time.
+    name: what the data is called, for people.
+    on_host: columns that are objects whatever the first rows are.
+    portions: how much is read at a time.
 
     Raises: TypeError for what is no IterableDataset; ValueError for one that cannot be taken up exactly where it stood,
     or that is empty.
