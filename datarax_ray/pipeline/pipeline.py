@@ -507,7 +507,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
-        self._check_usable()
+        check_not_forked(self._made_in, "this Pipeline")
         if state is None:
             raise TypeError("a state is a dict, got None, from which the stream would begin anew; seek(0) does that")
         consumed, before = self._consumed_in(state, allow_drift), self.amendments
@@ -576,7 +576,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: ValueError for a position beyond the end, or where the last batch from there on would not divide over
         the sharding, or a mixture had other weights; the position stays.
         """
-        self._check_usable()
+        check_not_forked(self._made_in, "this Pipeline")
         state, stop = self._consumer.consumed.state.moved(position), self.source.describe().stop
         if stop is not None and state.position > stop:
             raise ValueError(f"the stream ends at position {stop}, got {position}; seek(0) begins again")
@@ -631,7 +631,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._timings.interrupted()
 
     def close(self) -> None:
-        """Stop reading ahead and close the source, for good. The state can still be taken. Takes 4 s at most.
+        """Stop reading ahead and close the source, for good. The state can still be taken, and set. Takes 4 s at most.
 
         Where a source in this process is at a longer read then, the source is closed once that is done.
         """
