@@ -1838,6 +1838,12 @@ LIBRARIES = {
             def __init__(self, *steps): self.steps = steps
             def map(self, e): return [step(e) for step in self.steps]
         def T(): return Compose(Times(@@))""",
+    "the argument of a partial method": """
+        class Steps:
+            def by(self, k, e): return k * e
+            go = functools.partialmethod(by, @@)
+        STEPS = Steps()
+        def T(): return lambda e: STEPS.go(e)""",
     "the argument of a curried function": """
         import toolz
         @toolz.curry

@@ -115,7 +115,13 @@ def _is_function(value: Any) -> bool:
 
 
 def values_of(load: Load) -> dict[str, Any]:
-    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for."""
+    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for; and what a
+    partial method of an object calls, with its arguments.
+    """
+    owner = None if load.owner is None else load.owner.value
+    part = inspect.getattr_static(type(owner), load.name.rpartition(".")[2], None)
+    if isinstance(part, functools.partialmethod) and is_users(type(owner)):
+        return {f"{load.name}()": [part.func, part.args, part.keywords]}
     is_method = isinstance(load.value, types.BuiltinMethodType)
     if (is_method and not load.is_of_modules) or (data := data_of_library(load.value)) is None:
         return {}
