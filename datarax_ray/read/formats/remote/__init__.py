@@ -1,1 +1,1 @@
-"""ArrayRecord files that are on no disk of this machine: found, and read by exact byte ranges."""
+"""Files behind URLs: listed, read by byte ranges of one version, and cached in memory and on a disk of the host."""
