@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # rich's tables cut the names of options on a narrow screen
-    pretty_exceptions_enable=False,  # `told` says what a user can cause; the rest wants its traceback
+    pretty_exceptions_enable=False,  # reporting_errors says what a user can cause; the rest wants its traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (measuring, datasets, runs, checkpoint, cluster, pool, cache):  # in the order of help

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from datarax_ray import RaySource, load
+from datarax_ray.cli.screen import Screen
 from datarax_ray.cli.target import names_a_pipeline, source_of
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
@@ -77,7 +78,7 @@ class Request:
     target: float | None = None
 
 
-def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
+def run(request: Request, screen: Screen) -> None:
     """Measure each way, and print them all with advice.
 
     Raises: what load or the user's file raises; ValueError for a stream or mixture, whose order is its own.
@@ -86,16 +87,16 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
     with _told_once(), contextlib.ExitStack() as opened:
         source = _source(request.paths, request.transforms, opened)
         ways = _ways(source, opened)
-        err.print(f"{len(ways) + bool(request.num_actors)} ways to read, {request.seconds:g} s each")
+        screen.err.print(f"{len(ways) + bool(request.num_actors)} ways to read, {request.seconds:g} s each")
         try:
-            found = _measured(ways, request, err, notes)
+            found = _measured(ways, request, screen.err, notes)
         except ValueError as error:
             is_null = not isinstance(error, RecordError) or "fill_nulls=" in str(error)  # what its error says to set
             if not is_null or (fill := _zeros(source.config, ways[RAW])) is None:
                 raise
             notes.append(f"measured with 0 in place of nulls: {error}")
             source = source.copy(config=replace(source.config, fill_nulls=fill))
-            found = _measured(_ways(source, opened), request, err, notes)
+            found = _measured(_ways(source, opened), request, screen.err, notes)
         mean_nbytes, num_records = ways[RAW].reader.mean_nbytes, ways[RAW].order.num_records
     if num_records < _FEW_BATCHES * request.batch_size:
         notes.append(f"these are {num_records:,} records: too few batches to tell ways to read them from one another")
@@ -104,10 +105,11 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         if num_records < _FEW_RECORDS:
             notes.append(f"these are {num_records:,} records: what an epoch costs by itself makes their rates low")
         said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
-    if as_json:
-        ways_found = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
-        out.print_json(data={"mean_nbytes": mean_nbytes, "ways": ways_found, "advice": said})
-        return
+    data = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
+    screen.answer({"mean_nbytes": mean_nbytes, "ways": data, "advice": said}, _lines(found, mean_nbytes, said))
+
+
+def _lines(found: list[Measured], mean_nbytes: float, said: list[str]) -> Iterator[RenderableType]:
     table = Table("", "records/s", "MB/s stored", "of raw", "mostly", box=box.SIMPLE)
     for way in found:
         rate = way.records_per_s
@@ -115,9 +117,8 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> None:
         dearest = f"{name} {way.spent[name]:.0%}" if name else ""
         part = rate / found[0].records_per_s if found[0].num_records else 0.0
         table.add_row(way.name, f"{rate:,.0f}", f"{rate * mean_nbytes / 1e6:,.1f}", f"{part:.2f}", dearest)
-    out.print(table)
-    for line in said:
-        out.print(line, soft_wrap=True)
+    yield table
+    yield from said
 
 
 @contextlib.contextmanager

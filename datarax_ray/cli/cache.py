@@ -6,31 +6,24 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from datarax_ray.cli.screen import Screen
 from datarax_ray.read.formats.remote import disk_cache
 
 
-def show(directory: Path, as_json: bool, out: Console) -> None:
+def show(directory: Path, screen: Screen) -> None:
     """Print what a cache has. Raises: FileNotFoundError for what is no cache."""
     kept = disk_cache.kept_in(directory.expanduser())
-    if as_json:
-        out.print_json(data=[asdict(each) for each in kept])
-        return
-    if kept:
-        table = Table("file", "kept MB", "is read", box=box.SIMPLE)
-        for each in kept:
-            table.add_row(each.url, f"{each.held_nbytes / 1e6:,.1f}", "yes" if each.is_in_use else "")
-        out.print(table)
-    out.print(f"{len(kept)} files take {sum(each.nbytes for each in kept) / 1e6:,.1f} MB of the disk")
+    table = Table("file", "kept MB", "is read", box=box.SIMPLE)
+    for each in kept:
+        table.add_row(each.url, f"{each.held_nbytes / 1e6:,.1f}", "yes" if each.is_in_use else "")
+    line = f"{len(kept)} files take {sum(each.nbytes for each in kept) / 1e6:,.1f} MB of the disk"
+    screen.answer([asdict(each) for each in kept], [table, line] if kept else [line])
 
 
-def clear(directory: Path, out: Console, as_json: bool = False) -> None:
+def clear(directory: Path, screen: Screen) -> None:
     """Remove what nobody reads. Raises: FileNotFoundError for what is no cache."""
     freed, num_in_use = disk_cache.clear(directory.expanduser())
-    if as_json:
-        out.print_json(data={"freed_nbytes": freed, "num_in_use": num_in_use})
-        return
     stays = f"; {num_in_use} files stay, which are read now" if num_in_use else ""
-    out.print(f"{freed / 1e6:,.1f} MB are free now{stays}")
+    screen.answer({"freed_nbytes": freed, "num_in_use": num_in_use}, [f"{freed / 1e6:,.1f} MB are free now{stays}"])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from etils import epath
 from rich import box
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 
+from datarax_ray.cli.screen import Screen
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
@@ -73,47 +74,49 @@ def _only(directory: str, found: list[epath.Path]) -> Saved:
     return Saved(found[0], read_state(found[0]))
 
 
-def show(directory: str, as_json: bool, out: Console) -> None:
+def show(directory: str, screen: Screen) -> None:
     """Print a state: where the stream goes on, and which stream it is."""
     saved = find(directory)
-    if as_json:
-        out.print_json(data={"directory": str(saved.directory), "state": saved.state})
-        return
-    out.print(f"{saved.directory}: goes on at position {_position(saved.state)}", soft_wrap=True)
+    screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved))
+
+
+def _lines(saved: Saved) -> Iterator[RenderableType]:
+    yield f"{saved.directory}: goes on at position {_position(saved.state)}"
     for each in amendments_in(saved.state):
-        out.print(f"amended {each}", soft_wrap=True, markup=False)
+        yield f"amended {each}"
     table = Table("setting", "value", box=box.SIMPLE)
     for name, value in flattened(saved.state).items():
         table.add_row(name, _shown(value))
-    out.print(table)
+    yield table
 
 
-def diff(first: str, second: str, as_json: bool, out: Console) -> int:
+def diff(first: str, second: str, screen: Screen) -> int:
     """Print what differs between two states; 1 where anything does, as `diff` has it."""
     left, right = find(first), find(second)
     changed = changes(left.state, right.state)
-    if as_json:
-        out.print_json(data=changed, default=lambda missing: None)
-    elif not changed:
-        out.print("no difference")
-    else:
-        table = Table("", str(left.directory), str(right.directory), box=box.SIMPLE)
-        for name, values in changed.items():
-            table.add_row(name, *map(_shown, values))
-        out.print(table)
-        same = not any(name.startswith("settings.") for name in changed)
-        one, other = (amendments_in(each.state) for each in (left, right))
-        if not same:
-            out.print("two streams: one cannot go on from the other's state")
-        elif one == other:
-            out.print("the same stream, at another place")
-        else:
-            at = min(each.at for each in {*one} ^ {*other})
-            out.print(f"the same stream up to position {at:,}, from which on they are amended in other ways")
+    screen.answer(changed, _lines_of_two(left, right, changed))
     return 1 if changed else 0
 
 
-def fits(target: str, directory: str, out: Console, as_json: bool = False) -> int:
+def _lines_of_two(left: Saved, right: Saved, changed: Mapping[str, Sequence[Any]]) -> Iterator[RenderableType]:
+    if not changed:
+        yield "no difference"
+        return
+    table = Table("", str(left.directory), str(right.directory), box=box.SIMPLE)
+    for name, values in changed.items():
+        table.add_row(name, *map(_shown, values))
+    yield table
+    one, other = (amendments_in(each.state) for each in (left, right))
+    if any(name.startswith("settings.") for name in changed):
+        yield "two streams: one cannot go on from the other's state"
+    elif one == other:
+        yield "the same stream, at another place"
+    else:
+        at = min(each.at for each in {*one} ^ {*other})
+        yield f"the same stream up to position {at:,}, from which on they are amended in other ways"
+
+
+def fits(target: str, directory: str, screen: Screen) -> int:
     """Print whether a pipeline can go on from a state, or all settings that differ; 1 where not, as `diff` has it."""
     if names_a_pipeline(directory) and not names_a_pipeline(target):
         target, directory = directory, target  # whoever has them the other way round means the same
@@ -125,13 +128,12 @@ def fits(target: str, directory: str, out: Console, as_json: bool = False) -> in
             found |= {"fits": True, "position": pipeline.position}
         except DriftError as error:
             found |= {"fits": False, "differences": [asdict(each) for each in error.differences]}
-    if as_json:
-        out.print_json(data=found)
-    elif found["fits"]:
-        out.print(f"{saved.directory} fits: {target} goes on at position {found['position']}", soft_wrap=True)
+    if found["fits"]:
+        line = f"{saved.directory} fits: {target} goes on at position {found['position']}"
     else:
-        lines = [each["said"] for each in found["differences"]]
-        out.print(f"{saved.directory} does not fit {target}:{listed(lines, len(lines))}", soft_wrap=True)
+        differences = [each["said"] for each in found["differences"]]
+        line = f"{saved.directory} does not fit {target}:{listed(differences, len(differences))}"
+    screen.answer(found, [line])
     return int(not found["fits"])
 
 

@@ -23,6 +23,7 @@ from datarax_ray.actors.local_ray import start_local
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.cli import digits
 from datarax_ray.cli.classifier import Training, normalize
+from datarax_ray.cli.screen import Screen
 from datarax_ray.read.decode import DecodeFields
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
@@ -36,13 +37,14 @@ MIN_ACCURACY = 0.95
 _OBJECT_STORE_NBYTES = 128 * 2**20
 
 
-def run(seed: int, checkpoint_dir: Path | None, out: Console) -> dict[str, float]:
-    """The whole story, on `out`, and what it showed, for programs. checkpoint_dir: None for a temporary one.
+def run(seed: int, checkpoint_dir: Path | None, screen: Screen) -> None:
+    """Tell the whole story, or to programs what it showed. checkpoint_dir: None for a temporary one.
 
     Raises: RuntimeError where a batch differs from the undisturbed run's, or the classifier is below MIN_ACCURACY;
     ValueError where checkpoint_dir holds something.
     """
     begin = time.monotonic()
+    out = screen.err if screen.as_json else screen.out
     with contextlib.ExitStack() as stack:
         directory = _empty_directory(checkpoint_dir, stack)
         source = train_source(seed)
@@ -73,7 +75,7 @@ def run(seed: int, checkpoint_dir: Path | None, out: Console) -> dict[str, float
     compare(reference[half:], second, half + 1, f"{ACTORS_AFTER} actors", out)
     accuracy = judge(training, out)
     out.print(f"Done in {time.monotonic() - begin:.0f} s.", style="dim")
-    return {"num_batches": num_batches, "num_identical": num_batches, "accuracy": accuracy}
+    screen.answer({"num_batches": num_batches, "num_identical": num_batches, "accuracy": accuracy}, [])
 
 
 def train_source(seed: int) -> ArrayRecordSourceModule:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console
-
 from datarax_ray.cli.checkpoint import amendments_in, find_all, value_text
+from datarax_ray.cli.screen import Screen
 from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.plan.amendments import Apart, apart
@@ -29,7 +28,7 @@ class Verdict(NamedTuple):
     found: dict[str, Any]
 
 
-def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, out: Console) -> int:
+def diff(first: str, second: str, steps: tuple[int, int] | None, screen: Screen) -> int:
     """Print whether two runs saw the same: 0 where they did, 1 where not, 2 where nothing tells."""
     runs = [name for name in (first, second) if not names_a_pipeline(name)]
     if steps is not None and runs:
@@ -42,12 +41,8 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, as_json: bool, 
     else:
         with pipeline_of(first) as one, pipeline_of(second) as other:
             verdict = _of_pipelines(one, other, steps)
-    if as_json:
-        reason = {"reason": " ".join(verdict.said)} if verdict.is_equal is None else {}
-        out.print_json(data={"equal": verdict.is_equal} | reason | verdict.found, default=lambda missing: None)
-    else:
-        for line in verdict.said:
-            out.print(line, soft_wrap=True, markup=False)
+    reason = {"reason": " ".join(verdict.said)} if verdict.is_equal is None else {}
+    screen.answer({"equal": verdict.is_equal} | reason | verdict.found, verdict.said)
     return 2 if verdict.is_equal is None else int(not verdict.is_equal)
 
 

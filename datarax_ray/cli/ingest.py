@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from datarax_ray.cli.screen import stopped_by
+from datarax_ray.cli.screen import Screen, stopped_by
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
@@ -63,30 +62,28 @@ class Tally:
     actors: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-def run(request: Request, out: Console, err: Console, as_json: bool = False) -> int:
-    """Read, with the progress on `err`, then print the report on `out`. Returns the exit status: of Ctrl-C, or 0."""
+def run(request: Request, screen: Screen) -> int:
+    """Read, then print the report. Returns the exit status: of Ctrl-C, or 0."""
     description = describe(request)
     tally = Tally()
     status = 0
     if request.num_actors != 0:
-        err.print("connecting to Ray ...")
+        screen.err.print("connecting to Ray ...")
     begin = time.perf_counter()
     with contextlib.closing(open_source(description, request.num_actors)) as source:
         tally.start_s = time.perf_counter() - begin
         options = StreamOptions(request.batch_size)
         batches = islice(source.batches(0, options), request.max_batches)
         try:
-            with RecordProgress(err, "ingest", expected_records(description, request), show_nbytes=True) as progress:
+            expected = expected_records(description, request)
+            with RecordProgress(screen.err, "ingest", expected, show_nbytes=True) as progress:
                 count(batches, tally, progress)
         except (KeyboardInterrupt, SystemExit) as end:
             cause, status = stopped_by(end)
-            err.print(f"stopped by {cause}; this came until then:")
+            screen.err.print(f"stopped by {cause}; this came until then:")
         stats = getattr(source, "stats", None)  # without Ray there are no actors to ask
         tally.actors = stats() if stats is not None else {}
-    if as_json:
-        out.print_json(data=facts(tally, request.num_actors != 0))
-    else:
-        report(tally, description, out)
+    screen.answer(facts(tally, request.num_actors != 0), report(tally, description))
     return status
 
 
@@ -147,13 +144,13 @@ def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) 
         progress.advance(batch.num_rows, size)
 
 
-def report(tally: Tally, description: IndexedStream, out: Console) -> None:
-    """Print the tally as tables."""
-    out.print(_stream_table(tally, description))
+def report(tally: Tally, description: IndexedStream) -> Iterator[Table]:
+    """The tally, for people."""
+    yield _stream_table(tally, description)
     if tally.first is not None:
-        out.print(_element_table(tally.first))
+        yield _element_table(tally.first)
     if tally.actors:
-        out.print(_actor_table(tally.actors))
+        yield _actor_table(tally.actors)
 
 
 def _stream_table(tally: Tally, description: IndexedStream) -> Table:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 import datarax_ray
 from datarax_ray import DecodeImage, load
+from datarax_ray.cli.screen import Screen
 from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
@@ -25,7 +25,7 @@ _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
 
 
 def run(
-    paths: list[str], num_elements: int, as_json: bool, out: Console, sheet: Path | None, split: str | None
+    paths: list[str], num_elements: int, screen: Screen, *, sheet: Path | None = None, split: str | None = None
 ) -> None:
     """Print files, records, sizes, groups with advice, and the first elements, decoded where that can be guessed.
 
@@ -45,16 +45,12 @@ def run(
         facts["pictures"] = f"the first {_write_sheet(elements[:_MAX_PICTURES], sheet)} in {sheet}"
     elements = elements[:num_elements]
     fields = [(name, _type(values), list(map(_value, values))) for name, values in _fields(elements).items()]
-    if as_json:
-        plain = [dict(zip(("field", "type", "values"), field, strict=True)) for field in fields]
-        out.print_json(data=facts | {"fields": plain})
-        return
-    for name, fact in facts.items():
-        out.print(f"{name}: {fact:,}" if isinstance(fact, int) else f"{name}: {fact}", soft_wrap=True)
+    plain = [dict(zip(("field", "type", "values"), field, strict=True)) for field in fields]
+    lines = [f"{name}: {fact:,}" if isinstance(fact, int) else f"{name}: {fact}" for name, fact in facts.items()]
     table = Table("field", "type", *(f"element {n}" for n in range(len(elements))), box=box.SIMPLE)
     for name, kind, values in fields:
         table.add_row(name, kind, *values)
-    out.print(table)
+    screen.answer(facts | {"fields": plain}, [*lines, table])
 
 
 def _facts(source: Any) -> dict[str, Any]:

@@ -15,42 +15,36 @@ from typing import Any
 from ray._private import services
 from ray._private.authentication import authentication_token_setup
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from datarax_ray.actors.outside.head import Head
 from datarax_ray.actors.outside.sizing import PREFIX, Entry, PoolId, PoolSeen, Wish, to_json, wish_key
+from datarax_ray.cli.screen import Screen
 
 logger = logging.getLogger("datarax_ray")
 
 _LOOK_S = 0.5
 
 
-def list_pools(address: str | None, as_json: bool, out: Console) -> None:
+def list_pools(address: str | None, screen: Screen) -> None:
     """Print every pool of the cluster."""
     with head_at(address) as head:
         pools = _seen(head)
-    if as_json:
-        out.print_json(data=[_told(pool, seen) for pool, seen in pools.items()])
-        return
-    if not pools:
-        out.print("no pool of reader actors is here")
-        return
-    out.print(_table(pools))
+    screen.answer(
+        [_told(pool, seen) for pool, seen in pools.items()],
+        [_table(pools) if pools else "no pool of reader actors is here"],
+    )
 
 
-def show(name: str, address: str | None, as_json: bool, out: Console) -> None:
+def show(name: str, address: str | None, screen: Screen) -> None:
     """Print one pool. Raises: ValueError where there is not one of this name."""
     with head_at(address) as head:
         pool = _found(name, _seen(head))
     told = _told(*pool)
-    if as_json:
-        out.print_json(data=told)
-        return
-    out.print("\n".join(_lines(told)))
+    screen.answer(told, _lines(told))
 
 
-def resize(name: str, num_actors: int | None, address: str | None, wait_s: float, as_json: bool, out: Console) -> None:
+def resize(name: str, num_actors: int | None, address: str | None, screen: Screen, *, wait_s: float = 30.0) -> None:
     """Ask a pool to be as large as that, None for what its program says, and wait for its drivers to take it up.
 
     Raises: ValueError where there is not one of this name, or it cannot read with so few; TimeoutError where they do
@@ -87,14 +81,11 @@ def resize(name: str, num_actors: int | None, address: str | None, wait_s: float
                 )
             time.sleep(_LOOK_S)
     told = _told(pool, seen)
-    if as_json:
-        out.print_json(data=told)
-    else:
-        size = f"{_told(pool, before)['num_actors']} -> {told['num_actors']}"
-        out.print(f"{told['name']}: {size} reader actors; {told['num_running']} run")
+    size = f"{_told(pool, before)['num_actors']} -> {told['num_actors']}"
+    screen.answer(told, [f"{told['name']}: {size} reader actors; {told['num_running']} run"])
 
 
-def stop(name: str, force: bool, address: str | None, as_json: bool, out: Console) -> None:
+def stop(name: str, address: str | None, screen: Screen, *, force: bool = False) -> None:
     """End a pool that outlives its drivers. Raises: ValueError where there is none, or some read with it."""
     with head_at(address) as head:
         pool, seen = _found(name, _seen(head))
@@ -107,10 +98,8 @@ def stop(name: str, force: bool, address: str | None, as_json: bool, out: Consol
             raise ValueError(f"{name!r} ends with its job, as it has no name of its own that others share; end the job")
         for actor in seen.actors:
             head.kill(pool[0], actor)
-    if as_json:
-        out.print_json(data={"name": pool[1], "namespace": pool[0], "num_ended": len(seen.actors)})
-    else:
-        out.print(f"{pool[1]}: {len(seen.actors)} reader actors ended")
+    data = {"name": pool[1], "namespace": pool[0], "num_ended": len(seen.actors)}
+    screen.answer(data, [f"{pool[1]}: {len(seen.actors)} reader actors ended"])
 
 
 def head_at(address: str | None) -> Head:

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from datarax_ray.cli.checkpoint import find
+from datarax_ray.cli.screen import Screen
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.feed.origins import NoBatchError
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def locate(
     target: str,
     step: int,
-    row: int | None,
-    checkpoint: str | None,
-    as_json: bool,
-    out: Console,
+    screen: Screen,
+    *,
+    row: int | None = None,
+    checkpoint: str | None = None,
     run: str | None = None,
 ) -> None:
     """Print the file and record of every row of a batch, or of one row. checkpoint, run: see _counted_from."""
@@ -42,9 +42,6 @@ def locate(
             raise ValueError(str(error)) from None
     if not found:
         raise ValueError(f"batch {step} has no row {row}")
-    if as_json:
-        out.print_json(data=[origin._asdict() for origin in found])
-        return
     is_packed, has_offsets = found[0].places is not None, any(origin.offset for origin in found)
     table = Table("row", *["places"] * is_packed, "record", "position", *["behind"] * has_offsets, box=box.SIMPLE)
     for origin in found:
@@ -52,7 +49,7 @@ def locate(
         table.add_row(
             str(origin.row), *places, origin.record, str(origin.position), *[str(origin.offset)] * has_offsets
         )
-    out.print(table)
+    screen.answer([origin._asdict() for origin in found], [table])
 
 
 def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -> Mapping[str, Any] | None:
@@ -75,10 +72,10 @@ def replay(
     first: int,
     stop: int,
     output: Path,
-    checkpoint: str | None,
-    out: Console,
+    screen: Screen,
+    *,
+    checkpoint: str | None = None,
     run: str | None = None,
-    as_json: bool = False,
 ) -> None:
     """Write the batches [first, stop), as they were before stages, to a file whose suffix says how.
 
@@ -95,11 +92,11 @@ def replay(
             count = write(part, enumerate(pipeline.replay(first, stop, state), first))
     except NoBatchError as error:
         raise ValueError(str(error)) from None
-    if as_json:
-        out.print_json(data={"output": str(output), "num_batches": count, "steps": [first, first + count]})
-    else:
-        end = "" if first + count == stop else f"; the stream ended at {first + count}, before {stop}"
-        out.print(f"wrote {count} batches to {output}{end}", soft_wrap=True)
+    end = "" if first + count == stop else f"; the stream ended at {first + count}, before {stop}"
+    screen.answer(
+        {"output": str(output), "num_batches": count, "steps": [first, first + count]},
+        [f"wrote {count} batches to {output}{end}"],
+    )
 
 
 Batches = Iterator[tuple[int, Any]]

@@ -1,4 +1,4 @@
-"""What a person sees of a command beside its output: one clear message for an error, and no noise from libraries."""
+"""What a person or program sees of a command: its answer, one clear message for an error, no noise from libraries."""
 
 from __future__ import annotations
 
@@ -8,20 +8,54 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.logging import RichHandler
 
+from datarax_ray.plan.fingerprint import MISSING
+
 # without markup: of data and paths nobody knows what stands in brackets, and [/INST] would end the command
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
+_OUT = Console(highlight=False, markup=False)
+_ERR = Console(stderr=True, highlight=False, markup=False)
 
 # The error of one request is raised at the consumer; Ray would print those of the requests behind it as well.
 _UNHANDLED = "RAY_IGNORE_UNHANDLED_ERRORS"
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a command prints.
+
+    as_json: whether its answer is JSON, for programs.
+    out: takes the answer.
+    err: takes progress and errors.
+    """
+
+    as_json: bool = False
+    out: Console = _OUT
+    err: Console = _ERR
+
+    def answer(self, data: Any, lines: Iterable[RenderableType]) -> None:
+        """Print data as JSON for programs, else the lines for people: texts, which are never cut, and tables.
+
+        Only people's lines are gone through, so those that cost something are made by a generator.
+        """
+        if self.as_json:
+            self.out.print_json(data=data, default=_null)
+            return
+        for line in lines:
+            self.out.print(line, soft_wrap=isinstance(line, str), markup=False)
+
+
+def _null(value: Any) -> None:
+    """What JSON has for what is missing. Raises: TypeError for all else that it has no words for."""
+    if value is not MISSING:
+        raise TypeError(f"no JSON holds {value!r}")
 
 
 def stopped_by(end: BaseException) -> tuple[str, int]:
@@ -44,22 +78,23 @@ def tell_stopped(end: BaseException, console: Console) -> int:
 
 
 @contextmanager
-def told(console: Console, status: int = 1) -> Iterator[None]:
-    """Turn what the world can cause (files, records, memory, a cluster) into a message and this exit status.
+def reporting_errors(screen: Screen, status: int = 1) -> Iterator[Screen]:
+    """The screen of a command while it runs, where an error is a message that ends it with this exit status.
 
-    What only a bug can cause rises, with its traceback. Ctrl-C exits with 130, SIGTERM with 143. The process is then as
-    it was: its logging, warnings, handler of SIGTERM and environment.
+    That is for what the world can cause (files, records, memory, a cluster). What only a bug can cause rises, with its
+    traceback. Ctrl-C exits with 130, SIGTERM with 143. The process is then as it was: its logging, warnings, handler of
+    SIGTERM and environment.
     """
-    with _quiet(console), _signals():
+    with _quiet(screen.err), _signals():
         try:
-            yield
+            yield screen
         except (KeyboardInterrupt, SystemExit) as end:
-            raise typer.Exit(tell_stopped(end, console)) from None
+            raise typer.Exit(tell_stopped(end, screen.err)) from None
         # of EOFError typer would say "Aborted!"
         except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, MemoryError, EOFError) as error:
             if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 puts one in __set_name__ into another
-                raise typer.Exit(tell_stopped(error.__cause__, console)) from None
-            console.print(_message(error), style="red", markup=False, soft_wrap=True)
+                raise typer.Exit(tell_stopped(error.__cause__, screen.err)) from None
+            screen.err.print(_message(error), style="red", markup=False, soft_wrap=True)
             raise typer.Exit(status) from None
 
 

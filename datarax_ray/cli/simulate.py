@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from datarax_ray.cli.screen import Screen
 from datarax_ray.simulate.scenario import Fault, Found, Scenario
 from datarax_ray.simulate.scenario import run as run_scenario
 from datarax_ray.simulate.world import Costs
@@ -93,11 +94,10 @@ def numbers_of(text: str | None, scenario: Scenario) -> list[int]:
 def run(
     scenario: Scenario,
     numbers: Iterable[int],
-    ends_early: bool,
     prices: Prices,
-    as_json: bool,
-    out: Console,
-    err: Console,
+    screen: Screen,
+    *,
+    ends_early: bool,
 ) -> int:
     """Try the numbers of actors, print what came of them, and return the exit status: 1 where trainers wait with all.
 
@@ -105,7 +105,7 @@ def run(
     """
     outcomes: list[Outcome] = []
     try:
-        with Progress(TextColumn("{task.description}"), BarColumn(), console=err, transient=True) as shown:
+        with Progress(TextColumn("{task.description}"), BarColumn(), console=screen.err, transient=True) as shown:
             for number in numbers:
                 task = shown.add_task(f"{number} actors", total=scenario.warm_s + scenario.measured_s)
                 found = run_scenario(
@@ -118,7 +118,9 @@ def run(
                     break
     finally:
         if outcomes:
-            _print(scenario, outcomes, prices, as_json, out)
+            said = advice(scenario, outcomes, prices)
+            tried = [asdict(outcome, dict_factory=_finite) for outcome in outcomes]
+            screen.answer({"tried": tried, "advice": said}, _lines(scenario, outcomes, prices, said))
     return int(scenario.need is not None and all(each.found.wait >= HARDLY for each in outcomes))
 
 
@@ -137,12 +139,7 @@ def outcome_of(scenario: Scenario, num_actors: int, found: Found, prices: Prices
     return Outcome(num_actors, num_hosts, found, per_hour, per_million, found.wait * of_trainers)
 
 
-def _print(scenario: Scenario, outcomes: list[Outcome], prices: Prices, as_json: bool, out: Console) -> None:
-    said = advice(scenario, outcomes, prices)
-    if as_json:
-        tried = [asdict(outcome, dict_factory=_finite) for outcome in outcomes]
-        out.print_json(data={"tried": tried, "advice": said})
-        return
+def _lines(scenario: Scenario, outcomes: list[Outcome], prices: Prices, said: list[str]) -> Iterator[RenderableType]:
     has_need, has_prices = scenario.need is not None, bool(prices.host or prices.trainer)
     names = ["actors", "records/s", *(["waits", "longest"] if has_need else []), "GB in\nflight", "requests\n/s"]
     names += ["driver's\nCPU", *(["price\nan hour", "price\nof 10⁶"] if has_prices else [])]
@@ -160,11 +157,10 @@ def _print(scenario: Scenario, outcomes: list[Outcome], prices: Prices, as_json:
             f"{found.driver:.0%}",
             *([f"{outcome.per_hour:,.2f}", f"{outcome.per_million:,.2f}"] if has_prices else []),
         )
-    out.print(table)
+    yield table
     if scenario.num_trainers > 1:
-        said = ["in flight, requests and CPU are those of one trainer, the others have as much", *said]
-    for line in said:
-        out.print(line, soft_wrap=True)
+        yield "in flight, requests and CPU are those of one trainer, the others have as much"
+    yield from said
 
 
 def _finite(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:

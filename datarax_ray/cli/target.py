@@ -76,7 +76,7 @@ def _without_arguments(where: str, name: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as end:
-        if end.code == signal.SIGTERM:  # see screen.told
+        if end.code == signal.SIGTERM:  # see screen.reporting_errors
             raise
         raise ValueError(
             f"{where} ended the program, with {shown(end.code)}, while {name} was made, without arguments on its "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import io
 import itertools
 import os
 import shutil
@@ -23,12 +22,12 @@ from typing import Any
 import pytest
 import ray
 from ray.cluster_utils import Cluster
-from rich.console import Console
 
 from datarax_ray import RaySource, files_on_nodes
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.cli.screens import answer, screen
 from tests.clusters import BARE, looks_often
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 from tests.waiting import until, until_all_run
@@ -164,16 +163,16 @@ def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
         with pytest.raises(ValueError, match="removing 1 of 2 actors would leave some of the 2 nodes that have the"):
             source.remove_actors(1)
         address = ray.get_runtime_context().gcs_address
-        screen = Console(file=(printed := io.StringIO()), width=1000)
+        shown = screen()
 
         def is_listed() -> bool:
-            pool_command.list_pools(address, False, screen)
-            return source.pool_name in printed.getvalue()
+            pool_command.list_pools(address, shown)
+            return source.pool_name in answer(shown)
 
         until(is_listed)
         with pytest.raises(ValueError, match="cannot read with 1: its files lie on 2 nodes"):
-            pool_command.resize(source.pool_name, 1, address, 30.0, False, screen)
-        pool_command.resize(source.pool_name, 3, address, 30.0, False, screen)
+            pool_command.resize(source.pool_name, 1, address, shown)
+        pool_command.resize(source.pool_name, 3, address, shown)
         assert source.num_actors == 3
     with pytest.raises(ValueError, match="data is relative to nothing there; files of nodes are named by absolute"):
         files_on_nodes("data")

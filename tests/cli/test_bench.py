@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from datarax_ray.cli.bench import IN_BLOCKS, IN_ORDER, RAW, SHUFFLED, Measured, Request, advice, run
 from datarax_ray.read.errors import RecordError
+from tests.cli.screens import answer, screen
 from tests.data import decode, record, write_file
 from tests.tables import write_tables
 from tests.tars import write_tar
 
 
 def told(*paths: Any, as_json: bool = True, batch_size: int = 4, **options: Any) -> Any:
-    out, err = (Console(file=io.StringIO(), width=200) for _ in range(2))
-    run(Request(tuple(map(str, paths)), seconds=0.01, batch_size=batch_size, **options), as_json, out, err)
-    text: str = out.file.getvalue()  # type: ignore[attr-defined]
+    shown = screen(as_json, width=200)
+    run(Request(tuple(map(str, paths)), seconds=0.01, batch_size=batch_size, **options), shown)
+    text = answer(shown)
     return json.loads(text) if as_json else text
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from datarax_ray.cli.cache import clear, show
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.cli.screens import answer, screen
 from tests.data import record, write_files
 from tests.http_files import HttpFiles
 
 
-def said(run, *arguments) -> str:
-    out = Console(file=io.StringIO(), width=200)
-    run(*arguments, out)
-    return out.file.getvalue()  # type: ignore[attr-defined]
+def printed(run, cache: Path, as_json: bool = False) -> str:
+    run(cache, shown := screen(as_json, width=200))
+    return answer(shown)
 
 
 def test_what_a_source_keeps_is_shown_and_removed_once_nobody_reads_it(tmp_path: Path) -> None:
@@ -30,16 +28,16 @@ def test_what_a_source_keeps_is_shown_and_removed_once_nobody_reads_it(tmp_path:
         config = ArrayRecordSourceConfig(cache_dir=cache, cache_nbytes=10**8, shuffle=True, num_epochs=1)
         source = ArrayRecordSourceModule(config, [f"{server.url}/{path.name}?signature=secret" for path in paths])
         assert sorted(source) == sorted(map(record, range(800)))
-        shown = said(show, cache, False)
+        shown = printed(show, cache)
         assert "2 files take" in shown
         assert f"{server.url}/{paths[0].name}" in shown
         assert "secret" not in shown
-        told = json.loads(said(show, cache, True))
+        told = json.loads(printed(show, cache, as_json=True))
         assert [each["is_in_use"] for each in told] == [True, True]
-        assert "2 files stay, which are read now" in said(clear, cache)
+        assert "2 files stay, which are read now" in printed(clear, cache)
         source.close()
-        assert "MB are free now\n" in said(clear, cache)
-        assert json.loads(said(show, cache, True)) == []
+        assert "MB are free now\n" in printed(clear, cache)
+        assert json.loads(printed(show, cache, as_json=True)) == []
         assert source.get_batch_at(0, 800) != []
     finally:
         source.close()
@@ -48,6 +46,6 @@ def test_what_a_source_keeps_is_shown_and_removed_once_nobody_reads_it(tmp_path:
 
 
 def test_what_is_no_cache_is_told(tmp_path: Path) -> None:
-    for run in (lambda out: show(tmp_path, False, out), lambda out: clear(tmp_path, out)):
+    for run in (show, clear):
         with pytest.raises(FileNotFoundError, match="is no cache of remote files: nothing was ever kept in it"):
-            said(run)
+            printed(run, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
@@ -16,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
-from rich.console import Console
 
 import datarax_ray
 from datarax_ray.cli.writing.convert import Request, run
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
 from tests.cli.conftest import environment
+from tests.cli.screens import answer, screen
 from tests.data import write_file
 from tests.waiting import until
 from tests.write.test_conversion import convert
@@ -67,10 +66,10 @@ def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any
     )
     rows.save_to_disk(tmp_path / "saved")
     for source, field in (f"imagefolder:{tmp_path}/photos", "image"), (f"hf:{tmp_path}/saved", "picture"):
-        out = io.StringIO()
         request = Request(source, tmp_path / field, to, None, None, None, (), None, "raise", False)
-        assert run(request, False, Console(file=out, width=300), Console(quiet=True)) == 0
-        line = out.getvalue().partition("read it by: ")[2].partition("\n")[0]
+        shown = screen()
+        assert run(request, shown) == 0
+        line = answer(shown).partition("read it by: ")[2].partition("\n")[0]
         assert line.endswith(f"DecodeImage(field='{field}')])")
         scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeImage", "DecodeMsgpack")}
         assert eval(line, scope).get_batch(1)[field].tolist() == [image.tolist()]
@@ -78,12 +77,12 @@ def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any
 
 def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Path) -> None:
     pq.write_table(pa.table({"h": pa.array([1, 2**64 - 1], pa.uint64()), "n": [1, 2]}), tmp_path / "a.parquet")
-    out = io.StringIO()
     request = Request(
         str(tmp_path / "a.parquet"), tmp_path / "to", "array_record", None, None, None, (), None, "raise", False
     )
-    assert run(request, False, Console(file=out, width=300), Console(quiet=True)) == 0
-    line = out.getvalue().partition("read it by: ")[2].partition("\n")[0]
+    shown = screen()
+    assert run(request, shown) == 0
+    line = answer(shown).partition("read it by: ")[2].partition("\n")[0]
     assert line.endswith("transforms=[DecodeMsgpack(arrays={'h': 'uint64'})])")
     scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeMsgpack")}
     assert [element["h"] for element in eval(line, scope)] == [1, 2**64 - 1]
@@ -96,7 +95,7 @@ def test_numbers_with_nulls_are_told_of_what_was_read_alone(tmp_path: Path, capl
     request = Request(
         str(tmp_path / "a.parquet"), tmp_path / "to", "parquet", None, None, None, (), None, "raise", False
     )
-    assert run(request, False, Console(quiet=True), Console(quiet=True)) == 0
+    assert run(request, screen()) == 0
     assert caplog.text.count("numbers with nulls stay on the host") == 1
 
 

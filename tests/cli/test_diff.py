@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from datarax_ray.checkpoint import save_pipeline
 from datarax_ray.cli.diff import diff
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.read.elements.differences import Difference, first_difference
+from tests.cli.screens import answer, screen
 
 TRAIN = """
 import os
@@ -80,10 +79,8 @@ def told(*args: Any, steps: tuple[int, int] | None = None) -> tuple[int, str, di
     """The status, what is told to people, and to programs."""
     texts = []
     for as_json in (False, True):
-        out = Console(file=io.StringIO(), width=300)
-        status = diff(*args, steps, as_json, out)
-        assert isinstance(out.file, io.StringIO)
-        texts.append(out.file.getvalue())
+        status = diff(*args, steps, shown := screen(as_json))
+        texts.append(answer(shown))
     return status, texts[0], json.loads(texts[1])
 
 

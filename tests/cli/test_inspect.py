@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,19 @@ import cv2
 import datasets
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from datarax_ray.cli.app import app
 from datarax_ray.cli.inspect import run
+from tests.cli.screens import answer, screen
 from tests.data import write_file
 from tests.tables import write_tables
 from tests.tars import write_tar
 
 
 def told(*paths: Any, num_elements: int = 2, sheet: Path | None = None, split: str | None = None) -> dict[str, Any]:
-    out = Console(file=io.StringIO(), width=300)
-    run(list(map(str, paths)), num_elements, True, out, sheet, split)
-    found: dict[str, Any] = json.loads(out.file.getvalue())  # type: ignore[attr-defined]
+    run(list(map(str, paths)), num_elements, shown := screen(as_json=True), sheet=sheet, split=split)
+    found: dict[str, Any] = json.loads(answer(shown))
     return found
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from datarax_ray import MaterializedSource
 from datarax_ray.cli.writing.preprocess import Request, run
 from tests.cli.conftest import Command
+from tests.cli.screens import answer, screen
 
 SCRIPT = """
 import numpy as np
@@ -58,10 +57,10 @@ def test_a_source_of_a_script_is_written_with_its_statistics(command: Command, t
 
 def told(target: str, folder: Path, as_json: bool = False) -> str:
     """What the command prints, in this process."""
-    out = Console(file=io.StringIO(), width=300)
     request = Request(target, folder, None, 0, None, False)
-    assert run(request, as_json, out, Console(quiet=True)) == 0
-    return str(out.file.getvalue())  # type: ignore[attr-defined]
+    shown = screen(as_json)
+    assert run(request, shown) == 0
+    return answer(shown)
 
 
 def test_what_is_written_of_a_module_is_read_by_who_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

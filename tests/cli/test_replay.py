@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
@@ -14,7 +13,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from datarax_ray import PipelineSave
 from datarax_ray.checkpoint import save_pipeline
@@ -22,6 +20,7 @@ from datarax_ray.cli import checkpoint as checkpoint_command
 from datarax_ray.cli.replay import locate, replay
 from datarax_ray.cli.target import pipeline_of
 from datarax_ray.plan.fingerprint import DriftError
+from tests.cli.screens import answer, screen
 
 TRAIN = """
 import numpy as np
@@ -88,30 +87,19 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "own_train.py")
 
 
-def console() -> Console:
-    return Console(file=io.StringIO(), width=300)
-
-
-def printed(out: Console) -> str:
-    assert isinstance(out.file, io.StringIO)
-    return out.file.getvalue()
-
-
 def test_every_row_is_printed_with_its_record(train: str) -> None:
     with pipeline_of(f"{train}:make") as pipeline:
         batches = list(pipeline)
-    out = console()
-    locate(f"{train}:make", 3, None, None, False, out)
-    records = re.findall(r"\[(\d+)\]", printed(out))
+    locate(f"{train}:make", 3, out := screen())
+    records = re.findall(r"\[(\d+)\]", answer(out))
     assert list(map(int, records)) == np.asarray(batches[3]["index"]).tolist()
 
-    out = console()
-    locate(f"{train}:make", 3, 4, None, True, out)
-    (found,) = json.loads(printed(out))
+    locate(f"{train}:make", 3, out := screen(as_json=True), row=4)
+    (found,) = json.loads(answer(out))
     assert (found["row"], found["position"], found["places"]) == (4, 22, None)
     assert found["record"].endswith(f"[{int(batches[3]['index'][4])}]")
     with pytest.raises(ValueError, match="batch 3 has no row 6"):
-        locate(f"{train}:make", 3, 6, None, False, out)
+        locate(f"{train}:make", 3, screen(), row=6)
 
 
 PARSES = """
@@ -136,19 +124,18 @@ def test_a_script_does_not_see_the_commands_own_arguments(
     mine = ["datarax-ray", "locate", f"{train}:make", "--step", "1"]
     monkeypatch.setattr(sys, "argv", mine)
     Path(train).write_text(PARSES % False)
-    locate(f"{train}:make", 1, None, None, True, out := console())
-    assert [each["record"] for each in json.loads(printed(out))] == ["arrays[2]", "arrays[3]"]
+    locate(f"{train}:make", 1, out := screen(as_json=True))
+    assert [each["record"] for each in json.loads(answer(out))] == ["arrays[2]", "arrays[3]"]
     Path(train).write_text(PARSES % True)
     with pytest.raises(ValueError, match=r"own_train\.py ended the program, with 2, while make was made, .* under `if"):
-        locate(f"{train}:make", 1, None, None, True, console())
+        locate(f"{train}:make", 1, screen(as_json=True))
     assert "usage: own_train.py" in capsys.readouterr().err
     assert sys.argv is mine
 
 
 def test_of_packed_rows_the_pieces_are_printed(train: str) -> None:
-    out = console()
-    locate(f"{train}:packed", 0, 0, None, False, out)
-    assert re.search(r"0 +0-\d .*range.*\[\d+\]", printed(out)), printed(out)
+    locate(f"{train}:packed", 0, out := screen(), row=0)
+    assert re.search(r"0 +0-\d .*range.*\[\d+\]", answer(out)), answer(out)
 
 
 def test_batches_are_counted_from_a_checkpoint_where_one_is_given(train: str, tmp_path: Path) -> None:
@@ -156,19 +143,18 @@ def test_batches_are_counted_from_a_checkpoint_where_one_is_given(train: str, tm
         for _ in range(3):
             pipeline.step()
         save_pipeline(tmp_path / "saved", pipeline)
-    whole, rest = console(), console()
-    locate(f"{train}:make", 4, None, None, False, whole)
-    locate(f"{train}:make", 1, None, str(tmp_path / "saved"), False, rest)
-    assert printed(whole) == printed(rest)
+    locate(f"{train}:make", 4, whole := screen())
+    locate(f"{train}:make", 1, rest := screen(), checkpoint=str(tmp_path / "saved"))
+    assert answer(whole) == answer(rest)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: str) -> None:
     with pipeline_of(f"{train}:numbers") as pipeline:
         batches = [{name: np.asarray(column) for name, column in batch.items()} for batch in pipeline]
-    out, path = console(), tmp_path / f"found{suffix}"
-    replay(f"{train}:numbers", 12, 20, path, None, out)
-    assert f"wrote 2 batches to {path}; the stream ended at 14, before 20" in printed(out)
+    path = tmp_path / f"found{suffix}"
+    replay(f"{train}:numbers", 12, 20, path, out := screen())
+    assert f"wrote 2 batches to {path}; the stream ended at 14, before 20" in answer(out)
     assert [file.name for file in tmp_path.iterdir() if "found" in file.name] == [path.name]
     if suffix == ".npz":
         with np.load(path) as held:
@@ -188,7 +174,7 @@ def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: st
 def test_pictures_become_a_sheet_with_a_line_for_each_batch(train: str, tmp_path: Path) -> None:
     with pipeline_of(f"{train}:make") as pipeline:
         index = np.asarray(pipeline.step()["index"])
-    replay(f"{train}:make", 0, 2, tmp_path / "sheet.png", None, console())
+    replay(f"{train}:make", 0, 2, tmp_path / "sheet.png", screen())
     sheet = cv2.imread(str(tmp_path / "sheet.png"))
     assert sheet.shape == (16, 48, 3)
     assert sheet[4, 4::8, 0].tolist() == index.tolist()
@@ -200,17 +186,17 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
         ("a.txt", r"ends with none of \.npz, \.parquet, \.png"),
     ]:
         with pytest.raises(ValueError, match=reason):
-            replay(f"{train}:make", 0, 1, tmp_path / name, None, console())
+            replay(f"{train}:make", 0, 1, tmp_path / name, screen())
     with pytest.raises(ValueError, match="no field holds pictures"):
-        replay(f"{train}:packed", 0, 1, tmp_path / "a.png", None, console())
+        replay(f"{train}:packed", 0, 1, tmp_path / "a.png", screen())
     with pytest.raises(ValueError, match="has columns step and row of its own"):
-        replay(f"{train}:named", 0, 1, tmp_path / "a.parquet", None, console())
+        replay(f"{train}:named", 0, 1, tmp_path / "a.parquet", screen())
     with pytest.raises(ValueError, match="there is no batch 99"):
-        replay(f"{train}:make", 99, 100, tmp_path / "a.parquet", None, console())
+        replay(f"{train}:make", 99, 100, tmp_path / "a.parquet", screen())
     with pytest.raises(ValueError, match="there is no batch 99"):
-        locate(f"{train}:make", 99, None, None, False, console())
+        locate(f"{train}:make", 99, screen())
     with pytest.raises(FileNotFoundError, match="there is no folder .*absent to write a.npz to; make it before"):
-        replay(f"{train}:make", 0, 1, tmp_path / "absent" / "a.npz", None, console())
+        replay(f"{train}:make", 0, 1, tmp_path / "absent" / "a.npz", screen())
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
 
 
@@ -218,12 +204,12 @@ def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train: str
     """It was "error: list index out of range", without a traceback: nobody could tell where."""
     Path(train).write_text(f"{TRAIN}\ndef broken():\n    return [make()][1]\n")
     with pytest.raises(IndexError, match="^list index out of range$"):
-        locate(f"{train}:broken", 0, None, None, False, console())
+        locate(f"{train}:broken", 0, screen())
     with pytest.raises(IndexError, match="^list index out of range$"):
-        replay(f"{train}:broken", 0, 1, tmp_path / "a.npz", None, console())
+        replay(f"{train}:broken", 0, 1, tmp_path / "a.npz", screen())
     Path(train).write_text(TRAIN.replace("index % 5 + 1", "[index][index]"))
     with pytest.raises(ValueError, match="transform element raised IndexError: list index out of range") as caught:
-        replay(f"{train}:make", 0, 1, tmp_path / "a.npz", None, console())
+        replay(f"{train}:make", 0, 1, tmp_path / "a.npz", screen())
     assert any("in element" in note for note in caught.value.__notes__)
 
 
@@ -255,15 +241,13 @@ def run(train: str, tmp_path: Path) -> Path:
 
 
 def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
-    out = console()
-    checkpoint_command.show(str(run), False, out)
-    assert re.search(r"run/10/data: goes on at position 12\n", printed(out))
-    assert re.search(r"settings\.order\.seed +1\b", printed(out))
-    out = console()
-    checkpoint_command.show(str(run / "9"), True, out)
-    assert json.loads(printed(out))["state"]["position"] == 6
+    checkpoint_command.show(str(run), out := screen())
+    assert re.search(r"run/10/data: goes on at position 12\n", answer(out))
+    assert re.search(r"settings\.order\.seed +1\b", answer(out))
+    checkpoint_command.show(str(run / "9"), out := screen(as_json=True))
+    assert json.loads(answer(out))["state"]["position"] == 6
     with pytest.raises(FileNotFoundError, match="there is no saved pipeline here; give the folder of a run"):
-        checkpoint_command.show(str(run / "absent"), False, out)
+        checkpoint_command.show(str(run / "absent"), screen())
 
 
 def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None:
@@ -279,16 +263,16 @@ def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None
 
 
 def test_two_states_are_compared(run: Path, train: str, tmp_path: Path) -> None:
-    out = console()
-    assert checkpoint_command.diff(str(run / "9"), str(run / "10"), False, out) == 1
-    assert "the same stream, at another place" in printed(out)
-    out = console()
-    assert checkpoint_command.diff(str(run), str(run / "10"), False, out) == 0
+    out = screen()
+    assert checkpoint_command.diff(str(run / "9"), str(run / "10"), out) == 1
+    assert "the same stream, at another place" in answer(out)
+    out = screen()
+    assert checkpoint_command.diff(str(run), str(run / "10"), out) == 0
     with pipeline_of(f"{train}:other") as pipeline:
         save_pipeline(tmp_path / "other", pipeline)
-    out = console()
-    assert checkpoint_command.diff(str(run), str(tmp_path / "other"), True, out) == 1
-    assert json.loads(printed(out)) == {"position": [12, 0], "settings.order.seed": [1, 2]}
+    out = screen(as_json=True)
+    assert checkpoint_command.diff(str(run), str(tmp_path / "other"), out) == 1
+    assert json.loads(answer(out)) == {"position": [12, 0], "settings.order.seed": [1, 2]}
 
 
 def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, tmp_path: Path) -> None:
@@ -299,27 +283,25 @@ def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, 
         want = list(pipeline.replay(0, 9, pipeline.get_state()))
         told = [[origin.record for origin in pipeline.locate(step, pipeline.get_state())] for step in range(9)]
         save_pipeline(tmp_path / "saved", pipeline)
-    out = console()
-    checkpoint_command.show(str(tmp_path / "saved"), False, out)
-    lines = printed(out).splitlines()
+    checkpoint_command.show(str(tmp_path / "saved"), out := screen())
+    lines = answer(out).splitlines()
     assert lines[1] == "amended from position 20 on: leaves out positions [20, 26) (a loss [spike])"
     assert re.fullmatch(r"amended from position 12 on: leaves out records \[\d+, \d+\)", lines[2])
-    out = console()
-    assert checkpoint_command.diff(str(run / "10"), str(tmp_path / "saved"), False, out) == 1
-    assert "the same stream up to position 12, from which on they are amended in other ways" in printed(out)
-    replay(f"{train}:make", 0, 9, tmp_path / "amended.parquet", str(tmp_path / "saved"), console())
+    out = screen()
+    assert checkpoint_command.diff(str(run / "10"), str(tmp_path / "saved"), out) == 1
+    assert "the same stream up to position 12, from which on they are amended in other ways" in answer(out)
+    replay(f"{train}:make", 0, 9, tmp_path / "amended.parquet", screen(), checkpoint=str(tmp_path / "saved"))
     rows = pq.read_table(tmp_path / "amended.parquet")["index"].to_pylist()
     assert rows == [index for batch in want for index in batch["index"].tolist()]
-    out = console()
-    locate(f"{train}:make", 2, None, str(tmp_path / "saved"), True, out)
-    assert [each["record"] for each in json.loads(printed(out))] == told[2]
-    out = console()  # batch 4 of the run, which went on behind two
-    locate(f"{train}:make", 4, None, None, True, out, run=str(tmp_path / "saved"))
-    assert [each["record"] for each in json.loads(printed(out))] == told[2]
-    replay(f"{train}:make", 2, 11, tmp_path / "run.parquet", None, console(), run=str(tmp_path / "saved"))
+    locate(f"{train}:make", 2, out := screen(as_json=True), checkpoint=str(tmp_path / "saved"))
+    assert [each["record"] for each in json.loads(answer(out))] == told[2]
+    # batch 4 of the run, which went on behind two
+    locate(f"{train}:make", 4, out := screen(as_json=True), run=str(tmp_path / "saved"))
+    assert [each["record"] for each in json.loads(answer(out))] == told[2]
+    replay(f"{train}:make", 2, 11, tmp_path / "run.parquet", screen(), run=str(tmp_path / "saved"))
     assert pq.read_table(tmp_path / "run.parquet")["index"].to_pylist() == rows
     with pytest.raises(ValueError, match="--run counts from the beginning .* --checkpoint from a state"):
-        locate(f"{train}:make", 4, None, str(run), True, out, run=str(run))
+        locate(f"{train}:make", 4, screen(as_json=True), checkpoint=str(run), run=str(run))
 
 
 def test_to_look_at_a_run_with_a_digest_needs_none_and_warns_of_none(
@@ -329,22 +311,21 @@ def test_to_look_at_a_run_with_a_digest_needs_none_and_warns_of_none(
         told = [origin.record for origin in pipeline.locate(1)]
         pipeline.step()
         save_pipeline(tmp_path / "saved", pipeline)
-    out = console()
-    locate(f"{train}:make", 1, None, None, True, out, run=str(tmp_path / "saved"))
-    assert [each["record"] for each in json.loads(printed(out))] == told
+    locate(f"{train}:make", 1, out := screen(as_json=True), run=str(tmp_path / "saved"))
+    assert [each["record"] for each in json.loads(answer(out))] == told
     assert not [each for each in caplog.messages if "digest" in each]
 
 
 def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
-    out = console()
+    out = screen()
     assert checkpoint_command.fits(f"{train}:make", str(run), out) == 0
-    assert "goes on at position 12" in printed(out)
-    out = console()
+    assert "goes on at position 12" in answer(out)
+    out = screen()
     assert checkpoint_command.fits(f"{train}:other", str(run), out) == 1
-    assert "order.seed: the checkpoint was written with 1, this pipeline has 2" in printed(out)
-    out = console()
-    assert checkpoint_command.fits(f"{train}:other", str(run), out, as_json=True) == 1
-    found = json.loads(printed(out))
+    assert "order.seed: the checkpoint was written with 1, this pipeline has 2" in answer(out)
+    out = screen(as_json=True)
+    assert checkpoint_command.fits(f"{train}:other", str(run), out) == 1
+    found = json.loads(answer(out))
     [differs] = found.pop("differences")
     assert found == {"directory": str(run / "10" / "data"), "fits": False}
     assert (differs["setting"], differs["saved"], differs["current"]) == ("order.seed", 1, 2)
@@ -357,9 +338,9 @@ def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str
 def test_every_setting_that_keeps_a_pipeline_from_going_on_is_named(train: str, tmp_path: Path, as_json: bool) -> None:
     with pipeline_of(f"{train}:mixed") as pipeline:
         save_pipeline(tmp_path / "saved", pipeline)
-    out = console()
-    assert checkpoint_command.fits(f"{train}:remixed", str(tmp_path / "saved"), out, as_json) == 1
-    text = printed(out)
+    out = screen(as_json)
+    assert checkpoint_command.fits(f"{train}:remixed", str(tmp_path / "saved"), out) == 1
+    text = answer(out)
     wanted = {f"components.{index}" for index in range(30)}
     if as_json:
         assert wanted == {each["setting"] for each in json.loads(text)["differences"]}

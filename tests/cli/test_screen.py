@@ -17,14 +17,27 @@ import typer
 from rich.console import Console
 
 from datarax_ray.cli import screen
+from tests.cli import screens
 
 
 def say(error: BaseException) -> tuple[int, str]:
     """The exit status and the text that an error becomes."""
     file = io.StringIO()
-    with pytest.raises(typer.Exit) as caught, screen.told(Console(file=file, width=40)):
+    with pytest.raises(typer.Exit) as caught, screen.reporting_errors(screen.Screen(err=Console(file=file, width=40))):
         raise error
     return caught.value.exit_code, file.getvalue()
+
+
+def test_an_answer_to_people_is_never_cut_and_one_to_programs_makes_no_lines():
+    def lines():
+        yield f"read from [/b] {'a' * 50}"
+        yield "and that is all"
+
+    for as_json, wanted in (False, f"read from [/b] {'a' * 50}\nand that is all\n"), (True, '{\n  "x": 1\n}\n'):
+        shown, left = screens.screen(as_json, width=40), lines()
+        shown.answer({"x": 1}, left)
+        assert screens.answer(shown) == wanted
+        assert len(list(left)) == (2 if as_json else 0)
 
 
 def test_an_error_is_one_message_with_its_notes_and_without_tracebacks():
@@ -45,7 +58,7 @@ def test_a_file_that_ends_too_early_is_an_error_of_its_own():
 def test_a_signal_is_no_error():
     assert say(KeyboardInterrupt()) == (130, "stopped by Ctrl-C\n")
     assert say(SystemExit(15)) == (143, "stopped by SIGTERM\n")
-    with pytest.raises(SystemExit), screen.told(Console(file=io.StringIO())):
+    with pytest.raises(SystemExit), screen.reporting_errors(screen.Screen(err=Console(file=io.StringIO()))):
         raise SystemExit(3)
     wrapped = RuntimeError("Error calling __set_name__")
     wrapped.__cause__ = KeyboardInterrupt()
@@ -63,7 +76,7 @@ def test_a_signal_that_is_dropped_in_a_librarys_callback_comes_again():
         time.sleep(60)
 
     file = io.StringIO()
-    with pytest.raises(typer.Exit) as caught, screen.told(Console(file=file)):
+    with pytest.raises(typer.Exit) as caught, screen.reporting_errors(screen.Screen(err=Console(file=file))):
         collect()
     assert (caught.value.exit_code, file.getvalue()) == (143, "stopped by SIGTERM\n")
 
@@ -81,7 +94,7 @@ def test_a_process_that_runs_a_command_is_as_it_was_before(end, monkeypatch, cap
     monkeypatch.delenv("RAY_IGNORE_UNHANDLED_ERRORS", raising=False)
     before, file = as_set_up(), io.StringIO()
     raises = contextlib.nullcontext() if end is None else pytest.raises((typer.Exit, KeyError, SystemExit))
-    with raises, screen.told(Console(file=file)):
+    with raises, screen.reporting_errors(screen.Screen(err=Console(file=file))):
         assert not any(one == other for one, other in zip(before, as_set_up(), strict=True))
         logging.getLogger("datarax_ray.some").info("to the screen")
         if end is not None:
@@ -97,7 +110,7 @@ def test_a_handler_that_came_meanwhile_stays():
 
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with screen.told(Console(file=io.StringIO())):
+        with screen.reporting_errors(screen.Screen(err=Console(file=io.StringIO()))):
             signal.signal(signal.SIGTERM, rays)
         assert signal.getsignal(signal.SIGTERM) is rays
     finally:
@@ -105,5 +118,5 @@ def test_a_handler_that_came_meanwhile_stays():
 
 
 def test_what_only_a_bug_can_cause_keeps_its_traceback():
-    with pytest.raises(KeyError), screen.told(Console(file=io.StringIO())):
+    with pytest.raises(KeyError), screen.reporting_errors(screen.Screen(err=Console(file=io.StringIO()))):
         raise KeyError("x")

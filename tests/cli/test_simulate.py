@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from datarax_ray.cli.simulate import Prices, advice, numbers_of, outcome_of, run, scenario_of
 from datarax_ray.simulate.scenario import Fault, Found, Scenario
+from tests.cli.screens import answer, screen
 
 # Of actors that read 100 records of 64 KB a second, behind requests that all take the same time.
 SMALL: dict[str, Any] = {"record_s": 0.01, "record_nbytes": 65536, "stored_nbytes": 65536, "sigma": 0.0}
@@ -27,9 +26,9 @@ def scenario(*faults: str, **options: Any) -> Scenario:
 
 
 def told(of: Scenario, numbers: list[int], prices: Prices = NONE, ends_early: bool = False) -> tuple[Any, int]:
-    out, err = (Console(file=io.StringIO(), width=80) for _ in range(2))
-    status = run(of, numbers, ends_early, prices, True, out, err)
-    return json.loads(out.file.getvalue()), status  # type: ignore[attr-defined]
+    shown = screen(as_json=True, width=80)
+    status = run(of, numbers, prices, shown, ends_early=ends_early)
+    return json.loads(answer(shown)), status
 
 
 def test_too_few_actors_read_what_they_can_and_enough_of_them_what_is_needed() -> None:
@@ -129,10 +128,10 @@ def test_what_was_tried_before_an_interrupt_is_printed() -> None:
         yield 5
         raise KeyboardInterrupt
 
-    out = Console(file=io.StringIO(), width=80)
+    shown = screen(width=80)
     with pytest.raises(KeyboardInterrupt):
-        run(scenario(num_trainers=2), numbers(), False, Prices(1.5, 12.0), False, out, Console(file=io.StringIO()))
-    text = out.file.getvalue()  # type: ignore[attr-defined]
+        run(scenario(num_trainers=2), numbers(), Prices(1.5, 12.0), shown, ends_early=False)
+    text = answer(shown)
     assert "enough: 5 actors on 1 host" in text
     assert "price" in text
     assert "…" not in text

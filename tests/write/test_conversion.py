@@ -19,13 +19,13 @@ import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 from datarax_ray import DecodeFields, DecodeMsgpack, load
 from datarax_ray.cli.writing.convert import Request, run
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.shards import folder_of
+from tests.cli.screens import answer, errors, screen
 from tests.data import records_of, write_file
 from tests.mds import write_mds
 from tests.tars import write_tar
@@ -136,9 +136,9 @@ def convert(source: str, destination: Path, to: str = "array_record", **given: A
         "on_error": "raise",
         "overwrite": False,
     }
-    out, err = Console(file=io.StringIO(), width=300), Console(file=io.StringIO(), width=300)
-    assert run(Request(source, destination, to, **options | given), True, out, err) == 0
-    return json.loads(out.file.getvalue()), err.file.getvalue()  # type: ignore[attr-defined]
+    shown = screen(as_json=True)
+    assert run(Request(source, destination, to, **options | given), shown) == 0
+    return json.loads(answer(shown)), errors(shown)
 
 
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
@@ -290,12 +290,12 @@ def test_group_sizes_are_by_the_size_of_records(tmp_path: Path) -> None:
 
 
 def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path: Path) -> None:
-    out = Console(file=io.StringIO(), width=300)
     (tmp_path / "from").mkdir()
     source, _ = tar(tmp_path / "from")
     request = Request(source, tmp_path / "to", "array_record", None, 2, 0, (), None, "raise", False)
-    assert run(request, False, out, Console(quiet=True)) == 0
-    said = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    shown = screen()
+    assert run(request, shown) == 0
+    said = answer(shown).splitlines()
     assert said[0].startswith(f"{tmp_path / 'to'}: 23 records in 2 files of ArrayRecord, 0.3 MB, ")
     assert said[1] == f"read it by: load('{tmp_path / 'to'}', transforms=[DecodeMsgpack(), DecodeImage(field='png')])"
     assert said[2].startswith('groups of 256 records: shuffle_block_size="auto" decodes each once in an epoch')

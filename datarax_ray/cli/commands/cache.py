@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from datarax_ray.cli.commands.options import JsonOption
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer(
     name="cache", help="What is kept on this host's disk of remote files (cache_dir).", no_args_is_help=True
@@ -30,10 +30,10 @@ def show_cache(
     Example:
       datarax-ray cache show /mnt/cache
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.cache import show
 
-        show(directory, as_json, out)
+        show(directory, screen)
 
 
 @app.command("clear")
@@ -44,7 +44,7 @@ def clear_cache(directory: CacheArgument, as_json: JsonOption = False) -> None:
     Example:
       datarax-ray cache clear /mnt/cache
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.cache import clear
 
-        clear(directory, out, as_json)
+        clear(directory, screen)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from datarax_ray.cli.commands.options import JsonOption, PipelineArgument
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer(
     name="checkpoint", help="What saved states of pipelines say, and whether they fit.", no_args_is_help=True
@@ -27,10 +27,10 @@ def show_checkpoint(directory: StateArgument, as_json: JsonOption = False) -> No
     Example:
       datarax-ray checkpoint show run/checkpoints
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.checkpoint import show
 
-        show(directory, as_json, out)
+        show(directory, screen)
 
 
 @app.command()
@@ -45,10 +45,10 @@ def diff(
     Example:
       datarax-ray checkpoint diff run1/checkpoints run2/checkpoints
     """
-    with told(err, status=2):
+    with reporting_errors(Screen(as_json), status=2) as screen:
         from datarax_ray.cli.checkpoint import diff
 
-        status = diff(first, second, as_json, out)
+        status = diff(first, second, screen)
     raise typer.Exit(status)
 
 
@@ -62,8 +62,8 @@ def fits(target: PipelineArgument, directory: StateArgument, as_json: JsonOption
     Example:
       datarax-ray checkpoint fits train.py:make_pipeline run/checkpoints
     """
-    with told(err, status=2):
+    with reporting_errors(Screen(as_json), status=2) as screen:
         from datarax_ray.cli.checkpoint import fits
 
-        status = fits(target, directory, out, as_json)
+        status = fits(target, directory, screen)
     raise typer.Exit(status)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from datarax_ray.cli.commands.options import JsonOption
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer(name="cluster", help="What runs this on a real cluster.", no_args_is_help=True)
 
@@ -30,11 +30,11 @@ def init(
     Example:
       datarax-ray cluster init my-cluster
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.cluster import init
 
         names = init(directory, force)
-        if as_json:
-            out.print_json(data={"directory": str(directory), "files": list(map(str, names))})
-        else:
-            out.print(f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}", soft_wrap=True)
+        screen.answer(
+            {"directory": str(directory), "files": list(map(str, names))},
+            [f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}"],
+        )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from datarax_ray.cli.commands.options import DestinationArgument, JsonOption, SplitOption, number_or_auto, transforms_of
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer()
 
@@ -40,10 +40,10 @@ def inspect(
       datarax-ray inspect 'data/*.array_record'
       datarax-ray inspect imagefolder:photos --num-elements 1 --sheet photos.png
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.inspect import run
 
-        run(paths, num_elements, as_json, out, sheet, split)
+        run(paths, num_elements, screen, sheet=sheet, split=split)
 
 
 @app.command(short_help="Write a dataset anew, as ArrayRecord or Parquet.")
@@ -117,7 +117,7 @@ def convert(
     """
     size = number_or_auto(group_size, "--group-size")
     transforms = transforms_of(decoder)
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.writing.convert import Request, run
 
         request = Request(
@@ -132,7 +132,7 @@ def convert(
             on_error=on_error,
             overwrite=overwrite,
         )
-        status = run(request, as_json, out, err)
+        status = run(request, screen)
     raise typer.Exit(status)
 
 
@@ -193,7 +193,7 @@ def preprocess(
       datarax-ray preprocess train.py:pipeline /data/tokens \\
         --num-transforms 2 --num-actors 64 --json
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.writing.preprocess import Request, run
 
         request = Request(
@@ -204,5 +204,5 @@ def preprocess(
             num_shards=num_shards,
             overwrite=overwrite,
         )
-        status = run(request, as_json, out, err)
+        status = run(request, screen)
     raise typer.Exit(status)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from datarax_ray.cli.commands.options import JsonOption, SeedOption, transforms_of
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer()
 
@@ -36,12 +36,10 @@ def demo(
     Example:
       datarax-ray demo --seed 1
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.demo import run
 
-        found = run(seed, checkpoint_dir, err if as_json else out)
-        if as_json:
-            out.print_json(data=found)
+        run(seed, checkpoint_dir, screen)
 
 
 @app.command(short_help="Stream ArrayRecord files through Ray actors; say how fast.")
@@ -110,7 +108,7 @@ def ingest(
             "it is 0, which reads nothing; give at least 1, or -1 for endless", param_hint="--num-epochs"
         )
     transforms = transforms_of(decoder)
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.ingest import Request, run
 
         request = Request(
@@ -123,7 +121,7 @@ def ingest(
             transforms=transforms,
             max_batches=max_batches,
         )
-        status = run(request, out, err, as_json)
+        status = run(request, screen)
     raise typer.Exit(status)
 
 
@@ -168,7 +166,7 @@ def bench(
       datarax-ray bench train.py:make_pipeline
     """
     transforms = transforms_of(decoder)
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.bench import Request, run
 
         request = Request(
@@ -179,7 +177,7 @@ def bench(
             transforms=transforms,
             target=target,
         )
-        run(request, as_json, out, err)
+        run(request, screen)
 
 
 def _nbytes(text: str) -> float:
@@ -289,6 +287,6 @@ def simulate(
         numbers = numbers_of(num_actors, scenario)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    with told(err):
-        status = run(scenario, numbers, num_actors is None, Prices(host_price, trainer_price), as_json, out, err)
+    with reporting_errors(Screen(as_json)) as screen:
+        status = run(scenario, numbers, Prices(host_price, trainer_price), screen, ends_early=num_actors is None)
     raise typer.Exit(status)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from datarax_ray.cli.commands.options import JsonOption, number_or_auto
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer(name="pool", help="The reader actors of jobs that run: see, resize, stop them.", no_args_is_help=True)
 
@@ -34,10 +34,10 @@ def list_pools(address: AddressOption = None, as_json: JsonOption = False) -> No
       datarax-ray pool list
       datarax-ray pool list --json --address 10.0.0.1:6379
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.pool import list_pools
 
-        list_pools(address, as_json, out)
+        list_pools(address, screen)
 
 
 @app.command()
@@ -55,10 +55,10 @@ def stop(
     Example:
       datarax-ray pool stop sweep
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.pool import stop
 
-        stop(name, force, address, as_json, out)
+        stop(name, address, screen, force=force)
 
 
 @app.command()
@@ -70,10 +70,10 @@ def show(name: PoolArgument, address: AddressOption = None, as_json: JsonOption 
       datarax-ray pool show train
       datarax-ray pool show 02000000-3fa9 --json
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.pool import show
 
-        show(name, address, as_json, out)
+        show(name, address, screen)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def resize(
       datarax-ray pool resize train auto
     """
     number = number_or_auto(num_actors, "N|auto")
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.pool import resize
 
-        resize(name, number, address, wait_s, as_json, out)
+        resize(name, number, address, screen, wait_s=wait_s)

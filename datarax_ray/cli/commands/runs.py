@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from datarax_ray.cli.commands.options import JsonOption, PipelineArgument, steps_of
-from datarax_ray.cli.screen import err, out, told
+from datarax_ray.cli.screen import Screen, reporting_errors
 
 app = typer.Typer()
 
@@ -57,10 +57,10 @@ def locate(
       datarax-ray locate train.py:pipeline --checkpoint run/checkpoints \\
         --step 0 --row 7 --json
     """
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.replay import locate
 
-        locate(target, step, row, checkpoint, as_json, out, run)
+        locate(target, step, screen, row=row, checkpoint=checkpoint, run=run)
 
 
 @app.command(short_help="Write batches that a model saw once more.")
@@ -89,10 +89,10 @@ def replay(
         --steps 0:4 --output sheet.png
     """
     first, stop = steps_of(steps)
-    with told(err):
+    with reporting_errors(Screen(as_json)) as screen:
         from datarax_ray.cli.replay import replay
 
-        replay(target, first, stop, output, checkpoint, out, run, as_json)
+        replay(target, first, stop, output, screen, checkpoint=checkpoint, run=run)
 
 
 RunArgument = Annotated[
@@ -122,8 +122,8 @@ def diff_runs(
       datarax-ray diff run1/checkpoints train.py:make_pipeline
       datarax-ray diff train.py:pipeline old/train.py:pipeline --steps 0:1000
     """
-    with told(err, status=2):
+    with reporting_errors(Screen(as_json), status=2) as screen:
         from datarax_ray.cli.diff import diff
 
-        status = diff(first, second, None if steps is None else steps_of(steps), as_json, out)
+        status = diff(first, second, None if steps is None else steps_of(steps), screen)
     raise typer.Exit(status)

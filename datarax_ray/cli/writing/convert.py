@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from datarax_ray import load
-from datarax_ray.cli.screen import tell_stopped
+from datarax_ray.cli.screen import Screen, tell_stopped
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
@@ -48,8 +46,8 @@ class Request:
     overwrite: bool
 
 
-def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
-    """Write, with the progress on `err`, then print what was written on `out`. Returns the exit status."""
+def run(request: Request, screen: Screen) -> int:
+    """Write, then print what was written. Returns the exit status."""
     begin = time.perf_counter()
     folder_of(request.destination)  # before anything is opened
     reader, about = _reader_of(request)
@@ -75,12 +73,12 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
                 num_shards=num_shards,
                 num_actors=num_actors,
                 overwrite=request.overwrite,
-                console=err,
+                console=screen.err,
                 title="convert",
             )
         except (KeyboardInterrupt, SystemExit) as end:
-            return tell_stopped(end, err)
-    _report(request, written, found, time.perf_counter() - begin, as_json, out)
+            return tell_stopped(end, screen.err)
+    _report(request, written, found, time.perf_counter() - begin, screen)
     return 0
 
 
@@ -129,49 +127,44 @@ def _decoders_of(folder: Path, written: Manifest, made: Conversion) -> list[str]
     return said + [f"DecodeImage(field={name!r})" for name in images]
 
 
-def _report(
-    request: Request, written: Manifest, made: Conversion, elapsed_s: float, as_json: bool, out: Console
-) -> None:
+def _report(request: Request, written: Manifest, made: Conversion, elapsed_s: float, screen: Screen) -> None:
     format = written.settings["format"]
     num_skipped = sum((shard.said or {}).get("num_skipped", 0) for shard in written.shards)
-    skipped = [where for shard in written.shards for where in (shard.said or {}).get("skipped", ())]
-    if as_json:
-        facts = {
-            "destination": str(request.destination),
-            "format": format["name"],
-            "group_size": format["group_size"],
-            "encoding": made.encoding,
-            "num_records": written.num_records,
-            "num_skipped": num_skipped,
-            "num_shards": len(written.shards),
-            "nbytes": written.nbytes,
-            "elapsed_s": round(elapsed_s, 3),
-        }
-        out.print_json(data=facts)
-        return
+    data = {
+        "destination": str(request.destination),
+        "format": format["name"],
+        "group_size": format["group_size"],
+        "encoding": made.encoding,
+        "num_records": written.num_records,
+        "num_skipped": num_skipped,
+        "num_shards": len(written.shards),
+        "nbytes": written.nbytes,
+        "elapsed_s": round(elapsed_s, 3),
+    }
+    screen.answer(data, _lines(request.destination, written, made, num_skipped, elapsed_s))
+
+
+def _lines(destination: Path, written: Manifest, made: Conversion, num_skipped: int, elapsed_s: float) -> Iterator[str]:
+    format = written.settings["format"]
     files = "file" if len(written.shards) == 1 else "files"
-    out.print(
-        f"{request.destination}: {written.num_records:,} records in {len(written.shards):,} {files} of "
-        f"{format['name']}, {written.nbytes / 1e6:,.1f} MB, {elapsed_s:,.1f} s",
-        soft_wrap=True,
+    yield (
+        f"{destination}: {written.num_records:,} records in {len(written.shards):,} {files} of {format['name']}, "
+        f"{written.nbytes / 1e6:,.1f} MB, {elapsed_s:,.1f} s"
     )
     if num_skipped:
+        skipped = [where for shard in written.shards for where in (shard.said or {}).get("skipped", ())]
         more = f" and {num_skipped - len(skipped[:5])} more" if num_skipped > len(skipped[:5]) else ""
-        out.print(
-            f"left out: {num_skipped:,} records that cannot be read: {', '.join(skipped[:5])}{more}", soft_wrap=True
-        )
-    decoders = _decoders_of(request.destination, written, made)
+        yield f"left out: {num_skipped:,} records that cannot be read: {', '.join(skipped[:5])}{more}"
+    decoders = _decoders_of(destination, written, made)
     decode = f", transforms=[{', '.join(decoders)}]" if decoders else ""
-    out.print(f"read it by: load({str(request.destination)!r}{decode})", soft_wrap=True, markup=False)
+    yield f"read it by: load({str(destination)!r}{decode})"
     if made.encoding and len(decoders) == 1:
-        out.print(
+        yield (
             "nulls stay None in these records, for a transform to fill in; written by --format parquet, fill_nulls= of "
-            "ParquetSourceConfig does that",
-            soft_wrap=True,
+            "ParquetSourceConfig does that"
         )
     if format["name"] == "ArrayRecord" and format["group_size"] > 1:
-        out.print(
+        yield (
             f'groups of {format["group_size"]} records: shuffle_block_size="auto" decodes each once in an epoch; for '
-            "a shuffle of single records write --group-size 1",
-            soft_wrap=True,
+            "a shuffle of single records write --group-size 1"
         )

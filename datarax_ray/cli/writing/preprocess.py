@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 
-from datarax_ray.cli.screen import tell_stopped
+from datarax_ray.cli.screen import Screen, tell_stopped
 from datarax_ray.cli.target import source_of
 from datarax_ray.write.materialize import REPORT, Component, Materialized, materialize
 
@@ -29,8 +30,8 @@ class Request:
     overwrite: bool
 
 
-def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
-    """Write, with the progress on `err`, then print what was written on `out`. Returns the exit status."""
+def run(request: Request, screen: Screen) -> int:
+    """Write, then print what was written. Returns the exit status."""
     begin = time.perf_counter()
     try:
         done = materialize(
@@ -40,23 +41,21 @@ def run(request: Request, as_json: bool, out: Console, err: Console) -> int:
             num_actors=request.num_actors,
             num_shards=request.num_shards,
             overwrite=request.overwrite,
-            console=err,
+            console=screen.err,
         )
     except (KeyboardInterrupt, SystemExit) as end:
-        return tell_stopped(end, err)
-    if as_json:
-        out.print_json(data=done.to_json() | {"elapsed_s": round(time.perf_counter() - begin, 3)})
-    else:
-        _report(done, time.perf_counter() - begin, out)
+        return tell_stopped(end, screen.err)
+    elapsed_s = time.perf_counter() - begin
+    screen.answer(done.to_json() | {"elapsed_s": round(elapsed_s, 3)}, _lines(done, elapsed_s))
     return 0
 
 
-def _report(done: Materialized, elapsed_s: float, out: Console) -> None:
+def _lines(done: Materialized, elapsed_s: float) -> Iterator[RenderableType]:
     for component in done.components:
-        out.print(str(component), soft_wrap=True)
-        out.print(_table(component))
-    out.print(f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}", soft_wrap=True)
-    out.print(f"read it by: MaterializedSource(source, {done.path!r})", soft_wrap=True)
+        yield str(component)
+        yield _table(component)
+    yield f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}"
+    yield f"read it by: MaterializedSource(source, {done.path!r})"
 
 
 def _table(component: Component) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -14,12 +13,12 @@ from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster
-from rich.console import Console
 
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.cli.screens import answer, screen
 from tests.data import Noted, decode, write_files
 from tests.resume import assert_equal
 from tests.waiting import until
@@ -69,9 +68,8 @@ def said(running: Any) -> list[str]:
 
 
 def listed(cluster: Cluster) -> list[Any]:
-    printed = io.StringIO()
-    pool_command.list_pools(cluster.address, True, Console(file=printed, width=1000))
-    return json.loads(printed.getvalue())
+    pool_command.list_pools(cluster.address, shown := screen(as_json=True))
+    return json.loads(answer(shown))
 
 
 @pytest.mark.slow
@@ -87,7 +85,7 @@ def test_jobs_one_after_the_other_find_the_actors_of_those_before_until_they_are
     with distribute(make(directory), linger_s=1000) as source:
         got = [source.get_batch(8) for _ in range(20)]
         assert sorted(str(stats["pid"]) for stats in source.stats().values()) == sorted(pids)
-        stop = "sweep", False, cluster.address, False, Console(file=(printed := io.StringIO()), width=1000)
+        stop = "sweep", cluster.address, (shown := screen())
         until(lambda: listed(cluster)[0]["drivers"])
         with pytest.raises(ValueError, match="would lose the actors of 'sweep', and start others; end these jobs"):
             pool_command.stop(*stop)
@@ -96,7 +94,7 @@ def test_jobs_one_after_the_other_find_the_actors_of_those_before_until_they_are
     assert sum(int(batch["index"].sum()) for batch in got) == int(total)
     until(lambda: not listed(cluster)[0]["drivers"])
     pool_command.stop(*stop)
-    assert printed.getvalue() == "sweep: 2 reader actors ended\n"
+    assert answer(shown) == "sweep: 2 reader actors ended\n"
     until(lambda: not listed(cluster))
     until(lambda: not any(_is_there(int(pid)) for pid in pids))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster
-from rich.console import Console
 
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
@@ -31,6 +29,7 @@ from datarax_ray.sources import (
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
+from tests.cli.screens import answer, screen
 from tests.data import Squares, decode, enlarge, write_files
 from tests.resume import assert_equal
 from tests.waiting import until, until_all_run
@@ -57,13 +56,9 @@ def pool(cluster: Cluster) -> Callable[..., Any]:
     """pool(*args): what `datarax-ray pool ... --json` prints."""
 
     def run(what: str, *args: Any) -> Any:
-        printed = Console(file=io.StringIO(), width=1000)
-        if what == "resize":
-            name, num_actors = args
-            pool_command.resize(name, num_actors, cluster.address, 30.0, True, printed)
-        else:
-            {"list": pool_command.list_pools, "show": pool_command.show}[what](*args, cluster.address, True, printed)
-        return json.loads(printed.file.getvalue())  # type: ignore[attr-defined]
+        commands = {"list": pool_command.list_pools, "show": pool_command.show, "resize": pool_command.resize}
+        commands[what](*args, cluster.address, shown := screen(as_json=True))
+        return json.loads(answer(shown))
 
     return run
 
