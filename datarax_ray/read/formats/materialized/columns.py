@@ -14,7 +14,7 @@ from datarax_ray.read.formats.materialized.encoding import ELEMENT, PREFIX, ROW,
 from datarax_ray.read.formats.materialized.values import NUMBER_DTYPES, cached_by_head, unpacked
 
 _Field = tuple[Path, np.dtype, tuple[int, ...], int]  # where it is, and where its bytes begin
-Layout = tuple[list[_Field], int, list[Path], list[Path]]
+_Layout = tuple[list[_Field], int, list[Path], list[Path]]
 
 
 def columns_of(records: Sequence[bytes], are_last: bool) -> Columns | None:
@@ -31,13 +31,13 @@ def columns_of(records: Sequence[bytes], are_last: bool) -> Columns | None:
         layout = _layout(begin[PREFIX.size :])
         if layout is None:
             return None
-        found = _found(records, begin, *layout[:3])
-    except Exception:  # whatever damaged bytes come to: each is looked at alone then, and told of by its name
+        columns = _columns(records, begin, *layout[:3])
+    except Exception:  # whatever damaged bytes come to: each is read alone then, and named in its error
         return None
-    return None if found is None else nested({path: found[path] for path in layout[3]})
+    return None if columns is None else nested({path: columns[path] for path in layout[3]})
 
 
-def _found(
+def _columns(
     records: Sequence[bytes], begin: bytes, fields: list[_Field], nbytes: int, objects: list[Path]
 ) -> dict[Path, np.ndarray] | None:
     """The column of each field; None where records are not alike."""
@@ -53,12 +53,12 @@ def _found(
     if not are_alike:
         return None
     rows = rows.reshape(len(records), nbytes)
-    made = {path: _column(rows, at, dtype, shape) for path, dtype, shape, at in fields}
+    columns = {path: _column(rows, at, dtype, shape) for path, dtype, shape, at in fields}
     if objects:
         values = [objects_of(record, stop, len(objects)) for record in records]
         for index, path in enumerate(objects):
-            made[path] = np.fromiter((each[index] for each in values), object, len(records))
-    return made
+            columns[path] = np.fromiter((each[index] for each in values), object, len(records))
+    return columns
 
 
 def _column(rows: np.ndarray, at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -70,7 +70,7 @@ def _column(rows: np.ndarray, at: int, dtype: np.dtype, shape: tuple[int, ...]) 
 
 
 @cached_by_head
-def _layout(head: bytes) -> Layout | None:
+def _layout(head: bytes) -> _Layout | None:
     """The fields of one size, where each begins, and their bytes; the paths of others, and those of all in their order.
     None of an element that becomes no dense columns.
     """
@@ -78,11 +78,11 @@ def _layout(head: bytes) -> Layout | None:
     fields: list[tuple[Path, Any, tuple[int, ...]]] = []
     objects: list[Path] = []
     if node[0] == "R":
-        for path, code, *told in node[1]:
+        for path, code, *rest in node[1]:
             if code == "O":
                 objects.append(tuple(path))
             else:
-                fields.append((tuple(path), dtype_of(told[0]), tuple(told[1])))
+                fields.append((tuple(path), dtype_of(rest[0]), tuple(rest[1])))
     elif not _all_numbers(node, (), fields):
         return None
     sizes = [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in fields]

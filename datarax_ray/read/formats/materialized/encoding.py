@@ -43,7 +43,11 @@ PREFIX = struct.Struct("<BI")  # kind, length of the head
 
 @dataclass(frozen=True)
 class Failed:
-    """What on_error told of a record, or of one of the elements that it gave. where: of the source's own files."""
+    """A record that on_error left out, or one of the elements that it gave.
+
+    where: its place in the source's own files.
+    reason: what was wrong, for people.
+    """
 
     where: str
     reason: str
@@ -55,8 +59,8 @@ def record_of(elements: Sequence[tuple[int, bytes]], failed: Sequence[Failed]) -
         return bytes([NOTHING])
     if len(elements) == 1 and not failed and not elements[0][0]:
         return elements[0][1]
-    told = [[failure.where, failure.reason] for failure in failed]
-    return bytes([SEVERAL]) + packed([list(map(list, elements)), told])  # ordinals as they are: some may be left out
+    failures = [[failure.where, failure.reason] for failure in failed]
+    return bytes([SEVERAL]) + packed([list(map(list, elements)), failures])  # ordinals as they are: some may be missing
 
 
 def encoded(element: Any) -> bytes:
@@ -87,7 +91,7 @@ def encoded_rows(columns: Columns, count: int) -> list[bytes]:
     head = packed(["R", fields])
     begin = PREFIX.pack(ROW, len(head)) + head
     rows = np.concatenate(dense, axis=1) if dense else np.empty((count, 0), np.uint8)
-    found = []
+    records = []
     for index in range(count):
         parts = [begin, rows[index].tobytes()]
         for path, column in objects:
@@ -95,8 +99,8 @@ def encoded_rows(columns: Columns, count: int) -> list[bytes]:
             node = packed(node_of(column[index], path, payload))
             value = b"".join([LENGTH.pack(len(node)), node, *payload])
             parts += [LENGTH.pack(len(value)), value]
-        found.append(b"".join(parts))
-    return found
+        records.append(b"".join(parts))
+    return records
 
 
 def _fields_of(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -150,13 +154,14 @@ def _row_decoder(head: bytes) -> Decoder:
     """As unstack has it: numbers of columns as NumPy's, arrays as rows, and what an object column held."""
     _, fields = unpacked(head)
     order = [tuple(path) for path, *_ in fields]
-    readers = [(tuple(path), _row_field(*told)) for path, *told in sorted(fields, key=lambda field: field[1] == "O")]
+    stored = sorted(fields, key=lambda field: field[1] == "O")
+    readers = [(tuple(path), _row_field(*layout)) for path, *layout in stored]
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        found: dict[Path, Any] = {}
+        values: dict[Path, Any] = {}
         for path, reader in readers:
-            found[path], at = reader(data, at)
-        return nested({path: found[path] for path in order}), at
+            values[path], at = reader(data, at)
+        return nested({path: values[path] for path in order}), at
 
     return read
 
