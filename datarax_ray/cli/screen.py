@@ -17,8 +17,6 @@ import typer
 from rich.console import Console, RenderableType
 from rich.logging import RichHandler
 
-from datarax_ray.plan.fingerprint import MISSING
-
 # without markup: of data and paths nobody knows what stands in brackets, and [/INST] would end the command
 _OUT = Console(highlight=False, markup=False)
 _ERR = Console(stderr=True, highlight=False, markup=False)
@@ -54,6 +52,8 @@ class Screen:
 
 def _null(value: Any) -> None:
     """What JSON has for what is missing. Raises: TypeError for all else that it has no words for."""
+    from datarax_ray.plan.fingerprint import MISSING  # it imports NumPy, and help is to come at once
+
     if value is not MISSING:
         raise TypeError(f"no JSON holds {value!r}")
 
