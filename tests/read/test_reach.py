@@ -1767,7 +1767,8 @@ print(json.dumps(code_fingerprint([Scale()])))
 """
 
 
-def test_a_project_that_is_installed_among_libraries_is_still_its_own(tmp_path):
+@pytest.mark.parametrize("from_wheel", [False, True])
+def test_a_project_that_is_installed_among_libraries_is_still_its_own(tmp_path, from_wheel):
     """As `pip install .` does in an image: its helpers and constants decide the elements there, too."""
     scale = "from steps_of_a_project.values import by\nclass Scale:\n    def map(self, e): return e * by()\n"
     project, prints = tmp_path / "project", []
@@ -1781,8 +1782,12 @@ def test_a_project_that_is_installed_among_libraries_is_still_its_own(tmp_path):
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             (project / name).write_text(text)
         where = tmp_path / str(number) / "site-packages"
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", where]
-        subprocess.run([*pip, project], check=True)
+        pip, how = [sys.executable, "-m", "pip"], ["-q", "--no-deps", "--no-build-isolation"]
+        what = project
+        if from_wheel:
+            subprocess.run([*pip, "wheel", *how, "-w", tmp_path / f"wheel{number}", project], check=True)
+            (what,) = (tmp_path / f"wheel{number}").glob("*.whl")
+        subprocess.run([*pip, "install", *how, "--target", where, what], check=True)
         env = os.environ | {"PYTHONPATH": str(where)}
         said = subprocess.run([sys.executable, "-c", INSTALLED], env=env, capture_output=True, text=True, check=True)
         prints.append({"transforms": json.loads(said.stdout)})

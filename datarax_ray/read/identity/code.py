@@ -72,7 +72,7 @@ def code_fingerprint(
     """
     transforms = tuple(transforms)
     found = _of_any_folder(transforms, as_told, most)
-    if projects := installed_projects():
+    if projects := installed_projects(transforms):
         with with_projects(projects):
             installed = _of_any_folder(transforms, as_told, most)
         if installed != found:

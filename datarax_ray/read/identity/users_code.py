@@ -66,18 +66,28 @@ def once(look: Callable[..., _Found]) -> Callable[..., _Found]:
     return found
 
 
-@functools.cache
-def installed_projects() -> frozenset[str]:
-    """The packages that were installed from a folder, as `pip install .` does in an image: a project's own, though they
-    lie among libraries. Source: PEP 610, direct_url.json.
+def installed_projects(codes: Iterable[Any]) -> frozenset[str]:
+    """The packages that are a project's own though they lie among libraries: those that were installed from a folder,
+    as `pip install .` does in an image, and of those that were installed from a wheel on this host the ones that have
+    the code itself, as a host without a network has all libraries from wheels.
     """
-    found = set[str]()
+    tops = {(module_of(inner(code)) or module_of(type(code))).partition(".")[0] for code in codes}
+    return frozenset(name for name, how in _installed_from_here().items() if how == "dir_info" or name in tops)
+
+
+@functools.cache
+def _installed_from_here() -> dict[str, str]:
+    """How packages were installed that did not come from an index, by name. Source: PEP 610, direct_url.json."""
+    found: dict[str, str] = {}
     for each in importlib.metadata.distributions():
         with contextlib.suppress(Exception):  # of what others wrote there
-            if "dir_info" in json.loads(each.read_text("direct_url.json") or "{}"):
-                files = [PurePath(file) for file in each.files or ()]
-                found |= {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
-    return frozenset(found) - {__name__.partition(".")[0]}
+            told = json.loads(each.read_text("direct_url.json") or "{}")
+            how = next((how for how in ("dir_info", "archive_info") if how in told), None)
+            if how and told["url"].startswith("file:"):
+                files = [PurePath(file) for file in each.files or () if PurePath(file).suffix == ".py"]
+                found |= {file.parts[0].removesuffix(".py"): how for file in files}
+    found.pop(__name__.partition(".")[0], None)
+    return found
 
 
 @contextlib.contextmanager
