@@ -79,6 +79,7 @@ def _source_lines(code: Any) -> str:
     """The source that a function or class was made of. Raises: EditedError where its file has another now."""
     bare = inspect.unwrap(code) if inspect.isfunction(code) else code
     of_class = [each for methods_of in _methods(code).values() for each in methods_of] if inspect.isclass(code) else []
+    file, moved_by = "", 0  # where it stands now, by lines
     for function in of_class or [bare]:
         body = asked(function, "__code__")
         if not isinstance(body, types.CodeType) or not _may_be_edited(body.co_filename):
@@ -92,9 +93,13 @@ def _source_lines(code: Any) -> str:
                 body.co_filename, body.co_qualname
             )  # fmt: skip
             raise EditedError(body.co_filename)
-        if same is not None and function is bare:
-            return "".join(inspect.getblock(linecache.getlines(body.co_filename)[same.co_firstlineno - 1 :]))
-    return inspect.getsource(code)
+        if same is not None and (not of_class or body.co_qualname.startswith(f"{code.__qualname__}.")):
+            file, moved_by = body.co_filename, same.co_firstlineno - body.co_firstlineno
+    # of a class only Python 3.13 has the line where it stood; earlier ones look for its name
+    stood_at = vars(code).get("__firstlineno__") if of_class else asked(asked(bare, "__code__"), "co_firstlineno")
+    if not file or stood_at is None:
+        return inspect.getsource(code)
+    return "".join(inspect.getblock(linecache.getlines(file)[stood_at - 1 + moved_by :]))
 
 
 class EditedError(OSError):
