@@ -1818,6 +1818,10 @@ LIBRARIES = {
         def T(): return Looks()""",
     "an array of Arrow": "A = pyarrow.array([1, @@])\ndef T(): return lambda e: A[e]",
     "a tensor": "import torch\nA = torch.tensor([1, @@])\ndef T(): return lambda e: e - A",
+    "a tensor that NumPy has no type for": """
+        import torch
+        A = torch.tensor([1, @@], dtype=torch.bfloat16)
+        def T(): return lambda e: e - A""",
     "a pattern": "import regex\nP = regex.compile('a{@@}')\ndef T(): return lambda e: P.findall(e)",
     "the method of a pattern": "import regex\nP = regex.compile('a{@@}').findall\ndef T(): return lambda e: P(e)",
     "the code of an object around a function": """
@@ -1881,6 +1885,20 @@ def test_what_libraries_hold_in_memory_and_objects_around_functions_count(tmp_pa
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
+def test_a_tensor_that_numpy_has_no_type_for_is_the_same_in_every_process(tmp_path):
+    pytest.importorskip("torch")
+    text = """
+        import torch
+        A = {"mean": torch.tensor([1, @@], dtype=torch.bfloat16)}
+        class Looks:
+            def __init__(self): self.of, self.all = torch.tensor(1.5, dtype=torch.bfloat16), A
+            def map(self, e): return e - A["mean"]
+        def T(): return Looks()"""
+    same, again, other = told_of_values(tmp_path, textwrap.dedent(text), "")
+    assert same == again
+    assert same["digest"] != other["digest"]
+
+
 def test_what_changed_of_many_is_named(tmp_path):
     """A state has a few by name; of the rest two digits each, and the program knows their names."""
     names = [f"P{number:02}" for number in range(20)]
@@ -1927,11 +1945,13 @@ def test_a_program_that_lies_in_another_folder_is_the_same(tmp_path):
 
 LIBRARY = """
 import os
+import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class Config:
     def __init__(self): self.root, self.by = ROOT, "@@"
 CONFIG = Config()
 TABLE = {name: os.path.join(ROOT, name) for name in ("a", "b")}
+ARRAY = np.array([os.path.join(ROOT, str(number)) for number in range(20)])
 LISTED = [os.path.join(ROOT, str(number)) for number in range(5000)]
 NAMES = frozenset(os.path.join(ROOT, name) for name in "ab")
 def read(e): return ROOT, e
@@ -1941,8 +1961,9 @@ import json, sys
 import lib
 from datarax_ray.read.identity.code import code_fingerprint
 class Looks:
-    def __init__(self): self.held = [lib.CONFIG.root]
-    def map(self, e): return lib.ROOT, lib.CONFIG.root, lib.CONFIG.by, lib.TABLE, lib.LISTED, lib.NAMES, lib.read(e)
+    def __init__(self): self.held = [lib.CONFIG.root, lib.ARRAY]
+    def map(self, e):
+        return lib.ROOT, lib.CONFIG.root, lib.CONFIG.by, lib.TABLE, lib.LISTED, lib.NAMES, lib.ARRAY, lib.read(e)
 def go(e): return lib.read(lib.ROOT), lib.TABLE[e], lib.CONFIG.root
 def bound(e, by=lib.TABLE.get): return by(e)
 print(json.dumps(code_fingerprint([Looks(), go, bound])))

@@ -15,6 +15,7 @@ import operator
 import os
 import re
 import struct
+import sys
 import types
 import zlib
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
@@ -157,7 +158,24 @@ def data_of_library(value: Any) -> Any:
         return [owner.pattern, int(owner.flags)]
     if owner is value and library in _ARRAYS and callable(asked(kind, "__array__")):
         with contextlib.suppress(Exception):
-            return [kind.__qualname__, *map(_looked_at, (value, *unsaid(value)))]
+            held = tensor_bytes(value)
+            return [kind.__qualname__, *([held] if held else map(_looked_at, (value, *unsaid(value))))]
+    return None
+
+
+def tensor_bytes(value: Any) -> list[Any] | None:
+    """The type, shape and bytes of a tensor of torch in memory whose type NumPy does not have: bfloat16, float8. None
+    for all else.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    with contextlib.suppress(Exception):  # of one on a device, or of a layout without bytes
+        try:
+            torch.empty(0, dtype=value.dtype).numpy()
+        except TypeError:
+            held = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+            return [str(value.dtype), list(value.shape), held]
     return None
 
 

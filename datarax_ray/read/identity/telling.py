@@ -27,7 +27,16 @@ from datarax_ray.read.elements.text_scalars import said
 from datarax_ray.read.identity.digests import Kinds, few, label_of, without_folders
 from datarax_ray.read.identity.loads import wrappers
 from datarax_ray.read.identity.own_methods import lasting
-from datarax_ray.read.identity.plain_data import PLACES, SETTINGS, LongTable, bound_to, shortened, state_of, unsaid
+from datarax_ray.read.identity.plain_data import (
+    PLACES,
+    SETTINGS,
+    LongTable,
+    bound_to,
+    shortened,
+    state_of,
+    tensor_bytes,
+    unsaid,
+)
 from datarax_ray.read.identity.program_folders import ProgramFolders
 from datarax_ray.read.identity.referenced_globals import Used, used_by
 from datarax_ray.read.identity.sampled_rows import hash_array
@@ -37,6 +46,7 @@ from datarax_ray.read.identity.unsaid_code import Filled, unsaid_of
 from datarax_ray.read.identity.users_code import asked, cells, inner, is_users, module_of
 
 _MAX_DEPTH = 6  # attributes of attributes: what lies deeper is told beside these, as earlier releases did not tell it
+_MAX_TEXTS = 100_000  # of an array, that may name a folder of the program: some 30 ms
 _PLAIN = frozenset({type(None), bool, int, str})
 _OF_PYTHON = frozenset({float, complex, bytes, list, tuple, dict, set, frozenset, slice, range, np.ndarray})
 _MAX_BELOW, MAX_PARTS = 64, 200_000  # further levels, and parts: an end for what makes ever new objects
@@ -78,7 +88,9 @@ class Telling:
         self._tables: dict[Any, tuple[Any, bytes, float]] = {}  # what stands for one, its kinds and number of parts
         self._depth_reached = 0  # see _reaching
         self._num_again = 0  # how often one was met that is under way
-        self._arrays: dict[int, tuple[Any, str]] = {}  # each looked at once; held, so that no other gets its address
+        self._arrays: dict[
+            int, tuple[Any, list[Any]]
+        ] = {}  # each looked at once; held, so that no other gets its address
         self._below: _Below | None = None
         self.apart: dict[str, Through] = {}  # take what Used says under these names; without them it is not told
         self._deep: list[str] = []
@@ -150,8 +162,9 @@ class Telling:
             return [str(value.dtype), list(value.shape), self.value(value.tolist(), depth + 1)]
         if isinstance(value, np.ndarray | np.generic):
             if id(value) not in self._arrays:
-                self._arrays[id(value)] = value, hash_array(value)[:16]
-            return [str(value.dtype), list(value.shape), self._arrays[id(value)][1]]
+                told = value if value.dtype.kind != "U" or self._folders is None else self._texts(value)
+                self._arrays[id(value)] = value, [str(told.dtype), list(value.shape), hash_array(told)[:16]]
+            return self._arrays[id(value)][1]
         if isinstance(value, Mapping | list | tuple | set | frozenset) and is_users(type(value)):
             self._look_at_class(type(value))  # a dict with a __missing__, say
         if isinstance(value, Mapping | tuple | list):
@@ -167,6 +180,8 @@ class Telling:
             self._unsaid |= {f"{{{label_of(item)}}} {said(item)}": item for item in codes}
             with self.kinds.left_out():  # another order in every process
                 return sorted(self._item(item, depth + 1) for item in sorted(value, key=_place))
+        if (held := tensor_bytes(value)) is not None:
+            return self.value(held, depth)
         if not inspect.isclass(value) and callable(asked(value, "__array__")) and asked(value, "shape") is not None:
             # of other libraries: jax, torch. One on a device, one that is trained and a key of JAX are told as objects.
             with contextlib.suppress(Exception):
@@ -175,6 +190,14 @@ class Telling:
 
     def _text(self, text: str) -> str:
         return self._folders.told(text) if self._folders else text
+
+    def _texts(self, texts: np.ndarray | np.generic) -> Any:
+        """An array of texts, where none is told otherwise the very same: its bytes are hashed."""
+        if texts.size > _MAX_TEXTS:
+            return texts
+        before = texts.reshape(-1).tolist()
+        now = [self._text(text) for text in before]
+        return texts if now == before else np.array(now).reshape(texts.shape)
 
     def _tell_unsaid(self, value: Any, depth: int) -> None:
         if self.kinds.are_left_out or not (parts := unsaid(value)):
