@@ -19,6 +19,7 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.position import earliest
 from datarax_ray.read.elements.columns import leaves, nbytes
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -120,8 +121,7 @@ def open_source(description: IndexedStream, num_actors: int | None) -> Source:
 
 def expected_records(description: IndexedStream, request: Request) -> int | None:
     """Records that will come, None for endless."""
-    bounds = [description.stop, request.max_batches and request.max_batches * request.batch_size]
-    return min((bound for bound in bounds if bound is not None), default=None)
+    return earliest([description.stop, request.max_batches and request.max_batches * request.batch_size])
 
 
 def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) -> None:

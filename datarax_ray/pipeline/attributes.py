@@ -24,7 +24,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.identity.code import code_digest
 from datarax_ray.read.identity.users_code import is_users
 
 # Deeper than settings nest, and an end for what holds itself through ever new objects.
@@ -89,7 +89,7 @@ def _parts(value: Any, seen: dict[int, tuple[Any, str]], depth: int) -> Any:
     if isinstance(value, types.MethodType):
         return ["method", inner(value.__func__), inner(value.__self__)]
     if inspect.isclass(value) or inspect.isfunction(value):
-        return code_fingerprint((value,))["digest"] if is_users(value) else _name(value)
+        return code_digest(value) if is_users(value) else _name(value)
     kind = type(value)
     if callable(value) and hasattr(value, "__wrapped__") and not is_users(kind):  # jax.jit, functools.cache
         return inner(value.__wrapped__)
@@ -138,7 +138,7 @@ def _array(value: Any, inner: Tell) -> Any:
         value = np.asarray(value)
     if value.dtype.hasobject:  # whose bytes are addresses
         return [list(value.shape), inner(value.tolist())]
-    return code_fingerprint((value,))["digest"]
+    return code_digest(value)
 
 
 def _name(value: Any) -> str:

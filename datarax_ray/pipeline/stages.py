@@ -30,7 +30,7 @@ from datarax_ray.pipeline.constants import Constants
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import given_note, leaves
-from datarax_ray.read.identity.code import MAX_HELD, code_fingerprint
+from datarax_ray.read.identity.code import MAX_HELD, code_digest, code_fingerprint
 from datarax_ray.read.identity.digests import held
 from datarax_ray.read.identity.users_code import is_users
 
@@ -245,7 +245,7 @@ def _told(value: Any) -> Any:
     if _is_config(value):
         told = {setting.name: _told(getattr(value, setting.name)) for setting in fields(value)}
         # digests of their own, since a fingerprint ends at some depth
-        return [type(value).__qualname__, {name: code_fingerprint((part,))["digest"] for name, part in told.items()}]
+        return [type(value).__qualname__, {name: code_digest(part) for name, part in told.items()}]
     if isinstance(value, list | tuple):
         return [_told(part) for part in value]
     return {key: _told(part) for key, part in value.items()} if isinstance(value, dict) else value

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from datarax_ray.plan.fingerprint import digest, flattened
+from datarax_ray.plan.fingerprint import changes, digest, flattened
 
 PREFIX = "makings/"
 _LEN = 8  # of a digest
@@ -46,10 +46,10 @@ class Makings:
         >>> one.differing(Makings({"files.digest": "f", "transforms.digest": "d"}, {"users.RANK": "e"}))
         []
         """
-        settings = _differing(self.settings, other.settings)
+        settings = list(changes(self.settings, other.settings))
         if any({"transforms", "on_error"}.isdisjoint(path.split(".")) for path in settings):
             return []
-        read = _differing(self.read, other.read)
+        read = list(changes(self.read, other.read))
         # a value that is read is in the digests of what reads it; else they name an attribute, say, or the transform
         named = [path for path in settings if not path.endswith((".digest", ".each"))]
         return read or named or settings
@@ -98,7 +98,3 @@ class Makings:
 
     def to_json(self) -> str:
         return json.dumps({"settings": dict(self.settings), "read": dict(self.read)})
-
-
-def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    return [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]

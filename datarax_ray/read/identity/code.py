@@ -80,6 +80,12 @@ def code_fingerprint(
     return found
 
 
+def code_digest(code: Any) -> str:
+    """The digest of code_fingerprint alone, as it is in this folder."""
+    with PARSING, looking_once():
+        return str(_found(Telling(), (code,))["digest"])
+
+
 def _of_any_folder(transforms: tuple[Any, ...], as_told: Callable[[Any], Any], most: float) -> dict[str, Any]:
     with PARSING, looking_once():
         folders = ProgramFolders()
@@ -92,10 +98,11 @@ def _of_any_folder(transforms: tuple[Any, ...], as_told: Callable[[Any], Any], m
 
 def _elsewhere(here: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]:
     """{"elsewhere": ...}: by path, a few digits of what is another one in there; {} for nothing. Of many, by part."""
+    here, there = ({key: part for key, part in each.items() if key != "rest"} for each in (here, there))
     one, other = flattened(here), flattened(there)
     differ: dict[str, str] = {}
     for paths in (one | other, here | there):
-        told = {path: (under(path, one), under(path, other)) for path in paths if path != "rest"}
+        told = {path: (under(path, one), under(path, other)) for path in paths}
         differ = {path: elsewhere(now) for path, (before, now) in told.items() if before != now}
         if len(differ) <= _MAX_ELSEWHERE:
             break

@@ -45,9 +45,8 @@ class ProgramFolders:
 def _names(script: str, paths: tuple[str, ...]) -> re.Pattern[str]:
     imported = {Path(each).absolute() for each in paths if is_users_file(os.path.join(each, ""))}
     above = {each.parent for each in imported if script and Path(script).is_relative_to(each.parent)}
-    folders = {
-        each for each in imported | above if len(each.parts) > (2 if each in above else 1)
-    }  # not /home, nor /tmp
+    folders = {each for each in imported - above if len(each.parts) > 1}
+    folders |= {each for each in above if len(each.parts) > 2}  # not /home, nor /tmp
     names = {str(each) for folder in folders for each in (folder, folder.resolve())}
     longest_first = sorted(names, key=len, reverse=True)
     return re.compile(rf"(?:{'|'.join(map(re.escape, longest_first))})(?![\w.-])" if names else r"(?!)")

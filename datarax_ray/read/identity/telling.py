@@ -47,7 +47,7 @@ from datarax_ray.read.identity.users_code import asked, cells, inner, is_users, 
 
 _MAX_DEPTH = 6  # attributes of attributes: what lies deeper is told beside these, as earlier releases did not tell it
 _MAX_TEXTS = 100_000  # of an array, that may name a folder of the program: some 30 ms
-_PLAIN = frozenset({type(None), bool, int, str})
+_PLAIN = frozenset({type(None), bool, int})
 _OF_PYTHON = frozenset({float, complex, bytes, list, tuple, dict, set, frozenset, slice, range, np.ndarray})
 _MAX_BELOW, MAX_PARTS = 64, 200_000  # further levels, and parts: an end for what makes ever new objects
 
@@ -141,8 +141,10 @@ class Telling:
             return value
         if depth <= _MAX_DEPTH and type(value) not in _OF_PYTHON:
             self._tell_unsaid(value, depth)
-        if isinstance(value, bool | int | str):
-            return self._text(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, bool | int):
+            return value
         if isinstance(value, float | complex | bytes | np.dtype | slice | range):
             return said(value)
         self._left -= 1 + asked(value, "nbytes", 0) // 1024 if isinstance(value, np.ndarray) else 1
