@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import inspect
 import types
@@ -11,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.identity.loads import loaded_names
-from datarax_ray.read.identity.plain_data import PLAIN, SETTINGS, is_data, shortened
-from datarax_ray.read.identity.users_code import GENERATED, asked, called, is_users, written_by
+from datarax_ray.read.identity.plain_data import PLACES, PLAIN, SETTINGS, data_of_library, is_data, shortened
+from datarax_ray.read.identity.users_code import GENERATED, MADE, asked, called, inner, is_users, slots, written_by
+
+_NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+# What runs while objects are made, saved and shown; all other methods between underscores may be an operator's.
+_NO_OPERATORS = {
+    *MADE,
+    *("__init_subclass__", "__set_name__", "__class_getitem__", "__del__", "__repr__", "__hash__"),
+    *("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__"),
+}
 
 
 def lasting(value: Any, package: str | None = "") -> Any:
@@ -53,11 +62,71 @@ def plain_parts(cls: type, held: Mapping[str, Any], names: Set[str]) -> dict[str
     return {
         name: value
         for name, value in held.items()
-        if name in names
-        and is_data(value)
-        and not isinstance(value, np.memmap)
-        and not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
+        if name in names and is_data(value) and not isinstance(value, np.memmap) and not _is_made_once(cls, name)
     }
+
+
+def holds_parts(value: Any) -> bool:
+    """Whether it is an object of which code may read parts: of users', or a namespace, as argparse makes."""
+    if inspect.isclass(value) or is_data(value) or isinstance(value, types.ModuleType):
+        return False
+    return isinstance(value, _NAMESPACES) or is_users(type(value))
+
+
+def parts_of(name: str, value: Any, names: Set[str], *, is_whole: bool) -> dict[str, Any]:
+    """What code reads of an object, and of the objects inside it, as far as attributes have these names, by name: data,
+    also of libraries, functions, and the code of methods, with what these read.
+
+    Without what methods write to, and without places. is_whole: code has the object itself, so that its operators
+    count, too; of one of which code calls a method by name, the parts that are none of Python's alone: all else is told
+    by that.
+    """
+    found: dict[str, Any] = {}
+    waiting, seen = [(name, value, names, is_whole)], set[int]()
+    while waiting:
+        name, value, names, is_whole = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if callable(inspect.getattr_static(type(value), "fingerprint", None)):
+            found[name] = value
+            continue
+        own, changed = _called_methods(type(value), names, is_whole=is_whole)
+        code = {f"{name}.{each.__module__}.{each.__qualname__}()": each for each in own if not is_generated(each)}
+        found |= code if is_whole else {}
+        names = {*names}.union(*map(loaded_names, own)) - changed
+        for each, part in ((asked(value, "__dict__") or {}) | slots(value)).items():
+            place = f"{name}.{each}"
+            if each not in names or isinstance(part, (np.memmap, *PLACES)) or _is_made_once(type(value), each):
+                continue
+            if holds_parts(part):
+                waiting.append((place, part, names, True))
+            elif is_data(part) or is_function(part):
+                found |= {place: shortened(part)} if is_whole else {}
+            elif (data := data_of_library(part)) is not None:
+                found[place] = data
+    return found
+
+
+def _called_methods(cls: type, names: Set[str], *, is_whole: bool) -> tuple[list[types.FunctionType], set[str]]:
+    """The methods of a class of these names, and its operators if an object is_whole, with what these call of it; and
+    the attributes to which any method writes.
+    """
+    bases = [*filter(is_users, cls.__mro__)]
+    methods = [(name, part) for base in bases for name, each in vars(base).items() for part in called(each)]
+    wanted = {name for name, _ in methods if name in names or (is_whole and _is_operator(name))}
+    own = {each: None for name in sorted(wanted) for each in own_methods(cls, name, None)}
+    own |= dict.fromkeys(inherited_methods(cls, [*own]))
+    writing = (part for name, part in methods if name not in MADE)
+    return [*own], changed_by(map(inspect.unwrap, writing))
+
+
+def _is_operator(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name not in _NO_OPERATORS
+
+
+def _is_made_once(cls: type, name: str) -> bool:
+    return isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
 
 
 def own_methods(cls: type, method: str, package: str | None) -> list[types.FunctionType]:
@@ -105,6 +174,13 @@ def of_class(cls: type, own: Set[str]) -> dict[str, Any]:
         for name, value in vars(base).items()
         if name in own and isinstance(value, kinds)
     }
+
+
+def is_function(value: Any) -> bool:
+    """Whether it is a function of users', or a partial of one."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    return isinstance(value, types.FunctionType) and is_users(inner(value))
 
 
 def is_generated(function: Any) -> bool:

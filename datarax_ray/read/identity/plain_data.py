@@ -148,14 +148,18 @@ def plainly(value: Any) -> Any:
 
 
 def data_of_library(value: Any) -> Any:
-    """What an array or a table of a library holds, or a compiled pattern of one, or whose method this is: plain data.
-    None for all else, and for what is trained or on a device.
+    """What an array or a table of a library holds, a compiled pattern of one, or whose method this is, a type, scalar
+    or schema of Arrow: plain data. None for all else.
     """
     owner = asked(value, "__self__") if isinstance(value, types.BuiltinMethodType) else value
     kind = type(owner)
     library = kind.__module__.partition(".")[0]
     if library in _PATTERNS and kind.__name__ == "Pattern":
         return [owner.pattern, int(owner.flags)]
+    if owner is value and library == "pyarrow" and kind.__name__.endswith(("Type", "Field", "Schema")):
+        return [kind.__qualname__, str(value)]
+    if owner is value and library == "pyarrow" and callable(asked(value, "as_py")):
+        return [kind.__qualname__, str(value.type), repr(value.as_py())]
     if owner is value and library in _ARRAYS and callable(asked(kind, "__array__")):
         with contextlib.suppress(Exception):
             held = tensor_bytes(value)
@@ -164,18 +168,18 @@ def data_of_library(value: Any) -> Any:
 
 
 def tensor_bytes(value: Any) -> list[Any] | None:
-    """The type, shape and bytes of a tensor of torch in memory whose type NumPy does not have: bfloat16, float8. None
-    for all else.
+    """The type, shape and bytes of a tensor of torch that NumPy does not take: of bfloat16 or float8, one that is
+    trained, or on a device. None for all else.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
-    with contextlib.suppress(Exception):  # of one on a device, or of a layout without bytes
-        try:
-            torch.empty(0, dtype=value.dtype).numpy()
-        except TypeError:
-            held = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-            return [str(value.dtype), list(value.shape), held]
+    with contextlib.suppress(Exception):
+        value.numpy()
+        return None
+    with contextlib.suppress(Exception):  # of a layout without bytes
+        held = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        return [str(held.dtype), list(held.shape), held.reshape(-1).view(torch.uint8).numpy()]
     return None
 
 

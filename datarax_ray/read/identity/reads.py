@@ -22,7 +22,7 @@ from datarax_ray.read.identity.loads import (
     settings_in,
     walk,
 )
-from datarax_ray.read.identity.own_methods import of_class
+from datarax_ray.read.identity.own_methods import of_class, parts_of
 from datarax_ray.read.identity.plain_data import data_of_library, is_data
 from datarax_ray.read.identity.told_loads import (
     around_of,
@@ -31,9 +31,10 @@ from datarax_ray.read.identity.told_loads import (
     called_of,
     inherited_of,
     is_code,
+    is_handed,
     values_of,
 )
-from datarax_ray.read.identity.users_code import asked, called, code_objects, is_users, written_by
+from datarax_ray.read.identity.users_code import asked, called, code_objects, is_users, methods, written_by
 
 logger = logging.getLogger("datarax_ray")
 
@@ -66,7 +67,8 @@ class Read:
 
 
 def read_by(root: Any, *, for_actors: bool) -> Read:
-    read, loaded = Read(), set[str]()
+    read, loaded, handed = Read(), set[str](), dict[str, Any]()
+    walked: list[types.FunctionType] = []
     package = None if for_actors else package_of(root)
     for part in filter(is_users, root.__mro__) if inspect.isclass(root) else [root]:
         own_package = None if for_actors else package_of(part)
@@ -81,6 +83,7 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
                     read.bound.update(bound_of(load) | called_of(load))
                     read.beneath.update(inherited_of(load))
                     read.values.update(values_of(load))
+                    handed |= {load.name: load.value} if is_handed(load) else {}
                     for name, held in around_of(load).items():
                         code = {part: value for part, value in held.items() if is_code(value)}
                         data = {part: value for part, value in held.items() if part not in code}
@@ -94,6 +97,11 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
                     read.bound.update({} if load.is_far else bound_of(load))
             read.settings.update(settings_in(loads))
             loaded |= loaded_names(function)
+            walked.append(function)
+    if handed:
+        by_them = _loaded_by(walked, root, handed.values())
+        for name, value in handed.items():
+            read.values.update(parts_of(name, value, by_them, is_whole=True))
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
         read.settings.update(of_class(cls, own))
@@ -104,6 +112,13 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
                 read.values.update({name: each for name, each in data.items() if each is not None})
             read.put.update(f"{of}.{name}" for name, value in vars(base).items() if _is_put(value, base, name))
     return read
+
+
+def _loaded_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable[Any]) -> set[str]:
+    """The names that functions load, without methods of the objects' classes: all are walked, called or not."""
+    kinds = {base for value in handed for base in type(value).__mro__ if is_users(base) and base is not root}
+    uncalled = {inspect.unwrap(each) for kind in kinds for _, each in methods(kind)}
+    return set[str]().union(*(loaded_names(each) for each in walked if each not in uncalled))
 
 
 def _is_put(value: Any, cls: type, name: str) -> bool:

@@ -69,6 +69,7 @@ class Telling:
         self._left = most
         self._folders = folders
         self.by_themselves: dict[str, str] = {}  # a digest of what is told by itself in the end, by name; see unsaid
+        self.reached: dict[str, str] = {}  # two digits for each of what code reads of its own package, by name
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self.settings: dict[str, str] = {}  # likewise
@@ -145,7 +146,9 @@ class Telling:
             return self._text(value)
         if isinstance(value, bool | int):
             return value
-        if isinstance(value, float | complex | bytes | np.dtype | slice | range):
+        if isinstance(value, bytes):
+            return self._text(said(value))
+        if isinstance(value, float | complex | np.dtype | slice | range):
             return said(value)
         self._left -= 1 + asked(value, "nbytes", 0) // 1024 if isinstance(value, np.ndarray) else 1
         if self._left < 0:
@@ -182,7 +185,8 @@ class Telling:
             self._unsaid |= {f"{{{label_of(item)}}} {said(item)}": item for item in codes}
             with self.kinds.left_out():  # another order in every process
                 return sorted(self._item(item, depth + 1) for item in sorted(value, key=_place))
-        if (held := tensor_bytes(value)) is not None:
+        is_parameter = type(value).__name__ == "Parameter"  # as an object, as earlier releases
+        if not is_parameter and (held := tensor_bytes(value)) is not None:
             return self.value(held, depth)
         if not inspect.isclass(value) and callable(asked(value, "__array__")) and asked(value, "shape") is not None:
             # of other libraries: jax, torch. One on a device, one that is trained and a key of JAX are told as objects.
@@ -286,6 +290,7 @@ class Telling:
                 found.append([name, text_digest(value)])
             else:
                 found.append([name, self._table(name, value)])
+            self.reached[name] = digest(found[-1])[:2]
         for name, value in used.beside:
             if name not in self.used:
                 self.used[name] = ""  # what a closure holds may use the same again

@@ -13,10 +13,13 @@ import numpy as np
 from datarax_ray.read.identity.loads import UNSEEN, Load, is_frozen, loaded_names
 from datarax_ray.read.identity.own_methods import (
     changed_by,
+    holds_parts,
     inherited_methods,
+    is_function,
     is_generated,
     of_class,
     own_methods,
+    parts_of,
     plain_parts,
     read_of,
 )
@@ -92,7 +95,7 @@ def inherited_of(load: Load) -> dict[str, Any]:
     plain attributes that these read, or that are in slots; and a function that is loaded of an object and no method.
     """
     owner = load.owner
-    if owner is not None and not isinstance(owner.value, type | types.ModuleType) and _is_function(load.value):
+    if owner is not None and not isinstance(owner.value, type | types.ModuleType) and is_function(load.value):
         return {load.name: load.value}
     name, owned, method = _method_of(load) or ("", None, "")
     if owned is None or inspect.isclass(owned):
@@ -106,26 +109,31 @@ def inherited_of(load: Load) -> dict[str, Any]:
     by_own = {each for function in own for each in loaded_names(function)}
     names = {each for function in inherited.values() for each in loaded_names(function)}
     read = plain_parts(cls, held, names | (in_slots.keys() & by_own))
-    read |= {each: value for each, value in held.items() if each in names | by_own and _is_function(value)}
+    read |= {each: value for each, value in held.items() if each in names | by_own and is_function(value)}
     return inherited | {f"{name}.{each}": value for each, value in read.items()}
 
 
-def _is_function(value: Any) -> bool:
-    return isinstance(value, types.FunctionType | functools.partial) and is_users(inner(value))
-
-
 def values_of(load: Load) -> dict[str, Any]:
-    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for; and what a
-    partial method of an object calls, with its arguments.
+    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for; what a
+    partial method of an object calls, with its arguments; and what methods read of an object, and of objects inside.
     """
     owner = None if load.owner is None else load.owner.value
     part = inspect.getattr_static(type(owner), load.name.rpartition(".")[2], None)
     if isinstance(part, functools.partialmethod) and is_users(type(owner)):
         return {f"{load.name}()": [part.func, part.args, part.keywords]}
+    if (method := _method_of(load)) is not None and holds_parts(method[1]):
+        name, owned, called_by = method
+        return parts_of(name, owned, {called_by}, is_whole=False)
     is_method = isinstance(load.value, types.BuiltinMethodType)
     if (is_method and not load.is_of_modules) or (data := data_of_library(load.value)) is None:
         return {}
     return {f"{load.name}()" if is_method else load.name: data}
+
+
+def is_handed(load: Load) -> bool:
+    """Whether code has an object of users' itself: hands it on, or uses it by an operator. Not what is told whole."""
+    is_told = is_frozen(load.value) or (load.is_of_modules and _is_called(load.value))
+    return load.is_whole and not load.is_far and holds_parts(load.value) and not is_told
 
 
 def attributes_of(loads: Iterable[Load], package: str | None, written: set[str]) -> dict[str, Any]:
