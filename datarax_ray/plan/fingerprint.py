@@ -327,9 +327,13 @@ def _take_installed(old: dict[str, Any], new: dict[str, Any]) -> None:
     heads = {key.partition("installed.")[0] for key in (*old, *new) if ".installed." in key and _is_later(key)}
     for head in heads:
         of_it = [under(f"{head}installed", flat) for flat in (old, new)]
-        digests = [flat.get(f"{head}installed.digest", flat.get(f"{head}digest")) for flat in (old, new)]
+        one, other = (f"{head}installed." if installed else head for installed in of_it)
+        is_same = any(
+            f"{one}{name}" in old and old[f"{one}{name}"] == new.get(f"{other}{name}")
+            for name in ("digest", "elsewhere.digest")
+        )
         for flat, installed in zip((old, new), of_it, strict=True):
-            if installed and (all(of_it) or digests[0] == digests[1]):
+            if installed and (all(of_it) or is_same):
                 for key in [key for key in under(head[:-1], flat) if key == f"{head}digest" or _part(key)]:
                     del flat[key]
                 flat |= {head + key.removeprefix(f"{head}installed."): value for key, value in installed.items()}
@@ -342,6 +346,9 @@ def _leave_out_moved(old: dict[str, Any], new: dict[str, Any]) -> None:
     moved = {key for key in old.keys() | new.keys() if ".elsewhere." in key and _is_later(key)}
     for key in moved:
         head, _, path = key.partition("elsewhere.")
+        if path == "each" and all(isinstance(flat.get(key), list) for flat in (old, new)):
+            old[f"{head}each"], new[f"{head}each"] = old[key], new[key]
+            continue
         told = [under(f"{head}{path}", flat) for flat in (old, new)]
         of_head = [{each.removeprefix(head): value for each, value in found.items()} for found in told]
         if old.get(key, elsewhere(of_head[0])) == new.get(key, elsewhere(of_head[1])):
@@ -489,12 +496,14 @@ def _others(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     before, now, names = old.get(f"{head}.each"), new.get(f"{head}.each"), new.get(f"{head}.names")
     if last != "digest" or not names:
         return []
+    read = Rest.changed(old.get(f"{head}.rest.digest"), new.get(f"{head}.rest.digest"))
     if len(names) == 1:
         before, now = [None], names
     if not isinstance(before, list) or not isinstance(now, list):
-        return []
+        return read
     each = zip(before, now, names, strict=False)
-    return [f"number {index} ({name})" for index, (was, its, name) in enumerate(each) if was != its]
+    found = [f"number {index} ({name})" for index, (was, its, name) in enumerate(each) if was != its]
+    return [*found[:-1], f"{found[-1]}, by {', '.join(read)}"] if found and read else found or read
 
 
 def _setting(key: str) -> str:

@@ -63,7 +63,8 @@ def code_fingerprint(
     objects: one of what the digest leaves out of some objects; see unsaid.
     unsaid: one of what neither texts nor these say; see unsaid_code.unsaid_by.
     unfilled: the same without what classes hold that code puts there; "nothing" for none. Where it is another.
-    rest: of what is told by one digest, two digits for each, whose names are known here; see Rest.
+    rest: of what is told by one digest, two digits for each, whose names are known here; see Rest. Of the digest what
+        the code reads of its own package: functions, classes and data.
     told: a number, always. Without it there may be more than is told: in a state that has it, there are no wrappers,
         kinds and objects where none is told; from 2 on no unsaid, from 3 on no libraries.
 
@@ -97,15 +98,18 @@ def _of_any_folder(transforms: tuple[Any, ...], as_told: Callable[[Any], Any], m
 
 
 def _elsewhere(here: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]:
-    """{"elsewhere": ...}: by path, a few digits of what is another one in there; {} for nothing. Of many, by part."""
+    """{"elsewhere": ...}: by path, a few digits of what is another one in there, and all of "each"; {} for nothing. Of
+    many, by part.
+    """
     here, there = ({key: part for key, part in each.items() if key != "rest"} for each in (here, there))
     one, other = flattened(here), flattened(there)
-    differ: dict[str, str] = {}
+    differ: dict[str, Any] = {}
     for paths in (one | other, here | there):
         told = {path: (under(path, one), under(path, other)) for path in paths}
         differ = {path: elsewhere(now) for path, (before, now) in told.items() if before != now}
         if len(differ) <= _MAX_ELSEWHERE:
             break
+    differ |= {"each": there["each"]} if "each" in differ else {}
     return {"elsewhere": differ} if differ else {}
 
 
@@ -133,7 +137,7 @@ def _found(telling: Telling, transforms: tuple[Any, ...]) -> dict[str, Any]:
     by_name = {name: getattr(telling, name) for name in ("used", "settings", "places", "bound", "imports")}
     through = {key: apart.found() for key, apart in telling.apart.items()}
     rest = {name: rest_of(each) for name, each in by_name.items()} | {"unsaid": telling.by_themselves}
-    rest |= {key: rest_of(apart.own) for key, apart in telling.apart.items()}
+    rest |= {key: rest_of(apart.own) for key, apart in telling.apart.items()} | {"digest": telling.reached}
     more = {
         "told": 3,
         "wrappers": telling.around and digest(telling.around),
