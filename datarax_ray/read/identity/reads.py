@@ -108,8 +108,12 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
         for base in filter(is_users, cls.__mro__):
             of = f"{base.__module__}.{base.__qualname__}"
             if for_actors:
-                data = {f"{of}.{name}": data_of_library(value) for name, value in vars(base).items() if name in own}
-                read.values.update({name: each for name, each in data.items() if each is not None})
+                held = {
+                    name: _held(value)
+                    for name, value in vars(base).items()
+                    if name in own or isinstance(value, functools.partialmethod)
+                }
+                read.values.update({f"{of}.{name}": each for name, each in held.items() if each is not None})
             read.put.update(f"{of}.{name}" for name, value in vars(base).items() if _is_put(value, base, name))
     return read
 
@@ -119,6 +123,12 @@ def _loaded_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable
     kinds = {base for value in handed for base in type(value).__mro__ if is_users(base) and base is not root}
     uncalled = {inspect.unwrap(each) for kind in kinds for _, each in methods(kind)}
     return set[str]().union(*(loaded_names(each) for each in walked if each not in uncalled))
+
+
+def _held(value: Any) -> Any:
+    """What an attribute of a class holds of a library, or calls with arguments of its own; None for all else."""
+    is_partial = isinstance(value, functools.partial | functools.partialmethod)
+    return [value.func, value.args, value.keywords] if is_partial else data_of_library(value)
 
 
 def _is_put(value: Any, cls: type, name: str) -> bool:

@@ -16,6 +16,7 @@ from datarax_ray.read.identity.loads import MAX_FOUND, as_read, is_in, loads_of,
 from datarax_ray.read.identity.own_methods import is_generated, lasting
 from datarax_ray.read.identity.plain_data import is_data
 from datarax_ray.read.identity.reads import Read, read_by
+from datarax_ray.read.identity.source_text import methods_of_several
 from datarax_ray.read.identity.told_loads import attributes_of, told_of
 from datarax_ray.read.identity.unsaid_code import unsaid_by
 from datarax_ray.read.identity.users_code import (
@@ -147,12 +148,18 @@ def _beyond(package: str, far: Read) -> dict[str, Any]:
 
 
 def _made_once(classes: Iterable[type]) -> dict[str, Any]:
-    """The functions that cached properties call, and partial methods, by name: walk passes by them."""
+    """The functions that cached properties call, and partial methods, by name: walk passes by them; and the methods of
+    which the text of a class does not say that they are it.
+    """
     kinds = (functools.cached_property, functools.partialmethod)
     bases = {base: None for cls in classes for base in cls.__mro__ if is_users(base)}
     parts = (part for base in bases for part in vars(base).values() if isinstance(part, kinds))
     functions = (inspect.unwrap(each) for part in parts for each in called(part))
-    return {f"{each.__module__}.{each.__qualname__}": each for each in functions}
+    found = {f"{each.__module__}.{each.__qualname__}": each for each in functions}
+    for base in bases:
+        of = f"{base.__module__}.{base.__qualname__}"
+        found |= {f"{of}.{name}": each for name, each in methods_of_several(base).items()}
+    return found
 
 
 def _beneath(codes: Iterable[Any]) -> dict[str, Any]:

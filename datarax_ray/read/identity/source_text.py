@@ -12,6 +12,7 @@ import inspect
 import linecache
 import logging
 import os
+import re
 import textwrap
 import threading
 import time
@@ -62,6 +63,27 @@ def text_digest(code: Any) -> str:
     if found is None or [*map(id, found[0])] != [*map(id, codes)]:
         found = _TEXTS_OF_CLASSES[code] = codes, _text(code)
     return found[1]
+
+
+def methods_of_several(cls: type) -> dict[str, types.FunctionType]:
+    """The methods of a class, by name, where its text does not say which: its file has several classes of this name, of
+    which Python gives the first until 3.13; or that has several methods of one name, or one under another name.
+    """
+    try:
+        text, (file,) = inspect.getsource(cls), _files_of(cls)
+    except (*NO_SOURCE, ValueError):  # it has none, or methods of several files
+        return {}
+    found: dict[str, types.FunctionType] = {}
+    is_one = _num_named("class", cls.__name__, "".join(linecache.getlines(file))) == 1
+    for name, functions in _methods(cls).items():
+        if not is_one or _num_named("(?:async )?def", name, text) != 1:
+            named = (each for each in functions if each.__name__ != "<lambda>")
+            found |= {f"{name}, {number}": each for number, each in enumerate(named)}
+    return found
+
+
+def _num_named(kind: str, name: str, text: str) -> int:
+    return len(re.findall(rf"^\s*{kind} {re.escape(name)}\b", text, re.MULTILINE))
 
 
 def _text(code: Any) -> str:
