@@ -108,6 +108,10 @@ class PipelineStats:
     start_s: until reading began.
     num_lost: requests that were lost with who read them, and asked for again.
     has_stages: whether placing a batch runs stages, too.
+    num_running: how many of the actors run now; None where that is not known.
+    up_s: seconds for which actors were there, all together; 0 where that is not known.
+    at_work_while_waiting: the part of their time that they are at work while the trainer waits, from 0 to 1; None where
+        that is not known.
     """
 
     num_batches: int
@@ -124,6 +128,9 @@ class PipelineStats:
     start_s: float = 0.0
     num_lost: int = 0
     has_stages: bool = False
+    num_running: int | None = None
+    up_s: float = 0.0
+    at_work_while_waiting: float | None = None
 
     @property
     def records_per_s(self) -> float:
@@ -138,8 +145,10 @@ class PipelineStats:
 
     @property
     def at_work(self) -> float:
-        """The part of their time that those who read are at work, for other trainers too, from 0 to 1."""
-        total_s = self._reading_s * max(1, self.num_actors)
+        """The part of their time that those who read are at work, for other trainers too, from 0 to 1: of the time for
+        which they are there, as some may wait for room, or be lost.
+        """
+        total_s = self.up_s or self._reading_s * max(1, self.num_actors)
         return min(1.0, sum(self.reading.values()) / self._of_work / total_s) if total_s else 0.0
 
     @property
@@ -180,14 +189,13 @@ class PipelineStats:
                 f"bound by {name} ({part:.0%} of the reading), in this process: RaySource(source, num_actors=N) does "
                 "that beside the trainer"
             )
-        if self.at_work < AT_WORK:
-            said = (
-                f"But {self.num_lost:,} requests were lost with their actors, whose absence counts here: see timeline()"
-            )
+        at_work = self.at_work if self.at_work_while_waiting is None else self.at_work_while_waiting / self._of_work
+        if at_work < AT_WORK:
+            said = f". But {self.num_lost:,} requests were lost with their actors: see timeline()"
             return (
                 f"bound by what is between the actors and here: the trainer waits {self.waits:.0%} of its time, and "
-                f"the actors are at work for {self.at_work:.0%} of theirs. Look at the network and the object store, "
-                f"and give more bytes in flight (max_nbytes=){f'. {said}' if self.num_lost else ''}"
+                f"the actors are at work for {at_work:.0%} of that. Look at the network and the object store, and give "
+                f"more bytes in flight (max_nbytes=){said if self.num_lost else ''}"
             )
         return f"bound by {name} in the actors ({part:.0%} of the reading): {self._missing()}"
 
@@ -215,10 +223,17 @@ class PipelineStats:
         return max(1, math.ceil(a_batch_s * max(1, self.num_batches - 1) / own_s / 0.9))
 
     def _missing(self) -> str:
+        if self.num_running is not None and self.num_running < self.num_actors:
+            return (
+                f"{self.num_running} of {self.num_actors} actors run; the others start, were lost, or wait for room in "
+                "the cluster, of which `ray status` tells"
+            )
         enough = self._enough()
         if enough is None:
             return "the loop does nothing but take batches, so every actor more is one more at work"
-        more = max(1, enough - self.num_actors)
+        more = enough - self.num_actors
+        if more < 1:
+            return "the trainer takes batches in bursts, for which every actor more would help"
         return f"{more} more {'actor' if more == 1 else 'actors'} would keep this trainer busy"
 
     def _spare(self) -> str:
@@ -237,7 +252,8 @@ class PipelineStats:
         idle_s = max(0.0, self._total_s - sum(self.making.values()))
         lines += _rows("trainer", trainer, self.elapsed_s)
         lines += _rows("making batches", {**self.making, "nothing to do": idle_s}, self._total_s)
-        who = f"reading, {self.num_actors} actors" if self.num_actors else "reading, in this process"
+        running = "" if self.num_running in (None, self.num_actors) else f"{self.num_running} of "
+        who = f"reading, {running}{self.num_actors} actors" if self.num_actors else "reading, in this process"
         lines += _rows(who, self.reading, sum(self.reading.values()))
         return "\n".join(lines + self._actor_table())
 
@@ -349,10 +365,23 @@ class Timings:
         """Event: the stream has ended, or goes on from elsewhere: until the next batch the trainer is at other work."""
         self._is_interrupted = True
 
-    def stats(self, num_actors: int | None, *, has_stages: bool = False) -> PipelineStats:
+    @property
+    def num_records(self) -> int:
+        """Of stats(), at once."""
+        return self._num_records
+
+    @property
+    def waits(self) -> float:
+        """Likewise."""
+        return self._waited_s / self._elapsed_s if self._elapsed_s else 0.0
+
+    def stats(
+        self, num_actors: int | None, *, num_running: int | None = None, has_stages: bool = False
+    ) -> PipelineStats:
         """What was counted up to now. num_actors: that are meant to read, 0 of those that were closed; None where this
-        process does.
+        process does. num_running: of these.
         """
+        num_running = num_running if num_actors else None
         num_actors = 0 if num_actors is None else num_actors or len(self._actors)
         return PipelineStats(
             self._num_batches,
@@ -369,4 +398,7 @@ class Timings:
             max(0.0, self._read_since - self._began + self._first_s) if self._num_batches else 0.0,
             self._num_lost,
             has_stages,
+            num_running,
+            self.timeline.up_s() if num_actors else 0.0,
+            self.timeline.at_work_while_waiting() if num_actors else None,
         )

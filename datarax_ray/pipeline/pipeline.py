@@ -320,7 +320,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
-        return self._timings.stats(getattr(self.source, "num_actors", None), has_stages=bool(self._stages.graph.nodes))
+        num_actors, num_running = (getattr(self.source, name, None) for name in ("num_actors", "num_running"))
+        has_stages = bool(self._stages.graph.nodes)
+        return self._timings.stats(num_actors, num_running=num_running, has_stages=has_stages)
 
     def timeline(self, path: str | os.PathLike[str]) -> None:
         """Write a page of what everybody did when, since this pipeline was made, to this file: HTML, for any browser.

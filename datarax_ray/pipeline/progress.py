@@ -33,13 +33,13 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
 
     def done() -> int:
         """Where the end is known, records that were passed: what filters leave of it nobody knows."""
-        return pipeline.stats().num_records if left is None else pipeline.position
+        return pipeline._timings.num_records if left is None else pipeline.position
 
     with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
         begin = before = done()
         for batch in pipeline:
             now = done()
-            shown.advance(now - before, note=f"waits {pipeline.stats().waits:.0%}")
+            shown.advance(now - before, note=f"waits {pipeline._timings.waits:.0%}")
             before = now
             yield batch
         if left is not None and begin + left > before:  # what is left of the end gives no full batch

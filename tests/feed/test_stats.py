@@ -45,7 +45,7 @@ def but(**changes: object) -> PipelineStats:
         ),
         (
             but(reading={"reading": 4.0}, num_lost=9),
-            "(max_nbytes=). But 9 requests were lost with their actors, whose absence counts here: see timeline()",
+            "(max_nbytes=). But 9 requests were lost with their actors: see timeline()",
         ),
         (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
         (
@@ -56,6 +56,14 @@ def but(**changes: object) -> PipelineStats:
         (
             but(reading={"reading": 4.0}, waited_s=0.55),
             "bound by the trainer, whose own work takes 94.5% of its time; faster data would save 5.5% at most",
+        ),
+        (but(num_running=2, num_actors=8, up_s=44.0), "in the actors (75% of the reading): 2 of 8 actors run; the oth"),
+        (but(up_s=100.0), "the trainer waits 60% of its time, and the actors are at work for 40% of that"),
+        (but(up_s=100.0, at_work_while_waiting=0.9), "bound by DecodeImage in the actors (75% of the reading): 8 more"),
+        (but(up_s=44.0, at_work_while_waiting=0.4), "and the actors are at work for 40% of that"),
+        (
+            but(elapsed_s=60.0, at_work_while_waiting=0.9),
+            "in the actors (75% of the reading): the trainer takes batches in bursts, for which every actor more",
         ),
         (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
         (but(num_batches=2), "too early to say: 2 batches"),
@@ -78,7 +86,7 @@ def test_the_documents_show_what_is_printed() -> None:
 
 def test_what_is_counted_is_what_happened() -> None:
     now = [0.0]
-    timings = Timings(lambda: now[0])
+    timings = Timings(lambda: now[0], lambda: now[0])
     assert "too early" in str(timings.stats(2))
 
     def batch(making_s: float, training_s: float) -> None:
@@ -107,6 +115,8 @@ def test_what_is_counted_is_what_happened() -> None:
         num_actors=2,
         start_s=5.5,
         num_lost=1,
+        up_s=3.0,
+        at_work_while_waiting=pytest.approx(1.0),
     )
 
 
@@ -180,6 +190,38 @@ def test_while_actors_start_none_of_them_is_idle() -> None:
     stats = timings.stats(1)
     assert (stats.start_s, stats.at_work) == (4.0, 1.0)
     assert stats.verdict.startswith("bound by reading in the actors")
+
+
+def test_who_is_not_there_is_not_idle_and_work_counts_while_the_trainer_waits() -> None:
+    """Two of eight actors run, one of them later and lost for a while; the trainer pauses, and the window is full."""
+    now = [0.0]
+    timings = Timings(lambda: now[0], lambda: now[0])
+
+    def read(actor: int, seconds: float) -> None:
+        timings.arrived(actor, Block(np.arange(1), None, spent={"slow": seconds}))
+
+    for batch in range(40):
+        now[0] += 0.5
+        read(0, 0.5)
+        if batch >= 10 and not 20 <= batch < 30:
+            read(1, 0.5)
+        if batch == 20:
+            timings.lost(1)
+        timings.taken(0.5, 1)
+        if batch % 10 == 9:
+            now[0] += 15.0  # an evaluation, say, in which nobody reads
+    stats = timings.stats(8, num_running=2)
+    assert stats.at_work_while_waiting == pytest.approx(1.0, abs=0.02)
+    # from 0 to 65 s, and from 20 to 65 without 40.5 to 60
+    assert stats.up_s == pytest.approx(65.0 + 45.0 - 19.5)
+    assert stats.at_work == pytest.approx((20.0 + 10.0) / stats.up_s)
+    assert stats.verdict == (
+        "bound by slow in the actors (100% of the reading): 2 of 8 actors run; the others start, were lost, or wait "
+        "for room in the cluster, of which `ray status` tells"
+    )
+    assert "\nreading, 2 of 8 actors:\n" in str(stats)
+    assert "bursts" in timings.stats(2, num_running=2).verdict
+    assert (timings.num_records, timings.waits) == (stats.num_records, stats.waits)
 
 
 def test_actors_that_several_trainers_share_are_at_work_for_all_of_them() -> None:

@@ -6,6 +6,8 @@ these hold, each two become one, so a run of a month is kept in as little as one
 
 from __future__ import annotations
 
+import itertools
+import operator
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ BIN_S = 0.05
 Row: TypeAlias = int | str
 TRAINER, WINDOW = "trainer", "window"
 LOST, FILLED, WAITING, OWN_WORK = "lost", "filled", "waiting for a batch", "its own work"
+_ALL, _AT_WORK = "actors", "at work"  # of all actors together; not drawn
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Timeline:
         self._bin_s = BIN_S
         self._rows: dict[Row, dict[str, list[float]]] = {}
         self._lost_since: dict[int, float] = {}
+        self._seen: dict[int, tuple[float, float]] = {}  # of each actor, when its first block began and its last ended
         self._sampled_at: float | None = None
         self._lock = threading.RLock()  # a signal's handler may draw in the thread that it interrupts, in the middle
 
@@ -64,6 +68,10 @@ class Timeline:
         with self._lock:
             if (since := self._lost_since.pop(actor, None)) is not None:
                 self._add(actor, LOST, since, began)
+                self._add(_ALL, LOST, since, began)
+            self._add(_ALL, _AT_WORK, began, ended)
+            first, last = self._seen.get(actor, (began, ended))
+            self._seen[actor] = min(first, began), max(last, ended)
             for what, seconds in spent.items():
                 self._add(actor, what, began, began + seconds)
                 began += seconds
@@ -91,8 +99,39 @@ class Timeline:
             if self._began is None:
                 self._began = now
             num_bins = self._bin_of(max(now, self._began)) + 1
-            rows = {row: {what: bins[:num_bins] for what, bins in of.items()} for row, of in self._rows.items()}
+            drawn = {row: of for row, of in self._rows.items() if row != _ALL}
+            rows = {row: {what: bins[:num_bins] for what, bins in of.items()} for row, of in drawn.items()}
             return Drawn(self._began, self._bin_s, num_bins, rows)
+
+    def up_s(self) -> float:
+        """Seconds for which actors were there, all together: each from its first block to its last, unless lost."""
+        with self._lock:
+            lost_s = sum(self._rows.get(_ALL, {}).get(LOST, ()))
+            return max(0.0, sum(last - first for first, last in self._seen.values()) - lost_s)
+
+    def at_work_while_waiting(self) -> float | None:
+        """The part of their time that the actors which were there were at work while the trainer waited, from 0 to 1;
+        None where it did not wait.
+        """
+        with self._lock:
+            waits = self._rows.get(TRAINER, {}).get(WAITING, ())
+            of = self._rows.get(_ALL, {})
+            at_work, lost = (of.get(what, [0.0] * MAX_BINS) for what in (_AT_WORK, LOST))
+            up_s = [here - gone for here, gone in zip(self._up(), lost, strict=True)]
+            there = sum(wait * up for wait, up in zip(waits, up_s, strict=False))
+            return min(1.0, sum(map(operator.mul, waits, at_work)) / there) if there > 0 else None
+
+    def _up(self) -> list[float]:
+        """Seconds in each bin between the first block and the last of an actor, of all of them."""
+        changes = [0.0] * (MAX_BINS + 2)  # in seconds, from one bin to the next
+        for seen in self._seen.values():
+            for sign, time in zip((1, -1), seen, strict=True):
+                at = max(0.0, time - (self._began or 0.0))
+                index = min(int(at / self._bin_s), MAX_BINS - 1)
+                left_s = (index + 1) * self._bin_s - at
+                changes[index] += sign * left_s
+                changes[index + 1] += sign * (self._bin_s - left_s)
+        return [*itertools.accumulate(changes)][:MAX_BINS]
 
     def _add(self, row: Row, what: str, began: float, ended: float, part: float = 1.0) -> None:
         if self._began is None:
