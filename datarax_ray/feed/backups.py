@@ -88,6 +88,11 @@ class Backups:
             self.lost(part)
         return is_begun
 
+    def is_in_line(self, part: Part) -> bool:
+        """Whether its actor is at another one, and was asked for this one, of which others may be asked."""
+        queue = self._queues.get(part.actor, {})
+        return part in queue and next(iter(queue)) != part and part not in self._fixed
+
     def over(self, part: Part) -> None:
         """Event: nobody needs it any more."""
         self._copied.discard((part.chunk, part.index))

@@ -205,6 +205,9 @@ class Flow:
         if actors and (actors, weights, nodes) != self._asked_of:
             self._asked_of = actors, weights, nodes
             self._is_owned = self.window.reassign(actors, weights, nodes)
+            for part, again in self.window.displaced() if self._is_owned else ():
+                if self._backups.is_in_line(part):
+                    self._ask_another(Ask(part, again, is_begun=False))
         self.window.allowed = self._pool.allowance()
         if actors and self._is_owned:  # or parts would be asked of those who cannot answer
             for part in self.window.asks():

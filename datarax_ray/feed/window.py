@@ -93,6 +93,7 @@ class _Chunk:
     nbytes: of all these.
     read_s: that reading these took, together.
     suspects: parts that were lost twice, or are pieces of such, and have not arrived.
+    displaced: parts that were lost, each with the actor that was asked for it.
     """
 
     number: int
@@ -105,6 +106,7 @@ class _Chunk:
     nbytes: int = 0
     read_s: float = 0.0
     suspects: set[int] = field(default_factory=set)
+    displaced: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -226,8 +228,26 @@ class Window:
         whole: what to ask for in place of a part that was only a second opinion, None for the part itself.
         """
         chunk = self._find(part, "lost")
+        chunk.displaced[part.index] = part.actor
         again = self._again(chunk, whole or part, was_read)
         self._waiting += [self._ask_owner(each) for each in again]
+
+    def displaced(self) -> list[tuple[Part, Part]]:
+        """The parts that were lost, asked of another actor, and whose actor is back: each with the part to ask for now.
+
+        They stand behind what the other one was asked for before, and the one that is back has nothing to do. Not what
+        may be what ends actors. Where files lie on some nodes alone, of whoever owns them now.
+        """
+        found: list[tuple[Part, Part]] = []
+        for chunk in self._chunks:
+            for index, before in sorted(chunk.displaced.items()):
+                part = chunk.parts[index]
+                if index not in chunk.arrived.keys() | chunk.suspects and part not in self._waiting:
+                    owner = self._owners[part.request.first_partition]
+                    is_back = before in self._owners and not self.scheduler.limits.homes
+                    again = replace(part, actor=before if is_back else owner)
+                    found += [(part, again)] if again != part else []
+        return found
 
     def moved(self, part: Part, other: Part) -> None:
         """Event: another actor was asked for it instead."""

@@ -3,16 +3,19 @@
 import functools
 import itertools
 import random
+from collections import defaultdict
 
 import datasets
 import numpy as np
 import pytest
 
+from datarax_ray import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.feed.flow import Arrived, Flow, LocalPool, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import ConcatThenSplit
+from datarax_ray.plan.requests import EVERYTHING
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
@@ -276,6 +279,47 @@ def test_packed_documents_that_end_their_process_are_left_out_as_those_that_rais
         ]
 
     assert told(Mortal(description, 3)) == told(LocalPool(description))
+
+
+class Away(Queues):
+    """Two actors, the first of which is lost, with its line, and comes back some turns later. reads: by whom, of each
+    turn.
+    """
+
+    def __init__(self, description):
+        super().__init__(description, {0: "", 1: ""})
+        self.num_turns = self.num_displaced = 0
+        self.reads = defaultdict(list)
+
+    def actors(self):
+        return (1,) if 12 <= self.num_turns < 15 else (0, 1)
+
+    def receive(self, sent):
+        self.num_turns += 1
+        if self.num_turns == 12:
+            self.num_displaced = len(self.queues[0])
+            self.told |= {part: Lost(part, "killed", part is self.queues[0][0]) for part in self.queues[0]}
+            self.queues[0].clear()
+        for actor in self.actors():
+            if self.queues[actor]:
+                self.turn(actor, self.queues[actor])
+                self.reads[self.num_turns].append(actor)
+        seen = next((part for part in sent if part in self.told), None)
+        return None if seen is None else self.told.pop(seen)
+
+
+def test_an_actor_that_is_back_gets_what_stood_in_its_line_where_nobody_is_asked_for_anothers(monkeypatch):
+    """As of Parquet: it had nothing to do until the others had read all that it was asked for, behind their own."""
+    config = RandomAccessSourceConfig(cacheable=True, shuffle=True, num_epochs=4)
+    stream = RandomAccessSource(config, [{"x": index} for index in range(1000)]).describe()
+    options = StreamOptions(10, chunk_size=64)
+    assert not stream.scheduler(StreamState(), None, EVERYTHING).limits.is_anywhere
+    want = [batch.columns["x"].tolist() for batch in batches(stream, LocalPool(stream), StreamState(), options)]
+    pool, seconds = Away(stream), itertools.count()  # so that each turn of the stream looks
+    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: next(seconds)))
+    assert [batch.columns["x"].tolist() for batch in batches(stream, pool, StreamState(), options)] == want
+    assert pool.num_displaced > 8
+    assert [pool.reads[turn] for turn in range(16, 20)] == [[0, 1]] * 4
 
 
 class AllAtOnce(LocalPool):
