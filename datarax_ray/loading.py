@@ -20,7 +20,7 @@ from datarax_ray.read.formats.hugging_face.load import advice_of_saved
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
-from datarax_ray.read.formats.random_access import call_for, remedy_for
+from datarax_ray.read.formats.random_access import call_for, is_ray_data, remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client
 from datarax_ray.read.formats.text.syntax import CSV
@@ -182,7 +182,7 @@ def _check(paths: Any) -> None:
     is_data = isinstance(first, Mapping | int | float) or hasattr(first, "__array__")
     if (is_data or not isinstance(paths, Sequence)) and (call := call_for(paths)):
         raise TypeError(f"load takes paths, and a {said} is data itself: {call}")
-    if not isinstance(paths, Iterable):
+    if not isinstance(paths, Iterable) or is_ray_data(paths):
         raise TypeError(f"load takes a path, or a list of these, got {paths!r}{remedy_for(paths)}")
 
 

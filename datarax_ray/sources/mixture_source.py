@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flax import nnx
@@ -66,6 +66,10 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         cipher.check_seed(seed)
         if callable(getattr(sources, "describe", None)):  # it is iterable, and would give its elements
             raise TypeError(f"sources is a list of them, got one {type(sources).__name__}; write MixtureSource([a, b])")
+        if isinstance(sources, Mapping):
+            raise TypeError(
+                "sources is a list of them, got a dict; write MixtureSource([*sources.values()], weights=[...])"
+            )
         ordered("sources", sources)
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))

@@ -54,6 +54,15 @@ from tests.waiting import until, until_all_run
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
+def test_data_of_ray_data_is_no_path_and_what_to_do_with_it_is_told() -> None:
+    import ray.data  # takes long
+
+    with pytest.raises(
+        TypeError, match=r"write its rows once, data\.write_parquet\(folder\), and load\(folder\) reads"
+    ):
+        load(ray.data.from_items([{"a": 1}]))
+
+
 def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
     options = {"shuffle_files": True, "num_epochs": 3} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)

@@ -98,6 +98,11 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ("MDS", lambda path: path.write_text(json.dumps({"version": 2, "shards": []}))),  # which MDSSource refuses
     ("MDS", lambda path: path.write_text(json.dumps({"shards": [{"samples": 3}], "version": 2}, indent=1))),
     ("JSON lines", lambda path: path.write_text(json.dumps({"shards": [{"a": [1, 2]}]}))),
+    (
+        "JSON lines",
+        lambda path: path.write_text('{"a": "\u2028 \x85"}\n{"a": 1}\n', encoding="utf-8"),
+    ),  # no ends of lines
+    ("CSV", lambda path: path.write_text('a,b\r\n"\u2028",1\r\n', encoding="utf-8")),
     ("JSON", lambda path: path.write_text(json.dumps({"a": [1, 2]}, indent=1))),
     ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
     ("text", lambda path: path.write_text("[1, 2]\n[3, 4]\n")),  # lists in lines

@@ -465,4 +465,6 @@ def test_sources_that_are_no_list_are_told_and_a_generator_is_one() -> None:
     first, second = (RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(3)}) for _ in range(2))
     with pytest.raises(TypeError, match=r"a list of them, got one RandomAccessSource; write MixtureSource\(\[a, b\]\)"):
         MixtureSource(first, second)
+    with pytest.raises(TypeError, match=r"a list of them, got a dict; write MixtureSource\(\[a, b\], weights="):
+        MixtureSource({"a": first, "b": second}, {"a": 1, "b": 2})
     assert len(MixtureSource(source for source in (first, second))) == 6

@@ -411,6 +411,8 @@ def remedy_for(given: Any) -> str:
     """What to do with this where a source is wanted, as the end of a sentence; "" for what gives no elements."""
     if (call := call_for(given)) is not None:
         return f"; {call} makes one"
+    if is_ray_data(given):
+        return "; write its rows once, data.write_parquet(folder), and load(folder) reads them"
     kinds = {kind.__name__ for kind in type(given).__mro__}  # of Grain, torch and this package's datarax_ray.grain
     indexed = "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[...])"
     if "DataLoader" in kinds:
@@ -421,6 +423,11 @@ def remedy_for(given: Any) -> str:
     if "IterDataset" in kinds:
         return f"; iterate over it, or give the MapDataset that it was made of to {indexed}"
     return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") or inspect.isgeneratorfunction(given) else ""
+
+
+def is_ray_data(data: Any) -> bool:
+    """Whether it is a Dataset of Ray Data. Imports nothing."""
+    return any(f"{kind.__module__}.{kind.__qualname__}" == "ray.data.dataset.Dataset" for kind in type(data).__mro__)
 
 
 def _is_hugging_face(data: Any, *kinds: str) -> bool:

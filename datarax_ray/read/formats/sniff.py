@@ -130,7 +130,7 @@ def delimiter(head: bytes) -> str:
     ';'
     """
     text = head.decode("utf-8-sig", "replace")
-    lines = text.splitlines()
+    lines = _lines(text)
     if len(head) >= HEAD_NBYTES:
         lines = lines[:-1]  # the last one is cut
     fits: dict[str, int] = {}
@@ -248,8 +248,8 @@ def _text_format(head: bytes) -> str | None:
             num_other = sum(byte > 0x7F for byte in head)
             return _NO_UTF_8 if num_other < len(head) / 8 else None  # Latin letters among others; else what is no text
         text = head[: error.start].decode("utf-8-sig")
-    lines = text.strip().splitlines()
-    if not lines:
+    lines = _lines(text.strip())
+    if not lines[0]:
         return None
     first = lines[0].strip()
     if first.startswith("{"):
@@ -262,6 +262,11 @@ def _text_format(head: bytes) -> str | None:
         if len(lines) > 1 and counts != {0} and len(counts) == 1:
             return "CSV"
     return "text"
+
+
+def _lines(text: str) -> list[str]:
+    """As readers of lines cut them: of other characters at which str.splitlines does, JSON and CSV have some in values."""
+    return re.split(r"\r\n|\r|\n", text)
 
 
 def _array_format(text: str, is_cut: bool) -> str | None:
