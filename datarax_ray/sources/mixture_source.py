@@ -67,9 +67,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         if callable(getattr(sources, "describe", None)):  # it is iterable, and would give its elements
             raise TypeError(f"sources is a list of them, got one {type(sources).__name__}; write MixtureSource([a, b])")
         if isinstance(sources, Mapping):
-            raise TypeError(
-                "sources is a list of them, got a dict; write MixtureSource([*sources.values()], weights=[...])"
-            )
+            raise TypeError("sources is a list of them, got a dict; write MixtureSource([a, b], weights=[1, 2])")
         ordered("sources", sources)
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))

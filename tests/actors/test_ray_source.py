@@ -57,9 +57,7 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 def test_data_of_ray_data_is_no_path_and_what_to_do_with_it_is_told() -> None:
     import ray.data  # takes long
 
-    with pytest.raises(
-        TypeError, match=r"write its rows once, data\.write_parquet\(folder\), and load\(folder\) reads"
-    ):
+    with pytest.raises(TypeError, match=r"write its rows once, data\.write_parquet\(folder\), and load\(folder\)"):
         load(ray.data.from_items([{"a": 1}]))
 
 

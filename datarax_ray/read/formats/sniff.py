@@ -265,7 +265,7 @@ def _text_format(head: bytes) -> str | None:
 
 
 def _lines(text: str) -> list[str]:
-    """As readers of lines cut them: of other characters at which str.splitlines does, JSON and CSV have some in values."""
+    """As readers of lines cut them: str.splitlines does so at more characters, which JSON and CSV have in values."""
     return re.split(r"\r\n|\r|\n", text)
 
 
