@@ -63,6 +63,7 @@ def _of_code(one: str, made: str) -> dict[str, tuple[str, str]]:
         f"{one}s.beyond": used,
         f"{one}s.beneath": used,
         f"{one}s.values": used,
+        f"{one}s.parts": used,
         f"{one}s.imports": (
             f"what the {one}s import of a module of yours when they run has another text, and {differ}",
             f"Restore the old code, or {allow} meant.",
@@ -167,7 +168,7 @@ _LATER = ("files.content", "files.rows", "stages.attributes")
 # read.identity.code. APART: each of these with all that it uses, apart from all else. TOLD_APART: each of these has a
 # digest of its own in a mixture of many components, so that a state of a release that knew of none of these is still
 # compared by the rest.
-APART = ("beyond", "beneath", "values", "decorators")
+APART = ("beyond", "beneath", "values", "parts", "decorators")
 TOLD_APART = (
     *("used", "settings", "places", "imports", "objects", "unsaid", "libraries", "elsewhere", "installed"),
     "unfilled",

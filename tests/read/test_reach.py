@@ -990,7 +990,7 @@ MODULES |= {"of_pattern of_mode of_held of_config of_module OfClass Overrides Se
 def test_fingerprints_are_those_that_states_hold(tmp_path, get, module):
     other = LATER_OTHER if module is LATER else OTHER
     fingerprint = found(tmp_path, get, module, other)
-    for later in ("bound", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "values", "told", "rest"):
+    for later in ("bound", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "parts", "told", "rest"):
         fingerprint.pop(later, None)
     assert digest_of(fingerprint) == PINNED[get]
 
@@ -1887,7 +1887,7 @@ def test_what_libraries_hold_in_memory_and_objects_around_functions_count(tmp_pa
     assert same == again
     with pytest.raises(DriftError, match=r"transforms\.values"):
         check_drift({"transforms": same}, {"transforms": other})
-    earlier = {name: value for name, value in same.items() if name != "values"}
+    earlier = {name: value for name, value in same.items() if name not in ("values", "parts")}
     assert check_drift({"transforms": earlier}, {"transforms": other}) == []
 
 
@@ -1946,7 +1946,7 @@ def test_what_is_read_of_an_object_that_code_has_whole_counts(tmp_path, case):
     steps = f"def f(e):\n    words = base.WORDS\n    return words.go(e)\ndef T(): return {WHOLES[case]}"
     same, again, other = told_of_values(tmp_path, steps, WHOLE)
     assert same == again
-    with pytest.raises(DriftError, match=r"transforms\.(values|bound|beneath|beyond)"):
+    with pytest.raises(DriftError, match=r"transforms\.(parts|bound|beneath|beyond)"):
         check_drift({"transforms": same}, {"transforms": other})
     read = json.dumps(same)
     assert not any(name in read for name in ("began", "ARGS.out", "seen"))
@@ -1956,7 +1956,7 @@ def test_the_code_of_operators_counts(tmp_path):
     text = WHOLE.replace("@@", "2").replace("return word in self.words", "return (word in self.words) ^ (@@ == 3)")
     same, again, other = told_of_values(tmp_path, f"def T(): return {WHOLES['in']}", text)
     assert same == again
-    with pytest.raises(DriftError, match=r"transforms\.values\.[\w.]+\.Words\.__contains__\(\)"):
+    with pytest.raises(DriftError, match=r"transforms\.parts\.[\w.]+\.Words\.__contains__\(\)"):
         check_drift({"transforms": same}, {"transforms": other})
 
 
@@ -2010,9 +2010,9 @@ def test_what_runs_counts_where_the_text_of_its_class_does_not_say_which_that_is
     text = textwrap.dedent(SEVERAL[case]) + "\ndef T(): return Looks()"
     same, again, other = told_of_values(tmp_path, text, "BY = @@")
     assert same == again
-    with pytest.raises(DriftError, match=r"transforms\.(beneath|values)\.steps_of_a_user\.Looks"):
+    with pytest.raises(DriftError, match=r"transforms\.(beneath|parts)\.steps_of_a_user\.Looks"):
         check_drift({"transforms": same}, {"transforms": other})
-    earlier = {name: value for name, value in same.items() if name not in ("beneath", "values")}
+    earlier = {name: value for name, value in same.items() if name not in ("beneath", "parts")}
     assert check_drift({"transforms": earlier}, {"transforms": same}) == []
 
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
@@ -32,6 +32,7 @@ from datarax_ray.read.identity.told_loads import (
     inherited_of,
     is_code,
     is_handed,
+    parts_of_owner,
     values_of,
 )
 from datarax_ray.read.identity.users_code import asked, called, code_objects, is_users, methods, written_by
@@ -63,6 +64,7 @@ class Read:
     modules: dict[str, str] = dataclasses.field(default_factory=dict)
     beneath: dict[str, Any] = dataclasses.field(default_factory=dict)
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
+    parts: dict[str, Any] = dataclasses.field(default_factory=dict)
     decorators: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -83,6 +85,7 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
                     read.bound.update(bound_of(load) | called_of(load))
                     read.beneath.update(inherited_of(load))
                     read.values.update(values_of(load))
+                    read.parts.update(parts_of_owner(load))
                     handed |= {load.name: load.value} if is_handed(load) else {}
                     for name, held in around_of(load).items():
                         code = {part: value for part, value in held.items() if is_code(value)}
@@ -101,19 +104,16 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
     if handed:
         by_them = _loaded_by(walked, root, handed.values())
         for name, value in handed.items():
-            read.values.update(parts_of(name, value, by_them, is_whole=True))
+            read.parts.update(parts_of(name, value, by_them, is_whole=True))
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
     for cls in filter(inspect.isclass, [root, *read.used.values()]):
         read.settings.update(of_class(cls, own))
         for base in filter(is_users, cls.__mro__):
             of = f"{base.__module__}.{base.__qualname__}"
             if for_actors:
-                held = {
-                    name: _held(value)
-                    for name, value in vars(base).items()
-                    if name in own or isinstance(value, functools.partialmethod)
-                }
-                read.values.update({f"{of}.{name}": each for name, each in held.items() if each is not None})
+                data = {f"{of}.{name}": data_of_library(value) for name, value in vars(base).items() if name in own}
+                read.values.update({name: each for name, each in data.items() if each is not None})
+                read.parts.update(_partials(base, of, own))
             read.put.update(f"{of}.{name}" for name, value in vars(base).items() if _is_put(value, base, name))
     return read
 
@@ -125,10 +125,13 @@ def _loaded_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable
     return set[str]().union(*(loaded_names(each) for each in walked if each not in uncalled))
 
 
-def _held(value: Any) -> Any:
-    """What an attribute of a class holds of a library, or calls with arguments of its own; None for all else."""
-    is_partial = isinstance(value, functools.partial | functools.partialmethod)
-    return [value.func, value.args, value.keywords] if is_partial else data_of_library(value)
+def _partials(cls: type, of: str, names: Set[str]) -> dict[str, Any]:
+    """What the partial methods of a class call, with their arguments, and its partials of these names."""
+    return {
+        f"{of}.{name}": [value.func, value.args, value.keywords]
+        for name, value in vars(cls).items()
+        if isinstance(value, functools.partialmethod) or (isinstance(value, functools.partial) and name in names)
+    }
 
 
 def _is_put(value: Any, cls: type, name: str) -> bool:

@@ -16,7 +16,7 @@ from datarax_ray.read.identity.loads import MAX_FOUND, as_read, is_in, loads_of,
 from datarax_ray.read.identity.own_methods import is_generated, lasting
 from datarax_ray.read.identity.plain_data import is_data
 from datarax_ray.read.identity.reads import Read, read_by
-from datarax_ray.read.identity.source_text import methods_of_several
+from datarax_ray.read.identity.source_text import methods_in_doubt
 from datarax_ray.read.identity.told_loads import attributes_of, told_of
 from datarax_ray.read.identity.unsaid_code import unsaid_by
 from datarax_ray.read.identity.users_code import (
@@ -61,6 +61,7 @@ class Used(NamedTuple):
         of other modules those that they inherit from; what cached properties read; inherited methods, and attributes
         that these read; and code that decorators hold.
     values: of what it reads by name the arrays, tables and patterns of libraries: a tensor, a Series, one of `regex`.
+    parts: what it reads of objects that it has whole, and of the objects inside objects; and what partial methods call.
     decorators: data that the decorators of functions that it calls hold: a setting, or a clock.
     """
 
@@ -74,6 +75,7 @@ class Used(NamedTuple):
     beyond: list[tuple[str, Any]]
     beneath: list[tuple[str, Any]]
     values: list[tuple[str, Any]]
+    parts: list[tuple[str, Any]]
     decorators: list[tuple[str, Any]]
 
 
@@ -110,6 +112,7 @@ def used_by(root: Any) -> Used:
         beyond=_pairs(far.bound, anywhere | bound.keys() | beside.keys()),
         beneath=_pairs(beneath, anywhere),
         values=_pairs(far.values, anywhere),
+        parts=_pairs(far.parts, anywhere),
         decorators=_pairs(far.decorators, anywhere),
     )
 
@@ -158,7 +161,7 @@ def _made_once(classes: Iterable[type]) -> dict[str, Any]:
     found = {f"{each.__module__}.{each.__qualname__}": each for each in functions}
     for base in bases:
         of = f"{base.__module__}.{base.__qualname__}"
-        found |= {f"{of}.{name}": each for name, each in methods_of_several(base).items()}
+        found |= {f"{of}.{name}": each for name, each in methods_in_doubt(base).items()}
     return found
 
 

@@ -42,7 +42,7 @@ logger = logging.getLogger("datarax_ray")
 PARSING = threading.RLock()
 _BEGAN = time.time()
 _TEXTS: dict[tuple[str, types.CodeType, str], str] = {}  # of functions, by name, code and file
-_TEXTS_OF_CLASSES: weakref.WeakKeyDictionary[type, tuple[list[types.CodeType], str]] = weakref.WeakKeyDictionary()
+_OF_CLASSES: weakref.WeakKeyDictionary[type, tuple[list[types.CodeType], str, list[str]]] = weakref.WeakKeyDictionary()
 
 
 def text_digest(code: Any) -> str:
@@ -56,30 +56,41 @@ def text_digest(code: Any) -> str:
         if key not in _TEXTS:
             _TEXTS[key] = _text(code)
         return _TEXTS[key]
-    if not inspect.isclass(code):
-        return _text(code)
-    codes = [method.__code__ for part in with_nested(code) for each in _methods(part).values() for method in each]
-    found = _TEXTS_OF_CLASSES.get(code)
+    return _of_class(code)[1] if inspect.isclass(code) else _text(code)
+
+
+def _of_class(cls: type) -> tuple[list[types.CodeType], str, list[str]]:
+    """The code of a class, the digest of its text, and the names of methods of which that does not say enough."""
+    codes = [method.__code__ for part in with_nested(cls) for each in _methods(part).values() for method in each]
+    found = _OF_CLASSES.get(cls)
     if found is None or [*map(id, found[0])] != [*map(id, codes)]:
-        found = _TEXTS_OF_CLASSES[code] = codes, _text(code)
-    return found[1]
+        found = _OF_CLASSES[cls] = codes, _text(cls), _in_doubt(cls)
+    return found
 
 
-def methods_of_several(cls: type) -> dict[str, types.FunctionType]:
+def methods_in_doubt(cls: type) -> dict[str, types.FunctionType]:
     """The methods of a class, by name, where its text does not say which: its file has several classes of this name, of
     which Python gives the first until 3.13; or that has several methods of one name, or one under another name.
     """
+    names = _of_class(cls)[2]
+    return {
+        f"{name}, {number}": each
+        for name, functions in _methods(cls).items()
+        for number, each in enumerate(functions)
+        if name in names and each.__code__.co_qualname == f"{cls.__qualname__}.{each.__name__}"  # else it was set since
+    }
+
+
+def _in_doubt(cls: type) -> list[str]:
     try:
         text, (file,) = inspect.getsource(cls), _files_of(cls)
     except (*NO_SOURCE, ValueError):  # it has none, or methods of several files
-        return {}
-    found: dict[str, types.FunctionType] = {}
+        return []
     is_one = _num_named("class", cls.__name__, "".join(linecache.getlines(file))) == 1
-    for name, functions in _methods(cls).items():
-        if not is_one or _num_named("(?:async )?def", name, text) != 1:
-            named = (each for each in functions if each.__name__ != "<lambda>")
-            found |= {f"{name}, {number}": each for number, each in enumerate(named)}
-    return found
+    is_other = {name for name, functions in _methods(cls).items() if any(each.__name__ != name for each in functions)}
+    return [
+        name for name in _methods(cls) if not is_one or name in is_other or _num_named("(?:async )?def", name, text) > 1
+    ]
 
 
 def _num_named(kind: str, name: str, text: str) -> int:

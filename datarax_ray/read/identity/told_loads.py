@@ -114,20 +114,23 @@ def inherited_of(load: Load) -> dict[str, Any]:
 
 
 def values_of(load: Load) -> dict[str, Any]:
-    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for; what a
-    partial method of an object calls, with its arguments; and what methods read of an object, and of objects inside.
+    """An array, table or pattern of a library that is loaded, and that of a method which a name stands for; and what a
+    partial method of an object calls, with its arguments.
     """
     owner = None if load.owner is None else load.owner.value
     part = inspect.getattr_static(type(owner), load.name.rpartition(".")[2], None)
     if isinstance(part, functools.partialmethod) and is_users(type(owner)):
         return {f"{load.name}()": [part.func, part.args, part.keywords]}
-    if (method := _method_of(load)) is not None and holds_parts(method[1]):
-        name, owned, called_by = method
-        return parts_of(name, owned, {called_by}, is_whole=False)
     is_method = isinstance(load.value, types.BuiltinMethodType)
     if (is_method and not load.is_of_modules) or (data := data_of_library(load.value)) is None:
         return {}
     return {f"{load.name}()" if is_method else load.name: data}
+
+
+def parts_of_owner(load: Load) -> dict[str, Any]:
+    """Of a method that is loaded of an object: what it reads of libraries' in that, and of the objects inside."""
+    name, owned, method = _method_of(load) or ("", None, "")
+    return parts_of(name, owned, {method}, is_whole=False) if holds_parts(owned) else {}
 
 
 def is_handed(load: Load) -> bool:
