@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.loads import loaded_names
+from datarax_ray.read.identity.loads import MAX_FOUND, loaded_names
 from datarax_ray.read.identity.plain_data import PLACES, PLAIN, SETTINGS, data_of_library, is_data, shortened
 from datarax_ray.read.identity.users_code import GENERATED, MADE, asked, called, inner, is_users, slots, written_by
 
@@ -83,7 +83,7 @@ def parts_of(name: str, value: Any, names: Set[str], *, is_whole: bool) -> dict[
     """
     found: dict[str, Any] = {}
     waiting, seen = [(name, value, names, is_whole)], set[int]()
-    while waiting:
+    while waiting and len(seen) < MAX_FOUND:
         name, value, names, is_whole = waiting.pop()
         if id(value) in seen:
             continue
