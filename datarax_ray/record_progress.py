@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class RecordProgress:
         self._shown = clock()
         self._begin: tuple[float, int, int] | None = None  # when the first records were there, how many, their bytes
         self._bar: Progress | None = None
-        if console.is_terminal or console.is_jupyter:
+        if console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets")):  # rich draws it so
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[facts]}"), console=console
             )

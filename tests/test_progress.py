@@ -74,6 +74,14 @@ def test_at_a_terminal_there_is_a_bar_on_one_line_however_narrow():
     assert max(map(len, lines)) <= 40
 
 
+def test_a_notebook_has_a_bar_where_it_can_draw_one_and_else_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich draws a bar there by ipywidgets alone, and says nothing of the records without."""
+    for is_there in (False, True):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name, is_there=is_there: is_there or None)
+        progress = RecordProgress(Console(file=io.StringIO(), force_jupyter=True), "ingest", 10)
+        assert (progress._bar is not None) == is_there
+
+
 class DropOdd:
     def filter(self, element: Any) -> bool:
         return bool(element["x"] % 2 == 0)

@@ -107,6 +107,7 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
     ("text", lambda path: path.write_text("[1, 2]\n[3, 4]\n")),  # lists in lines
     ("CSV", comma_separated),
+    ("CSV", lambda path: path.write_text(f"x,y\n1,{'z' * 5000}\n2,w\n")),  # numbers that never fall, as of an MDS shard
     ("text", lambda path: path.write_text("It was a dark night.\nA dog barked, far away.\n")),
     ("PNG", image(".png")),
     ("JPEG", image(".jpg")),

@@ -296,6 +296,8 @@ def _is_json(text: str) -> bool:
 
 def _is_mds_shard(head: bytes) -> bool:
     """Whether a number of samples comes first, then where each of them begins, behind these numbers and some JSON."""
+    if 0 not in head[:8]:  # as in text: there are not 16 million samples, nor as many bytes before the first
+        return False
     begin = 4 * (int.from_bytes(head[:4], "little") + 2)
     if begin + len(_MDS_JSON) <= len(head):
         return head[begin:].startswith(_MDS_JSON)
