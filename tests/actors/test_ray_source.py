@@ -54,6 +54,7 @@ from tests.waiting import until, until_all_run
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray Data's own settings
 def test_data_of_ray_data_is_no_path_and_what_to_do_with_it_is_told() -> None:
     import ray.data  # takes long
 

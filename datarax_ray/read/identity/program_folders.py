@@ -63,7 +63,7 @@ def _here() -> str:
 
 def _packages() -> Iterator[tuple[str, str]]:
     """The packages of users' that are imported, by name, each with its folder."""
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # another thread may import: a list of items is not made at once
         file = asked(module, "__file__") if "." not in name else None
         if isinstance(file, str) and Path(file).stem == "__init__" and is_users(module):
             yield name, os.path.dirname(os.path.abspath(file))
