@@ -1960,6 +1960,80 @@ def test_the_code_of_operators_counts(tmp_path):
         check_drift({"transforms": same}, {"transforms": other})
 
 
+CONFIGS = {
+    "omegaconf": """
+from omegaconf import OmegaConf
+CONFIG = OmegaConf.create({"mean": [1, @@], "data": {"scale": @@, "lr": ##}, "ops": [{"n": @@}], "out": "runs/##"})
+""",
+    "ml_collections": """
+from ml_collections import ConfigDict
+CONFIG = ConfigDict({"mean": (1, @@), "data": {"scale": @@, "lr": ##}, "ops": [{"n": @@}], "out": "runs/##"})
+""",
+    "argparse": """
+from argparse import Namespace
+CONFIG = Namespace(mean=[1, @@], data=Namespace(scale=@@, lr=##), ops=[{"n": @@}], out="runs/##")
+""",
+    "pydantic": """
+import pydantic
+class Data(pydantic.BaseModel): scale: int; lr: int
+class Config(pydantic.BaseModel): mean: list[int]; data: Data; ops: list[dict[str, int]]; out: str
+CONFIG = Config(mean=[1, @@], data=Data(scale=@@, lr=##), ops=[{"n": @@}], out="runs/##")
+""",
+    "absl": """
+from absl import flags
+FLAGS = flags.FlagValues()
+SCALE = flags.DEFINE_integer("scale", @@, "", flag_values=FLAGS)
+MEAN = flags.DEFINE_list("mean", ["1", "@@"], "", flag_values=FLAGS)
+OUT = flags.DEFINE_string("out", "runs/##", "", flag_values=FLAGS)
+FLAGS([""])
+""",
+    "configparser": """
+import configparser
+CONFIG = configparser.ConfigParser()
+CONFIG.read_string("[data]\\nscale = @@\\nlr = ##\\n[run]\\nout = runs/##\\n")
+""",
+}
+ANY = "omegaconf ml_collections argparse pydantic"
+CONFIG_READS = {
+    "lambda e: sum(base.CONFIG.mean)": ANY,
+    "lambda e: base.CONFIG.mean[0]": ANY,
+    "lambda e: [e * op['n'] for op in base.CONFIG.ops]": ANY,
+    "lambda e: e * base.CONFIG.data.scale": ANY,
+    "lambda e: scaled(e, base.CONFIG.data)": ANY,
+    "lambda e, config=None: e * (config := base.CONFIG).data.scale": ANY,
+    "lambda e: e * base.CONFIG['data']['scale']": "omegaconf ml_collections",
+    "lambda e: e * base.CONFIG.get('data').scale": "omegaconf ml_collections",
+    "lambda e: by(e, **base.CONFIG.data)": "omegaconf ml_collections",
+    "lambda e: by(e, **vars(base.CONFIG.data))": "argparse",
+    "lambda e: by(e, **base.CONFIG.data.model_dump())": "pydantic",
+    "lambda e: e * base.SCALE.value": "absl",
+    "lambda e: base.MEAN.value[0]": "absl",
+    "lambda e: e * base.FLAGS['scale'].value": "absl",
+    "lambda e: scaled(e, base.FLAGS)": "absl",
+    "lambda e: e * base.CONFIG.getint('data', 'scale')": "configparser",
+    "lambda e: e * int(base.CONFIG['data']['scale'])": "configparser",
+}
+
+
+@pytest.mark.parametrize(
+    ("library", "read"), [(library, read) for read, libraries in CONFIG_READS.items() for library in libraries.split()]
+)
+def test_a_setting_counts_however_it_is_read_of_a_config_and_others_do_not(tmp_path, library, read):
+    steps = "def scaled(e, data): return e * data.scale\ndef by(e, scale, **others): return e * scale\n"
+    steps += f"def T(): return {read}"
+    prints = []
+    for folder, value, other in (("a", "2", "5"), ("b", "2", "5"), ("c", "3", "5"), ("d", "2", "6")):
+        text = CONFIGS[library].replace("@@", value).replace("##", other)
+        with beside(tmp_path / folder, steps, text) as module:
+            prints.append({"transforms": json.loads(json.dumps(code_fingerprint([module.T()])))})
+    same, again, changed, with_others = prints
+    assert check_drift(same, again) == check_drift(same, with_others) == []
+    with pytest.raises(
+        DriftError, match=r"transforms\.(parts|values|used|bound|beyond)\.[\w.]*(scale|mean|ops|SCALE|MEAN)"
+    ):
+        check_drift(same, changed)
+
+
 SEVERAL = {
     "the second class of a name": """
         class Looks:

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.identity.loads import MAX_FOUND, loaded_names
-from datarax_ray.read.identity.plain_data import PLACES, PLAIN, SETTINGS, data_of_library, is_data, shortened
+from datarax_ray.read.identity.plain_data import (
+    PLACES,
+    PLAIN,
+    SETTINGS,
+    data_of_library,
+    is_data,
+    parts_of_config,
+    shortened,
+)
 from datarax_ray.read.identity.users_code import GENERATED, MADE, asked, called, inner, is_users, slots, written_by
 
 _NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
@@ -67,10 +75,10 @@ def plain_parts(cls: type, held: Mapping[str, Any], names: Set[str]) -> dict[str
 
 
 def holds_parts(value: Any) -> bool:
-    """Whether it is an object of which code may read parts: of users', or a namespace, as argparse makes."""
+    """Whether it is an object of which code may read parts: of users', a namespace, as argparse makes, or a config."""
     if inspect.isclass(value) or is_data(value) or isinstance(value, types.ModuleType):
         return False
-    return isinstance(value, _NAMESPACES) or is_users(type(value))
+    return isinstance(value, _NAMESPACES) or is_users(type(value)) or parts_of_config(value) is not None
 
 
 def parts_of(name: str, value: Any, names: Set[str], *, is_whole: bool) -> dict[str, Any]:
@@ -95,7 +103,8 @@ def parts_of(name: str, value: Any, names: Set[str], *, is_whole: bool) -> dict[
         code = {f"{name}.{each.__module__}.{each.__qualname__}()": each for each in own if not is_generated(each)}
         found |= code if is_whole else {}
         names = {*names}.union(*map(loaded_names, own)) - changed
-        for each, part in ((asked(value, "__dict__") or {}) | slots(value)).items():
+        held = parts_of_config(value)
+        for each, part in ((asked(value, "__dict__") or {}) | slots(value) if held is None else held).items():
             place = f"{name}.{each}"
             if each not in names or isinstance(part, (np.memmap, *PLACES)) or _is_made_once(type(value), each):
                 continue

@@ -50,6 +50,7 @@ _LABELS = {
 }
 _PATTERNS = ("_regex", "regex")  # libraries with patterns of their own
 _ARRAYS = (*_LABELS, "torch", "tensorflow")  # those whose arrays lie in memory: h5py's would be read from the file
+_CONFIGS = ("omegaconf", "ml_collections", "absl", "configparser")  # libraries of settings, by name
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, str, bytes, int, float)
 
 
@@ -149,13 +150,16 @@ def plainly(value: Any) -> Any:
 
 def data_of_library(value: Any) -> Any:
     """What an array or a table of a library holds, a compiled pattern of one, or whose method this is, a type, scalar
-    or schema of Arrow: plain data. None for all else.
+    or schema of Arrow, a list of a config, a flag of absl: plain data. None for all else.
     """
     owner = asked(value, "__self__") if isinstance(value, types.BuiltinMethodType) else value
     kind = type(owner)
     library = kind.__module__.partition(".")[0]
     if library in _PATTERNS and kind.__name__ == "Pattern":
         return [owner.pattern, int(owner.flags)]
+    if owner is value and library in _CONFIGS and (kind.__name__ == "FlagHolder" or isinstance(value, Sequence)):
+        with contextlib.suppress(Exception):  # of a flag before they are parsed, and of what is no setting
+            return [kind.__qualname__, _config_part(value.value if kind.__name__ == "FlagHolder" else value)]
     if owner is value and library == "pyarrow" and kind.__name__.endswith(("Type", "Field", "Schema")):
         return [kind.__qualname__, str(value)]
     if owner is value and library == "pyarrow" and callable(asked(value, "as_py")):
@@ -202,6 +206,24 @@ def config_of(value: Any) -> dict[Any, Any] | None:
         return _items_of(value)
     except Exception:  # it is none, or a part of it is more
         return None
+
+
+def parts_of_config(value: Any) -> dict[str, Any] | None:
+    """The settings in a config of a library, or in absl's flags, by name, configs inside it as they are; None for what
+    is none.
+    """
+    if type(value).__module__.partition(".")[0] not in _CONFIGS or not callable(asked(type(value), "__getitem__")):
+        return None
+    found: dict[str, Any] = {}
+    with contextlib.suppress(Exception):  # of what is a list
+        for name in filter(lambda name: isinstance(name, str), value):
+            try:
+                part = value[name]
+                found[name] = part.value if type(value).__name__ == "FlagValues" else part
+            except Exception as error:  # OmegaConf's "???"
+                found[name] = type(error).__name__
+        return found
+    return None
 
 
 def _items_of(value: Any) -> dict[Any, Any]:

@@ -29,9 +29,9 @@ from datarax_ray.read.identity.told_loads import (
     attributes_of,
     bound_of,
     called_of,
+    handed_of,
     inherited_of,
     is_code,
-    is_handed,
     parts_of_owner,
     values_of,
 )
@@ -86,7 +86,7 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
                     read.beneath.update(inherited_of(load))
                     read.values.update(values_of(load))
                     read.parts.update(parts_of_owner(load))
-                    handed |= {load.name: load.value} if is_handed(load) else {}
+                    handed |= handed_of(load)
                     for name, held in around_of(load).items():
                         code = {part: value for part, value in held.items() if is_code(value)}
                         data = {part: value for part, value in held.items() if part not in code}
@@ -102,7 +102,7 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
             loaded |= loaded_names(function)
             walked.append(function)
     if handed:
-        by_them = _loaded_by(walked, root, handed.values())
+        by_them = _named_by(walked, root, handed.values())
         for name, value in handed.items():
             read.parts.update(parts_of(name, value, by_them, is_whole=True))
     own = loaded - {name.rpartition(".")[2] for name in read.written}  # self.count += 1 hides the class's
@@ -118,11 +118,16 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
     return read
 
 
-def _loaded_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable[Any]) -> set[str]:
-    """The names that functions load, without methods of the objects' classes: all are walked, called or not."""
+def _named_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable[Any]) -> set[str]:
+    """The names that functions load, those of their arguments (`**vars(args)`) and texts (`cfg["scale"]`), without
+    methods of the objects' classes: all are walked, called or not.
+    """
     kinds = {base for value in handed for base in type(value).__mro__ if is_users(base) and base is not root}
     uncalled = {inspect.unwrap(each) for kind in kinds for _, each in methods(kind)}
-    return set[str]().union(*(loaded_names(each) for each in walked if each not in uncalled))
+    functions = [each for each in walked if each not in uncalled and is_users(each)]
+    codes = [code for each in functions for code in code_objects(each.__code__)]
+    texts = {text for code in codes for text in code.co_consts if isinstance(text, str)}
+    return texts.union(*map(loaded_names, functions), *(code.co_varnames for code in codes))
 
 
 def _partials(cls: type, of: str, names: Set[str]) -> dict[str, Any]:

@@ -133,10 +133,18 @@ def parts_of_owner(load: Load) -> dict[str, Any]:
     return parts_of(name, owned, {method}, is_whole=False) if holds_parts(owned) else {}
 
 
-def is_handed(load: Load) -> bool:
-    """Whether code has an object of users' itself: hands it on, or uses it by an operator. Not what is told whole."""
+def handed_of(load: Load) -> dict[str, Any]:
+    """An object that holds parts and that code has itself, by name: it hands it on, uses it by an operator, or calls a
+    library's method of it. Not what is told whole.
+    """
+    if load.is_far:
+        return {}
+    if (method := _method_of(load)) is not None:
+        name, owned, called_by = method
+        is_librarys = load.value is not UNSEEN and not own_methods(type(owned), called_by, None)
+        return {name: owned} if is_librarys and holds_parts(owned) else {}
     is_told = is_frozen(load.value) or (load.is_of_modules and _is_called(load.value))
-    return load.is_whole and not load.is_far and holds_parts(load.value) and not is_told
+    return {load.name: load.value} if load.is_whole and not is_told and holds_parts(load.value) else {}
 
 
 def attributes_of(loads: Iterable[Load], package: str | None, written: set[str]) -> dict[str, Any]:
