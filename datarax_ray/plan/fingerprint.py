@@ -458,8 +458,8 @@ def _is_said(key: str, changed: list[str]) -> bool:
     if last == "unsaid":  # of code that is told by other means as well
         return any(key != other and _is_under(other, head) for other in changed)
     if last == "what these use":  # of something that is named
-        of = head.removesuffix(f".{_part(key)}")
-        return any(_is_under(other, of) and not other.endswith(f".{last}") for other in changed)
+        whole = head.removesuffix(f".{_part(key)}")
+        return any(_is_under(other, whole) and not other.endswith(f".{last}") for other in changed)
     if last == "each" or (last == "rows" and head.endswith("files")):
         return not {f"{head}.digest", f"{head}.content"}.isdisjoint(changed)
     parts = key.split(".")

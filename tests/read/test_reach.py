@@ -2105,6 +2105,27 @@ def test_a_tensor_that_numpy_does_not_take_is_the_same_in_every_process(tmp_path
     assert {key for key in same if same[key] != other[key]} == {"digest", "held", "values"}
 
 
+OF_PROCESS = {
+    "RUN = uuid.uuid4().hex\ndef T(): return lambda e: print(RUN)": "RUN",
+    "BEGAN = time.time()\ndef T(): return lambda e: print(time.time() - BEGAN)": "BEGAN",
+    "HOST = socket.gethostname()\ndef T(): return lambda e: print(HOST)": "HOST",
+    "class S:\n  def __init__(self): self.pid = os.getpid()\n  def log(self): print(self.pid)\nSTATS = S()\n"
+    "def T(): return lambda e: STATS.log()": "STATS.pid",
+    "class T:\n  def __init__(self): self.began = time.time_ns()\n  def map(self, e): return e": "T.began",
+    "MD5, SINCE = 'd41d8cd98f00b204e9800998ecf8427e', 1.7e9\ndef T(): return lambda e: (MD5, SINCE)": None,
+}
+
+
+@pytest.mark.parametrize("text", OF_PROCESS)
+def test_a_value_for_which_every_other_process_refuses_the_state_is_told_of_at_once(tmp_path, text, caplog):
+    """And not when the state is to be restored, days later."""
+    with beside(tmp_path / "a", f"import os, socket, time, uuid\n{text}", "") as module:
+        code_fingerprint([module.T()])
+    told = [record.getMessage() for record in caplog.records if "another process has another value" in record.msg]
+    named = OF_PROCESS[text]
+    assert [each.partition(":")[0].endswith(named) for each in told] == [True] if named else not told
+
+
 def test_what_the_code_reads_of_its_own_package_is_named(tmp_path):
     """The digest is one of all; a state has two digits of each, and the program knows their names."""
     text = "LIMIT, SAME = @@, 1\ndef helper(e): return e * @@\ndef other(e): return e\n"

@@ -8,9 +8,11 @@ libraries: a transform may have `fingerprint() -> str` to say more.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import io
+import logging
 import math
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -21,7 +23,7 @@ from datarax_ray.plan.fingerprint import APART, Rest, digest, elsewhere, flatten
 from datarax_ray.read.identity.digests import few, held, label_of, rest_of, without_folders
 from datarax_ray.read.identity.loads import wrappers
 from datarax_ray.read.identity.own_methods import lasting
-from datarax_ray.read.identity.plain_data import config_of, shortened, state_of
+from datarax_ray.read.identity.plain_data import config_of, is_of_process, shortened, state_of
 from datarax_ray.read.identity.program_folders import ProgramFolders
 from datarax_ray.read.identity.source_text import PARSING, text_digest
 from datarax_ray.read.identity.telling import MAX_PARTS, LongError, Telling, Through
@@ -34,6 +36,8 @@ from datarax_ray.read.identity.users_code import (
     looking_once,
     with_projects,
 )
+
+logger = logging.getLogger("datarax_ray")
 
 _MAX_NAMES = 20  # names are for people; the digest covers all, and the state stays small
 _MAX_ELSEWHERE = 12  # that are told one by one
@@ -133,6 +137,11 @@ def _found(telling: Telling, transforms: tuple[Any, ...]) -> dict[str, Any]:
         if is_users(type(transform)) and not callable(getattr(transform, "fingerprint", None)):
             saved = next((part for part in state_of(transform) if isinstance(part, dict)), {})
             parts |= held(index, transform, {name: digest(telling.value(part, 1)) for name, part in saved.items()})
+            telling.of_process |= {
+                f"{names[min(index, _MAX_NAMES)]}.{name}" for name, part in saved.items() if is_of_process(name, part)
+            }
+    if telling.of_process:
+        _tell_of_process(*sorted(telling.of_process))
     unsaid, unfilled = telling.unsaid()
     by_name = {name: getattr(telling, name) for name in ("used", "settings", "places", "bound", "imports")}
     through = {key: apart.found() for key, apart in telling.apart.items()}
@@ -156,6 +165,16 @@ def _found(telling: Telling, transforms: tuple[Any, ...]) -> dict[str, Any]:
         "rest": {name: Rest.of(each) for name, each in rest.items() if each},
     }
     return {"names": names, "digest": digest(values)} | {name: value for name, value in more.items() if value}
+
+
+@functools.cache  # once
+def _tell_of_process(*names: str) -> None:
+    logger.warning(
+        "%s: another process has another value (a time, the id or host of a process, a random id), and a state counts "
+        "what transforms hold and read, in log texts, too: so that one will refuse the states of this one. Make it "
+        "where it is logged, hold it elsewhere, or say what decides the elements by fingerprint() -> str",
+        ", ".join(names),
+    )
 
 
 def value_digest(value: Any) -> str:

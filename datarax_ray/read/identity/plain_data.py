@@ -14,6 +14,7 @@ import itertools
 import operator
 import os
 import re
+import socket
 import struct
 import sys
 import types
@@ -24,6 +25,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
+from time import time as time_now
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -54,6 +56,11 @@ _CONFIGS = ("omegaconf", "ml_collections", "absl", "configparser")  # libraries 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset, str, bytes, int, float)
 
 
+_BEGAN = time_now() - 60.0  # this process, or a little before
+# A UUID of version 4: RFC 9562.
+_RANDOM_ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}")
+
+
 class LongTable(list[Any]):
     """What stands for a long table: its type and length. some: entries spread over one of Python's own, for a digest;
     of a set of text or numbers the sum of what these are; () where looking takes long, or runs code of others.
@@ -81,6 +88,22 @@ def shortened(value: Any) -> Any:
     """The value; of a long table what stands for it."""
     is_table = isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
     return LongTable(value) if is_table and len(value) > _MAX_ITEMS else value
+
+
+def is_of_process(name: str, value: Any) -> bool:
+    """Whether a plain value is another one in another process, by what it looks like: a time since this one began, its
+    id or host, a random UUID.
+
+    >>> import uuid
+    >>> is_of_process("RUN", uuid.uuid4().hex), is_of_process("PID", os.getpid()), is_of_process("SCALE", 2.0)
+    (True, True, False)
+    """
+    if isinstance(value, str):
+        return value == socket.gethostname() or _RANDOM_ID.search(value) is not None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    is_time = any(_BEGAN * unit <= value <= time_now() * unit for unit in (1, 1000, 1e9))
+    return is_time or (value == os.getpid() and "pid" in name.lower())
 
 
 def bound_to(value: Any) -> Any:

@@ -32,6 +32,7 @@ from datarax_ray.read.identity.plain_data import (
     SETTINGS,
     LongTable,
     bound_to,
+    is_of_process,
     shortened,
     state_of,
     tensor_bytes,
@@ -70,6 +71,7 @@ class Telling:
         self._folders = folders
         self.by_themselves: dict[str, str] = {}  # a digest of what is told by itself in the end, by name; see unsaid
         self.reached: dict[str, str] = {}  # two digits for each of what code reads of its own package, by name
+        self.of_process: set[str] = set()  # the names of what another process has another value of
         self.around: list[Any] = []
         self.used: dict[str, str] = {}  # a digest of what is read beside code and its own data, by name
         self.settings: dict[str, str] = {}  # likewise
@@ -285,6 +287,8 @@ class Telling:
         if id(code) not in self._used:
             self._used[id(code)] = code, used_by(code)
         used = self._used[id(code)][1]
+        plain = (*used.reached, *used.beside, *used.bound, *used.parts)
+        self.of_process |= {name for name, value in plain if is_of_process(name, value)}
         for name, value in used.reached:
             if inspect.isclass(value) or inspect.isfunction(value):
                 found.append([name, text_digest(value)])
