@@ -2252,6 +2252,22 @@ def test_a_path_within_the_project_is_the_same_in_another_clone_and_no_other_pat
         check_drift(one, other)
 
 
+def test_a_path_beside_the_script_is_the_same_in_a_copy_that_is_no_clone(tmp_path):
+    """As in an image into which the sources alone were copied."""
+    prints = []
+    for folder, marks in (("clone", [".git", "pyproject.toml"]), ("app/src", [])):
+        project = tmp_path / folder
+        project.mkdir(parents=True)
+        for mark in marks:
+            (project / mark).touch()
+        (project / "train.py").write_text(FOLDERS.replace("@@", "0") % "data")
+        command = [sys.executable, project / "train.py"]
+        said = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
+        prints.append({"transforms": json.loads(said.stdout)})
+    assert prints[0]["transforms"]["digest"] != prints[1]["transforms"]["digest"]
+    assert check_drift(*prints) == []
+
+
 LIBRARY = """
 import os
 import numpy as np

@@ -87,8 +87,8 @@ def stand_ins(
     >>> for folder, name in found.items():
     ...     print(folder, name)
     /b <project 2>
-    /r/apps/lm <script>
     /r <project>
+    /r/apps/lm <script>
     /r/libs/tok/tok <package tok>
     """
     script = script or here
@@ -109,7 +109,7 @@ def stand_ins(
     project = project_of(script)
     others = dict.fromkeys(each for each in map(project_of, roots) if each not in (script, project))
     found = {folder: f"<project {number}>" for number, folder in enumerate(others, start=2)}
-    found |= {script: "<script>", project: "<project>"}
+    found |= {project: "<project>", script: "<script>"}  # the latter wherever its project begins: a copy has no .git
     found |= {folder: f"<package {name}>" for name, folder in packages.items()}
     return {folder: name for folder, name in found.items() if len(folder.parts) > 1}
 
