@@ -1993,7 +1993,18 @@ CONFIG = configparser.ConfigParser()
 CONFIG.read_string("[data]\\nscale = @@\\nlr = ##\\n[run]\\nout = runs/##\\n")
 """,
 }
-ANY = "omegaconf ml_collections argparse pydantic"
+ANY = "omegaconf ml_collections argparse pydantic dataclasses attrs"
+CONFIGS["dataclasses"] = """
+import dataclasses
+@dataclasses.dataclass
+class Data: scale: int; lr: int
+@dataclasses.dataclass
+class Config: mean: list; data: Data; ops: list; out: str
+CONFIG = Config(mean=[1, @@], data=Data(scale=@@, lr=##), ops=[{"n": @@}], out="runs/##")
+"""
+CONFIGS["attrs"] = (
+    CONFIGS["dataclasses"].replace("dataclasses.dataclass", "attrs.define").replace("dataclasses", "attrs")
+)
 CONFIG_READS = {
     "lambda e: sum(base.CONFIG.mean)": ANY,
     "lambda e: base.CONFIG.mean[0]": ANY,
@@ -2001,6 +2012,8 @@ CONFIG_READS = {
     "lambda e: e * base.CONFIG.data.scale": ANY,
     "lambda e: scaled(e, base.CONFIG.data)": ANY,
     "lambda e, config=None: e * (config := base.CONFIG).data.scale": ANY,
+    "lambda e: scaled(e, (base.CONFIG or base.CONFIG).data)": "dataclasses attrs",
+    "lambda e: nested(e, base.CONFIG)": ANY,
     "lambda e: e * base.CONFIG['data']['scale']": "omegaconf ml_collections",
     "lambda e: e * base.CONFIG.get('data').scale": "omegaconf ml_collections",
     "lambda e: by(e, **base.CONFIG.data)": "omegaconf ml_collections",
@@ -2019,7 +2032,8 @@ CONFIG_READS = {
     ("library", "read"), [(library, read) for read, libraries in CONFIG_READS.items() for library in libraries.split()]
 )
 def test_a_setting_counts_however_it_is_read_of_a_config_and_others_do_not(tmp_path, library, read):
-    steps = "def scaled(e, data): return e * data.scale\ndef by(e, scale, **others): return e * scale\n"
+    steps = "def nested(e, config): return scaled(e, config.data)\n"
+    steps += "def scaled(e, data): return e * data.scale\ndef by(e, scale, **others): return e * scale\n"
     steps += f"def T(): return {read}"
     prints = []
     for folder, value, other in (("a", "2", "5"), ("b", "2", "5"), ("c", "3", "5"), ("d", "2", "6")):

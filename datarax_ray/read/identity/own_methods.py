@@ -119,11 +119,12 @@ def parts_of(name: str, value: Any, names: Set[str], *, is_whole: bool) -> dict[
 
 def _called_methods(cls: type, names: Set[str], *, is_whole: bool) -> tuple[list[types.FunctionType], set[str]]:
     """The methods of a class of these names, and its operators if an object is_whole, with what these call of it; and
-    the attributes to which any method writes.
+    the attributes to which any method writes. Not the operators that a dataclass or attrs makes: they read all fields.
     """
     bases = [*filter(is_users, cls.__mro__)]
     methods = [(name, part) for base in bases for name, each in vars(base).items() for part in called(each)]
-    wanted = {name for name, _ in methods if name in names or (is_whole and _is_operator(name))}
+    written = {name for name, part in methods if not is_generated(part) and is_users(part)}
+    wanted = {name for name, _ in methods if name in names or (is_whole and name in written and _is_operator(name))}
     own = {each: None for name in sorted(wanted) for each in own_methods(cls, name, None)}
     own |= dict.fromkeys(inherited_methods(cls, [*own]))
     writing = (part for name, part in methods if name not in MADE)
