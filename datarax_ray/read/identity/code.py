@@ -56,7 +56,7 @@ def code_fingerprint(
     installed: all of these, where the project's own packages are installed among libraries; see installed_projects.
     held: of attributes of users' objects, a few digits each, so that the one that changed can be named.
     used: so of what the code reads of objects at module level, and the defaults and closures of what it calls.
-    settings, bound, beyond, beneath, values, decorators, imports: so of what Used says.
+    settings, bound, beyond, beneath, values, parts, decorators, imports: so of what Used says.
     places: so of the paths and times among the settings, of which a warning tells.
     each: so of the transforms, where there are several.
     deep: a digest of what lies deeper in them than the digest goes.
