@@ -32,7 +32,7 @@ from datarax_ray.read.identity.users_code import (
 # Far more than transforms use, and an end where a package is entered at its centre.
 MAX_FOUND = 500
 UNSEEN = object()
-_SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
+SILENT = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG"}
 
 
 def functions_used(root: Any) -> Iterator[types.FunctionType]:
@@ -135,7 +135,7 @@ def _each_load(function: types.FunctionType, package: str | None) -> Iterator[Lo
         is_long = False
         for step in dis.get_instructions(code):
             is_long |= step.opname == "EXTENDED_ARG"
-            if step.opname in _SILENT:
+            if step.opname in SILENT:
                 continue
             is_next = step.opname in ("LOAD_ATTR", "LOAD_METHOD") and load is not None and load.value is not UNSEEN
             if load is not None:

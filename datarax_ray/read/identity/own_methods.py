@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dis
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.identity.loads import MAX_FOUND, loaded_names
+from datarax_ray.read.identity.loads import MAX_FOUND, SILENT, loaded_names
 from datarax_ray.read.identity.plain_data import (
     PLACES,
     PLAIN,
@@ -154,6 +156,19 @@ def own_methods(cls: type, method: str, package: str | None) -> list[types.Funct
             found.append(bare)
             waiting += bare.__code__.co_names
     return found
+
+
+def hands_on(method: types.FunctionType) -> bool:
+    """Whether a method hands its object on, or gives it back: to others it is more than its parts."""
+    own = method.__code__.co_varnames[:1]
+    steps = [step for step in dis.get_instructions(method) if step.opname not in SILENT]
+    for step, then in itertools.pairwise(steps):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # Python 3.13 loads two at once
+        if step.opname.startswith("LOAD_FAST") and (
+            own == names[:-1] or (own == names[-1:] and not then.opname.endswith(("_ATTR", "_METHOD", "COPY")))
+        ):
+            return True
+    return False
 
 
 def inherited_methods(cls: type, own: Iterable[types.FunctionType]) -> Iterator[types.FunctionType]:

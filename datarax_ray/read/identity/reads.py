@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import inspect
 import logging
@@ -127,7 +128,9 @@ def _named_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable[
     functions = [each for each in walked if each not in uncalled and is_users(each)]
     codes = [code for each in functions for code in code_objects(each.__code__)]
     texts = {text for code in codes for text in code.co_consts if isinstance(text, str)}
-    return texts.union(*map(loaded_names, functions), *(code.co_varnames for code in codes))
+    is_unpacked = any(step.opname == "CALL_FUNCTION_EX" for code in codes for step in dis.get_instructions(code))
+    arguments = [code.co_varnames for code in codes] if is_unpacked else []
+    return texts.union(*map(loaded_names, functions), *arguments)
 
 
 def _partials(cls: type, of: str, names: Set[str]) -> dict[str, Any]:

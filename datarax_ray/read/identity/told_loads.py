@@ -13,6 +13,7 @@ import numpy as np
 from datarax_ray.read.identity.loads import UNSEEN, Load, is_frozen, loaded_names
 from datarax_ray.read.identity.own_methods import (
     changed_by,
+    hands_on,
     holds_parts,
     inherited_methods,
     is_function,
@@ -135,14 +136,15 @@ def parts_of_owner(load: Load) -> dict[str, Any]:
 
 def handed_of(load: Load) -> dict[str, Any]:
     """An object that holds parts and that code has itself, by name: it hands it on, uses it by an operator, or calls a
-    library's method of it. Not what is told whole.
+    method that does so, or is a library's. Not what is told whole.
     """
     if load.is_far:
         return {}
     if (method := _method_of(load)) is not None:
         name, owned, called_by = method
-        is_librarys = load.value is not UNSEEN and not own_methods(type(owned), called_by, None)
-        return {name: owned} if is_librarys and holds_parts(owned) else {}
+        own = own_methods(type(owned), called_by, None)
+        is_whole = any(map(hands_on, own)) or (load.value is not UNSEEN and not own)
+        return {name: owned} if is_whole and holds_parts(owned) else {}
     is_told = is_frozen(load.value) or (load.is_of_modules and _is_called(load.value))
     return {load.name: load.value} if load.is_whole and not is_told and holds_parts(load.value) else {}
 
