@@ -25,7 +25,7 @@ import numpy as np
 
 from datarax_ray.read.hazards.kept_random import called, reached_methods
 from datarax_ray.read.identity.loads import wrappers
-from datarax_ray.read.identity.users_code import asked, cells, code_objects, defaults, inner, is_users
+from datarax_ray.read.identity.users_code import asked, cells, code_objects, defaults, inner, is_users, parsed
 
 Kind = Literal["count", "value", "set"]
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -122,7 +122,7 @@ def _used(
 def _texts(text: str) -> dict[tuple[int, str], list[_Function]]:
     """The functions in a file's text, by their first line and name."""
     found: dict[tuple[int, str], list[_Function]] = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             line = min(each.lineno for each in (node, *node.decorator_list))
             found.setdefault((line, node.name), []).append(node)

@@ -26,6 +26,7 @@ from datarax_ray.read.identity.users_code import (
     is_package,
     is_users_file,
     once,
+    parsed,
     without_docstrings,
 )
 
@@ -163,7 +164,7 @@ def _parsed(module: str, file: str, modified_ns: int) -> _Text | None:
         with open(file, "rb") as opened:
             text = opened.read()
         is_long = len(text) > _MAX_NBYTES
-        tree = ast.Module([], []) if is_long else without_docstrings(ast.parse(text))
+        tree = ast.Module([], []) if is_long else without_docstrings(parsed(text))
     except (SyntaxError, ValueError, OSError):
         return None
     except (RecursionError, MemoryError):  # of Python's parser, for a sum of thousands of terms

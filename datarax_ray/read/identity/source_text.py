@@ -14,7 +14,6 @@ import logging
 import os
 import re
 import textwrap
-import threading
 import time
 import types
 import weakref
@@ -26,9 +25,12 @@ import numpy as np
 from datarax_ray.read.identity.sampled_rows import hash_array
 from datarax_ray.read.identity.users_code import (
     NO_SOURCE,
+    PARSING,
     asked,
     code_objects,
     methods,
+    parsed,
+    source_of,
     with_nested,
     without_docstrings,
 )
@@ -36,10 +38,6 @@ from datarax_ray.read.identity.users_code import (
 logger = logging.getLogger("datarax_ray")
 
 
-# One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
-# (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
-# another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
-PARSING = threading.RLock()
 _BEGAN = time.time()
 _TEXTS: dict[tuple[str, types.CodeType, str], str] = {}  # of functions, by name, code and file
 _OF_CLASSES: weakref.WeakKeyDictionary[type, tuple[list[types.CodeType], str, list[str]]] = weakref.WeakKeyDictionary()
@@ -83,7 +81,7 @@ def methods_in_doubt(cls: type) -> dict[str, types.FunctionType]:
 
 def _in_doubt(cls: type) -> list[str]:
     try:
-        text, (file,) = inspect.getsource(cls), _files_of(cls)
+        text, (file,) = source_of(cls), _files_of(cls)
     except (*NO_SOURCE, ValueError):  # it has none, or methods of several files
         return []
     is_one = _num_named("class", cls.__name__, "".join(linecache.getlines(file))) == 1
@@ -102,7 +100,7 @@ def _text(code: Any) -> str:
     try:
         if getattr(code, "__name__", "") == "<lambda>":
             raise SyntaxError("getsource gives the line, which may hold several lambdas")
-        text = ast.unparse(without_docstrings(ast.parse(textwrap.dedent(_source_lines(code)))))
+        text = ast.unparse(without_docstrings(parsed(textwrap.dedent(_source_lines(code)))))
     except NO_SOURCE:  # built by exec, written in C, or a lambda
         text = _bytecode(code)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -131,7 +129,7 @@ def _source_lines(code: Any) -> str:
     # of a class only Python 3.13 has the line where it stood; earlier ones look for its name
     stood_at = vars(code).get("__firstlineno__") if of_class else asked(asked(bare, "__code__"), "co_firstlineno")
     if not file or stood_at is None:
-        return inspect.getsource(code)
+        return source_of(code)
     return "".join(inspect.getblock(linecache.getlines(file)[stood_at - 1 + moved_by :]))
 
 
@@ -219,7 +217,7 @@ def _constant(value: Any) -> str:
 def source_digest(text: str) -> str:
     """A digest of a module's text, without comments, docstrings and layout."""
     with PARSING, contextlib.suppress(SyntaxError, ValueError):  # of another Python's: as it stands there
-        text = ast.unparse(without_docstrings(ast.parse(text)))
+        text = ast.unparse(without_docstrings(parsed(text)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -227,7 +225,7 @@ def imported_names(text: str, package: str) -> list[str]:
     """The names of the modules that a module's text imports, anywhere in it; and of what may be modules."""
     try:
         with PARSING:
-            tree = ast.parse(text)
+            tree = parsed(text)
     except (SyntaxError, ValueError):
         return []
     found: list[str] = []

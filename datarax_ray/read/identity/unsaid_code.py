@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 from datarax_ray.read.identity.loads import MAX_FOUND, walk
 from datarax_ray.read.identity.plain_data import PLAIN, holds_code, is_data
-from datarax_ray.read.identity.users_code import MADE_CLASSES, NO_SOURCE, is_users, methods, written_attributes
+from datarax_ray.read.identity.users_code import (
+    MADE_CLASSES,
+    NO_SOURCE,
+    is_users,
+    methods,
+    source_of,
+    written_attributes,
+)
 
 
 def unsaid_of(root: Any, known: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +100,7 @@ def _parts_of(cls: type) -> _Parts | None:
     else:
         return None
     try:
-        inspect.getsource(cls)
+        source_of(cls)
     except NO_SOURCE:
         return _Parts([name, part] for name, part in parts if isinstance(part, int | str | None))
     return None

@@ -15,6 +15,7 @@ import os
 import sys
 import sysconfig
 import textwrap
+import threading
 import tokenize
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,30 @@ _PROJECTS: ContextVar[frozenset[str]] = ContextVar("projects", default=frozenset
 _LOOKED: ContextVar[dict[Any, tuple[Any, Any]] | None] = ContextVar("looked", default=None)
 
 _Found = TypeVar("_Found")
+
+# One thread at a time. Two in Python's parser spoil each other's count of how deep they are, and one raises SystemError
+# (3.11, 3.12: https://github.com/python/cpython/issues/106905); a class that is looked at gets __annotations__ while
+# another thread looks through it. Reentrant: a fingerprint() of a user's may make sources.
+PARSING = threading.RLock()
+_MAX_TRIES = 20  # of one that another library's thread spoils: a traceback that is written parses, too
+
+
+def parsed(text: str | bytes) -> ast.Module:
+    """As ast.parse, in whichever threads others parse."""
+    return _tried(ast.parse, text)
+
+
+def source_of(code: Any) -> str:
+    """As inspect.getsource, likewise: of a class it parses the file."""
+    return _tried(inspect.getsource, code)
+
+
+def _tried(read: Callable[[Any], _Found], what: Any) -> _Found:
+    with PARSING:
+        for _ in range(_MAX_TRIES):
+            with contextlib.suppress(SystemError):
+                return read(what)
+        return read(what)
 
 
 @contextlib.contextmanager
@@ -276,7 +301,7 @@ def written_by(function: types.FunctionType) -> set[str]:
 def _written_names(function: types.FunctionType) -> set[str]:
     """As they stand in the text."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = parsed(textwrap.dedent(source_of(function)))
     except NO_SOURCE:  # or a lambda in the middle of a line
         return set()
     names: set[str] = set()
