@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, overload
 from datarax_ray.actors.outside.scaling import limits
 from datarax_ray.actors.source import RaySource
 from datarax_ray.plan.arguments import named_arguments
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats import sniff
@@ -183,7 +184,7 @@ def _check(paths: Any) -> None:
     if (is_data or not isinstance(paths, Sequence)) and (call := call_for(paths)):
         raise TypeError(f"load takes paths, and a {said} is data itself: {call}")
     if not isinstance(paths, Iterable) or is_ray_data(paths):
-        raise TypeError(f"load takes a path, or a list of these, got {paths!r}{remedy_for(paths)}")
+        raise TypeError(f"load takes a path, or a list of these, got {shown(paths)}{remedy_for(paths)}")
 
 
 def _found(paths: Any) -> tuple[str, bytes]:

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import ray
+from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
 from tests.waiting import until
@@ -23,6 +24,11 @@ def looks_often() -> dict[str, Any]:
     return {"_system_config": {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}}
 
 
+def living_actors() -> dict[int, str]:
+    """The process and class of each actor that is there, also of those that take no resources."""
+    return {actor["Pid"]: actor["ActorClassName"] for actor in actors().values() if actor["State"] != "DEAD"}
+
+
 class LocalRay:
     """Ray on this machine, with room for many small actors, that several modules have one after the other."""
 
@@ -37,9 +43,9 @@ class LocalRay:
             ray.init(self._cluster.address, log_to_driver=False)
 
     def is_as_begun(self) -> bool:
-        """Whether all that was taken of it is given back, once actors have had the time to end."""
+        """Whether no actor is there, and all that was taken is given back, once actors have had the time to end."""
         with contextlib.suppress(TimeoutError):
-            return until(lambda: ray.available_resources() == ray.cluster_resources(), 10)
+            return until(lambda: not living_actors() and ray.available_resources() == ray.cluster_resources(), 10)
         return False
 
     def end(self) -> None:

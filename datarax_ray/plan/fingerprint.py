@@ -440,9 +440,13 @@ def digest(value: Any) -> str:
 def shown(value: Any) -> str:
     """A value of any kind as a person can read it in an error: its repr, cut where it is long.
 
+    A Dataset of Ray Data is told by its class: its repr reads all of it, on the cluster.
+
     >>> shown("a" * 300)[-12:]
     'aaaaaaaaa...'
     """
+    if type(value).__module__.startswith("ray.data."):
+        return f"a {type(value).__name__} of Ray Data"
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits; lists in lists in lists

@@ -24,6 +24,7 @@ from datarax_ray.actors import pool as pool_module
 from datarax_ray.actors.actor_set import ActorSet
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from tests.clusters import living_actors
 from tests.waiting import until, until_all_run
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -59,13 +60,6 @@ def in_use() -> float:
     return total["object_store_memory"] - free["object_store_memory"]
 
 
-def alive() -> list[int]:
-    """The processes of actors that this driver's Ray knows of."""
-    from ray._private.state import actors
-
-    return [actor["Pid"] for actor in actors().values() if actor["State"] != "DEAD"]
-
-
 def close(*sources: RaySource) -> None:
     for source in sources:
         source.close()
@@ -77,7 +71,7 @@ def nothing_left() -> Any:
     assert until(lambda: in_use() == 0)
     known: set[int] = set()
     yield known.update
-    until(lambda: alive() == [], 60)
+    until(lambda: living_actors() == {}, 60)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in known), 60)
     until(lambda: in_use() == 0)
 
@@ -209,6 +203,6 @@ def test_shared_actors_end_with_the_last_that_reads_with_them(files: list[Path],
     assert pids(sources[2]) == before
     assert sources[2].recoveries.counts == {}
     assert sources[2].remove_actors(1) == (1,)
-    until(lambda: alive() == before[:1])
+    until(lambda: [*living_actors()] == before[:1])
     close(sources[2])
     del stream, streams

@@ -43,10 +43,13 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    ParquetSource,
+    ParquetSourceConfig,
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
 from tests import oracle
+from tests.clusters import living_actors
 from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
 from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.waiting import until, until_all_run
@@ -55,11 +58,15 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray Data's own settings
-def test_data_of_ray_data_is_no_path_and_what_to_do_with_it_is_told() -> None:
+def test_data_of_ray_data_is_no_path_and_what_to_do_with_it_is_told_without_reading_it() -> None:
     import ray.data  # takes long
 
+    data = ray.data.from_items([{"a": 1}])
     with pytest.raises(TypeError, match=r"write its rows once, data\.write_parquet\(folder\), and load\(folder\)"):
-        load(ray.data.from_items([{"a": 1}]))
+        load(data)
+    with pytest.raises(TypeError, match="got a MaterializedDataset of Ray Data"):
+        ParquetSource(ParquetSourceConfig(), [data])
+    assert living_actors() == {}  # Ray Data has some where it reads
 
 
 def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:

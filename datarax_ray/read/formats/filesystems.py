@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import FileSlice, check_links, check_there, for_people, not_utf_8, tell_repeats
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
@@ -46,9 +47,10 @@ def find_on(
     set of paths; ValueError for names that are not UTF-8.
     """
     ordered("paths", paths)
-    each = [paths] if isinstance(paths, str | os.PathLike) else list(paths) if isinstance(paths, Iterable) else None
-    if each is None or not all(isinstance(path, str | os.PathLike) for path in each):
-        raise TypeError(f"a path is a str or os.PathLike, or an iterable of these, got {paths!r}")
+    each = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
+    for path in each:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"a path is a str or os.PathLike, or an iterable of these, got {shown(path)}")
     if not each:
         raise ValueError("paths is empty; give at least one file, glob or directory")
     texts, said = [os.fspath(path) for path in each], for_people(paths if named is None else named)
