@@ -250,3 +250,35 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, s
         ValueError, match=r"a was a file when the source was made, and is none now \(a pipe, or a device"
     ):
         source.get_batch(2)
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "said"),
+    [
+        (["train/a", "train/b", "test/a"], "", r"1 of test, 2 of train\), and all are read as one.* say so: {}/test$"),
+        (["train/a", "test/a"], "**/*", "1 of test, 1 of train.* say so: {}/test$"),
+        (["x-train-0", "x-validation-0", "x-test-0"], "*", r"test, 1 of train, 1 of validation.* say so: {}/x-test\*$"),
+        (["Train_0", "dev_0"], "", r"1 of train, 1 of validation.* say so: {}/Train\*$"),
+        (["train/a", "train/test_b"], "", None),  # those of one split, of which one has two names
+        (["train/a", "more/b"], "", None),
+        (["latest/a", "trains/b", "contest/c"], "", None),
+        (["train/a", "test/a"], "train/*", None),
+        (["train/a", "test/a"], "train", None),
+    ],
+)
+def test_several_splits_under_one_path_are_told(tmp_path, caplog, names, given, said):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.array_record").touch()
+    glob_or_folder = tmp_path / given / "**/*" if given in ("", "train") else tmp_path / given
+    for looks_up in (
+        lambda: find_on(tmp_path / given, None, [".array_record"])[1],
+        lambda: [each.path for each in find_array_record(glob_or_folder)],
+    ):
+        caplog.clear()
+        assert looks_up()
+        assert len(caplog.records) == (said is not None)
+        assert said is None or re.search(said.format(re.escape(str(tmp_path))), caplog.messages[0])
+    caplog.clear()
+    find_on([tmp_path / f"{name}.array_record" for name in names], None, [".array_record"])  # each is meant
+    assert not caplog.text

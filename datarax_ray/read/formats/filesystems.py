@@ -16,7 +16,15 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import FileSlice, check_links, check_there, for_people, not_utf_8, tell_repeats
+from datarax_ray.read.formats.paths import (
+    FileSlice,
+    check_links,
+    check_there,
+    for_people,
+    not_utf_8,
+    tell_repeats,
+    tell_splits,
+)
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.urls import redacted
@@ -245,6 +253,8 @@ def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str
         raise FileNotFoundError(f"{redacted(path)}: no such file or directory on {_storage(filesystem)}{said}")
     if isinstance(filesystem, LocalFileSystem):
         check_links(found)
+    if "" not in suffixes:  # else who asks only looks
+        tell_splits(path, found)
     yield from found
 
 

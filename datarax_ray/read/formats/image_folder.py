@@ -14,6 +14,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats import sniff
+from datarax_ray.read.formats.paths import SPLITS
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.identity.sampled_rows import spread
 
@@ -22,7 +23,6 @@ logger = logging.getLogger("datarax_ray")
 # Source: torchvision.datasets.folder.IMG_EXTENSIONS
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _NOT_READ = (".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")  # images all the same
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
 _MAX_OF_KIND = 200  # files of one other suffix that are looked at, to tell whether they are images
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
@@ -58,7 +58,7 @@ class ImageFolder(NamedArguments):
             raise ValueError(
                 f"{self.directory} has no folders; images are in one for each class, directory/CLASS/NAME.jpg"
             )
-        if len(self.class_names) > 1 and _SPLITS.issuperset(map(str.casefold, self.class_names)):
+        if len(self.class_names) > 1 and SPLITS.keys() >= set(map(str.casefold, self.class_names)):
             logger.warning(
                 "%s: its classes are its folders, %s. Where these are splits, read one of them: imagefolder:%s",
                 self.directory,

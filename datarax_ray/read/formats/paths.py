@@ -11,6 +11,7 @@ import operator
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,17 @@ logger = logging.getLogger("datarax_ray")
 _NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
 _SURE_NAME = re.compile(r"\.(array_?record|riegeli)[^/]*$", re.IGNORECASE)
 _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
+# What people call splits, of folders and of parts of a file's name, as Hugging Face's datasets takes them.
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+SPLITS |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
+_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 OF_GENERATORS = (
     "of a function that yields elements from_hf(datasets.IterableDataset.from_generator(function)) makes a source, and "
     "of an object with __len__ and __getitem__, as list(elements), "
@@ -199,6 +211,25 @@ def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
         )
 
 
+def tell_splits(given: str, files: Sequence[str]) -> None:
+    """Warn where a directory or glob holds files of several splits, by their names below it, as all are read."""
+    common = os.path.commonprefix(files).rpartition("/")[0]  # noqa: RUF071 - cut at a slash; commonpath breaks "s3://"
+    root = max(re.split(r"[*?\[]", given, maxsplit=1)[0], common, key=len)
+    found = [(name, match) for file in files if (match := _SPLIT.search(name := file.removeprefix(root)))]
+    counts = Counter(SPLITS[match[1].lower()] for _, match in found)
+    if len(counts) < 2:
+        return
+    name, match = found[0]
+    one = root + name[: match.end()]
+    logger.warning(
+        "%s holds files of several splits, by their names (%s), and all are read as one. Where you want one of them, "
+        "say so: %s",
+        redacted(given),
+        ", ".join(f"{count} of {split}" for split, count in sorted(counts.items())),
+        redacted(one if name[match.end() :].startswith("/") else f"{one}*"),
+    )
+
+
 def _identity(path: str) -> Any:
     """What two names of one local file have in common; the path where nothing tells."""
     try:
@@ -248,7 +279,9 @@ def _from_path(path: str) -> Iterator[FileSlice]:
         if sliced:
             yield _cut(**sliced.groupdict())
         else:
-            yield from (FileSlice(file, version=version) for file, version in listed(path, _NAME).items())
+            files = listed(path, _NAME)
+            tell_splits(path, [*files])
+            yield from (FileSlice(file, version=version) for file, version in files.items())
     elif path.startswith("file://"):
         yield from _from_path(path.removeprefix("file://"))
     elif os.path.isdir(path):
@@ -268,6 +301,7 @@ def _from_path(path: str) -> Iterator[FileSlice]:
         if "**" not in path:  # which goes into them
             _tell_folders(path, filter(os.path.isdir, matching))
         check_links(found)
+        tell_splits(path, found)
         yield from map(FileSlice, found)
     else:
         raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
@@ -299,7 +333,9 @@ def _from_directory(path: str) -> Iterator[FileSlice]:
             first,
         )
     _tell_folders(path, (entry.path for entry in os.scandir(path) if entry.is_dir()))
-    yield from (FileSlice(os.path.join(path, name)) for name in found)
+    files = [os.path.join(path, name) for name in found]
+    tell_splits(path, files)
+    yield from map(FileSlice, files)
 
 
 def _tell_folders(path: str, folders: Iterable[str]) -> None:
