@@ -182,6 +182,9 @@ _NAMING = ("each", "rest")  # what tells which one changed
 # What is said beside it, and not compared; the last by an earlier release alone.
 _BESIDE = ("told", "rest", "anywhere")
 _LATER_OF_CODE |= dict.fromkeys(_BESIDE, math.inf)
+# Digests over all that is told in their way.
+_OF_ALL = ("wrappers", "deep", "kinds", "modules", "libraries", "tables", "objects", "unsaid", "unfilled")
+_OF_OTHERS = ("others", "what these use")
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
 
@@ -305,6 +308,7 @@ def _paired(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[dict[
     old, new = _completed(flattened(saved)), _completed(flattened(current))
     _take_installed(old, new)
     _leave_out_moved(old, new)
+    _leave_out_untold(old, new)
     for place in filter(_is_place, new.keys() - old.keys()):  # settings, in states of a release that refused them
         setting = place.replace(".places.", ".settings.", 1)
         if setting in old and setting not in new:
@@ -359,6 +363,20 @@ def _leave_out_moved(old: dict[str, Any], new: dict[str, Any]) -> None:
     for key in moved:
         old.pop(key, None)
         new.pop(key, None)
+
+
+def _leave_out_untold(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Leave out objects with __call__ that earlier releases told whole, where code has methods of them alone; and with
+    them what was told of these beside.
+    """
+    untold = {key for key in old.keys() - new.keys() if _part(key) in ("used", "beyond")}
+    for head in {key.partition(f"{_part(key)}.")[0] for key in untold}:
+        if old.get(f"{head}told", 0) >= 4:
+            continue
+        for key in [key for key in under(head[:-1], {**old, **new}) if _part(key)]:
+            if key not in old or key not in new or _part(key) in _OF_ALL or key.rpartition(".")[2] in _OF_OTHERS:
+                old.pop(key, None)
+                new.pop(key, None)
 
 
 def elsewhere(found: Mapping[str, Any]) -> str:

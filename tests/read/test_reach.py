@@ -971,7 +971,7 @@ PINNED = {
     "of_partial": "97faf06f9fa8a51a",
     "OfArgs": "0e8ff970cd56674d",
     "caches": "61f7f5af5a1dc04a",
-    "logs": "9163f9309d1774b9",
+    "logs": "8fdefe42bff7c800",  # without stats, of which a method alone is called
     "of_pattern": "f8130da673444d95",
     "of_mode": "6735228b24a5e9a4",
     "of_held": "c0a463dfc00fc09d",
@@ -2608,3 +2608,72 @@ def test_a_file_that_is_edited_once_it_is_imported_says_nothing_of_what_runs(tmp
     assert "was edited after this program imported it" in caplog.text
     with pytest.raises(DriftError):
         check_drift({"transforms": told}, {"transforms": print_of("d", edited, edited)})
+
+
+CALLED = """
+class Tokenizer:
+    unknown = 0
+    def __init__(self):
+        self.table, self.path, self.scale = {"a": 1}, "out", 2
+    def __call__(self, text):
+        return [self.scale * index for index in self.encode(text)]
+    def encode(self, text):
+        return [self.table.get(letter, self.unknown) for letter in text]
+    def save(self):
+        return self.path
+
+TOKENIZER = Tokenizer()
+
+def encodes(e):
+    return TOKENIZER.encode(e)
+
+def calls(e):
+    return TOKENIZER(e)
+"""
+IN_OTHER = """
+from . import other
+def encodes(e):
+    return other.TOKENIZER.encode(e)
+def calls(e):
+    return other.TOKENIZER(e)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts_for"),
+    [
+        ("return self.path", "return self.path + '.json'", {"calls"}),
+        ('"out"', '"in"', {"calls"}),
+        ('"out", 2', '"out", 3', {"calls"}),
+        ("self.scale * index", "self.scale + index", {"calls"}),
+        ("self.table.get(letter, self", "self.table.get(letter.lower(), self", {"encodes", "calls"}),
+        ('"a": 1', '"a": 2', {"encodes", "calls"}),
+        ("unknown = 0", "unknown = 9", {"encodes", "calls"}),
+    ],
+)
+@pytest.mark.parametrize("is_here", [True, False])
+def test_of_an_object_that_can_be_called_counts_what_methods_read_where_code_calls_these_alone(
+    tmp_path, old, new, counts_for, is_here
+):
+    for get in ("encodes", "calls"):
+        one, other = (
+            {"transforms": found(tmp_path / get / side, get, text if is_here else IN_OTHER, "" if is_here else text)}
+            for side, text in (("a", CALLED), ("b", CALLED.replace(old, new)))
+        )
+        with pytest.raises(DriftError) if get in counts_for else contextlib.nullcontext():
+            check_drift(one, other)
+
+
+def test_states_of_when_it_was_told_whole_are_compared_by_the_rest(tmp_path):
+    """They have digests over all that was told, and with it what is told no more."""
+    whole = found(tmp_path / "a", "calls", CALLED)
+    now = found(tmp_path / "b", "encodes", CALLED)
+    name = "package_of_a_user.steps.TOKENIZER"
+    earlier = now | {"told": 3, "used": whole["used"], "kinds": "0123456789abcdef"}
+    assert name in earlier["used"]
+    check_drift({"transforms": earlier}, {"transforms": now})
+    edited = found(tmp_path / "c", "encodes", CALLED.replace('"a": 1', '"a": 2'))
+    with pytest.raises(DriftError, match=rf"bound\.{name}\.table"):
+        check_drift({"transforms": earlier}, {"transforms": edited})
+    with pytest.raises(DriftError, match=rf"used\.{name}"):
+        check_drift({"transforms": earlier | {"told": 4}}, {"transforms": now})

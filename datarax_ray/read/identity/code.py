@@ -148,7 +148,7 @@ def _found(telling: Telling, transforms: tuple[Any, ...]) -> dict[str, Any]:
     rest = {name: rest_of(each) for name, each in by_name.items()} | {"unsaid": telling.by_themselves}
     rest |= {key: rest_of(apart.own) for key, apart in telling.apart.items()} | {"digest": telling.reached}
     more = {
-        "told": 3,
+        "told": 4,
         "wrappers": telling.around and digest(telling.around),
         "held": dict(islice(parts.items(), MAX_HELD)),
         **{name: few(each) for name, each in by_name.items()},

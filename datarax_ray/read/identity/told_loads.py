@@ -58,8 +58,10 @@ def bound_of(load: Load) -> dict[str, Any]:
 
 
 def called_of(load: Load) -> dict[str, Any]:
-    """An object of users' that may be called, or a partial, which a name or an attribute of a module stands for."""
-    return {load.name: load.value} if load.is_of_modules and _is_called(load.value) else {}
+    """An object of users' that may be called, or a partial, which a name or an attribute of a module stands for; not
+    one of which code has an attribute alone, as a method that it calls.
+    """
+    return {load.name: load.value} if load.is_whole and load.is_of_modules and _is_called(load.value) else {}
 
 
 def _is_called(value: Any) -> bool:
@@ -166,7 +168,7 @@ def attributes_of(loads: Iterable[Load], package: str | None, written: set[str])
             if config_of(value) is not None:
                 found[load.name] = value
         if owner is None:
-            if _is_called(value):
+            if _is_called(value) and (load.is_whole or package is None):
                 found[load.name] = value
         elif load.is_far:
             continue
