@@ -2677,3 +2677,36 @@ def test_states_of_when_it_was_told_whole_are_compared_by_the_rest(tmp_path):
         check_drift({"transforms": earlier}, {"transforms": edited})
     with pytest.raises(DriftError, match=rf"used\.{name}"):
         check_drift({"transforms": earlier | {"told": 4}}, {"transforms": now})
+
+
+HANDED = """
+class Meter:
+    def __init__(self):
+        self.scale, self.clock = 2, 7
+    def handed(self, e):
+        return helper(self, e)
+    def save(self):
+        return saver(self)
+def helper(meter, e):
+    return deeper(meter) * e
+def deeper(meter):
+    return meter.scale
+def saver(meter):
+    return meter.clock
+METER = Meter()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [("2, 7", "3, 7", True), ("* e", "+ e", True), ("2, 7", "2, 8", False), ("meter.clock", "-meter.clock", False)],
+)
+def test_what_a_function_reads_of_an_object_that_its_own_method_hands_on_counts_in_any_module(
+    tmp_path, old, new, counts
+):
+    one, other = (
+        {"transforms": found(tmp_path / side, "f", "from . import other\ndef f(e): return other.METER.handed(e)", text)}
+        for side, text in (("a", HANDED), ("b", HANDED.replace(old, new)))
+    )
+    with pytest.raises(DriftError) if counts else contextlib.nullcontext():
+        check_drift(one, other)

@@ -23,7 +23,7 @@ from datarax_ray.read.identity.loads import (
     settings_in,
     walk,
 )
-from datarax_ray.read.identity.own_methods import of_class, parts_of
+from datarax_ray.read.identity.own_methods import of_class, own_methods, parts_of
 from datarax_ray.read.identity.plain_data import data_of_library, is_data
 from datarax_ray.read.identity.told_loads import (
     around_of,
@@ -121,11 +121,16 @@ def read_by(root: Any, *, for_actors: bool) -> Read:
 
 def _named_by(walked: Iterable[types.FunctionType], root: Any, handed: Iterable[Any]) -> set[str]:
     """The names that functions load, those of their arguments (`**vars(args)`) and texts (`cfg["scale"]`), without
-    methods of the objects' classes: all are walked, called or not.
+    methods of the objects' classes: all are walked, called or not. Of those that are called, with what they call.
     """
     kinds = {base for value in handed for base in type(value).__mro__ if is_users(base) and base is not root}
-    uncalled = {inspect.unwrap(each) for kind in kinds for _, each in methods(kind)}
-    functions = [each for each in walked if each not in uncalled and is_users(each)]
+    of_kinds = {inspect.unwrap(each): name for kind in kinds for name, each in methods(kind)}
+    functions = {each: None for each in walked if each not in of_kinds and is_users(each)}
+    loaded = set[str]().union(*map(loaded_names, functions))
+    names = {name for name in of_kinds.values() if name in loaded}
+    called_of_kinds = {each for kind in kinds for name in names for each in own_methods(kind, name, None)}
+    reached = (inspect.unwrap(each) for method in called_of_kinds for each in walk(method, {}, None))
+    functions |= dict.fromkeys(each for each in reached if each not in of_kinds and is_users(each))
     codes = [code for each in functions for code in code_objects(each.__code__)]
     texts = {text for code in codes for text in code.co_consts if isinstance(text, str)}
     is_unpacked = any(step.opname == "CALL_FUNCTION_EX" for code in codes for step in dis.get_instructions(code))
