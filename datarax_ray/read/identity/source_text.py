@@ -224,8 +224,7 @@ def source_digest(text: str) -> str:
 def imported_names(text: str, package: str) -> list[str]:
     """The names of the modules that a module's text imports, anywhere in it; and of what may be modules."""
     try:
-        with PARSING:
-            tree = parsed(text)
+        tree = parsed(text)
     except (SyntaxError, ValueError):
         return []
     found: list[str] = []
