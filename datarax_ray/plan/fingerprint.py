@@ -134,6 +134,14 @@ _CONSEQUENCES = {
         "Set the old fill_nulls= of the source's config, or pass allow_drift=('files.fill_nulls',) if the change is "
         "meant.",
     ),
+    "files.layers": (
+        "a dataset of Grain or torch is made otherwise, and resuming would skip, repeat or change records",
+        "Make it as it was, or start a new run. allow_drift=('files',) goes on at the same position of the new one.",
+    ),
+    "files.functions": (
+        "a dataset of Grain or torch runs other functions, and the remaining elements would be made differently",
+        "Restore the old code, or pass allow_drift=('files.functions',) if the change is meant or decides nothing.",
+    ),
     "order": _ORDER,
     "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE.format("order.num_epochs", "end it there")),
     "mixture": _ORDER,
@@ -163,7 +171,7 @@ _CONSEQUENCES = {
     "on_error": ("broken records would be treated differently", _ON_PURPOSE.format("on_error", "change it")),
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
-_LATER = ("files.content", "files.rows", "stages.attributes")
+_LATER = ("files.content", "files.rows", "files.layers", "files.functions", "stages.attributes")
 # What a fingerprint of code has beside its names and digest: of transforms, stages, on_error and samplers; see
 # read.identity.code. APART: each of these with all that it uses, apart from all else. TOLD_APART: each of these has a
 # digest of its own in a mixture of many components, so that a state of a release that knew of none of these is still
@@ -540,7 +548,7 @@ def _setting(key: str) -> str:
 
 def _is_later(key: str) -> bool:
     setting = _setting(key)
-    return setting in _LATER or not _LATER_OF_CODE.keys().isdisjoint(setting.split("."))
+    return any(_is_under(setting, each) for each in _LATER) or not _LATER_OF_CODE.keys().isdisjoint(setting.split("."))
 
 
 def _is_none_told(key: str, old: Mapping[str, Any]) -> bool:

@@ -25,6 +25,7 @@ from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.arrow.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.layers import is_layered, layers_of
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.code import data_digest, value_digest
 from datarax_ray.read.identity.plain_data import holds_objects
@@ -183,12 +184,14 @@ class RandomAccessReader:
         """Its class, length and repr (without addresses): what is behind it is its own to name there.
 
         Of a list, tuple, array or Hugging Face dataset, which names nothing, a digest of some elements, spread over it,
-        and of few (20,000 elements, 4 MiB) one of all.
+        and of few (20,000 elements, 4 MiB) one of all. Of Grain's and torch's what they are made of; see layers.
         """
         said = _name(self._data)
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
         if _is_hugging_face(self._data, _DATASET):
             return named | self._digests_of_dataset
+        if is_layered(self._data):
+            return named | self._layers
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
         count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
@@ -198,6 +201,10 @@ class RandomAccessReader:
     @functools.cached_property
     def _digests_of_dataset(self) -> dict[str, str]:
         return dataset_digests(self._data)  # once: every state has it, and a Dataset does not change
+
+    @functools.cached_property
+    def _layers(self) -> dict[str, Any]:
+        return layers_of(self._data, lambda below: RandomAccessReader(below).fingerprint())
 
     @functools.cached_property
     def _digest_of_all(self) -> dict[str, str]:
