@@ -38,7 +38,7 @@ from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import StreamState, Unit
-from datarax_ray.plan.trainer_rows import WHOLE
+from datarax_ray.plan.trainer_rows import WHOLE, num_rows_in
 from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.closing import Closing, closed
@@ -161,7 +161,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             self._has_gaps = True
         self._check_sharding(StreamState())
         base_key = jax.random.key(0) if rngs is None else rngs()
-        self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None)
+        has_all_rows = spans_processes(sharding) or num_rows_in(self._options.rows.full) == self.batch_size
+        self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None, has_all_rows=has_all_rows)
         self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)
         self._on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)

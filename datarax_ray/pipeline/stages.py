@@ -2,7 +2,8 @@
 
 A stage is an NNX module or a callable, batch -> batch. One that names a parameter `keys` gets a PRNG key for every row,
 made from the row's global position. An NNX module that draws from its own Rngs (nnx.Dropout) has them set anew for each
-batch from the batch's position. Either way the numbers depend on the position alone, so the state needs none of them.
+batch from the batch's position: it draws for all rows at once, so one trainer of several by rank, which has some of
+them, cannot. Either way the numbers depend on the position alone, so the state needs none of them.
 
 An operator of datarax is a stage too: where it has one input it is called as datarax's Pipeline does it, by
 `_apply_on_raw(data, states, stats, global_indices)` with the states of the operators before it, and gives the same
@@ -41,9 +42,12 @@ class Stages:
     """A graph of stages, compiled once per shape of batch.
 
     base_key: what random numbers start from. kept: a field of the batch that is put back where the stages left it out.
+    has_all_rows: whether a batch has all rows of the global one.
     """
 
-    def __init__(self, graph: StageGraph, base_key: jax.Array, kept: str | None = None) -> None:
+    def __init__(
+        self, graph: StageGraph, base_key: jax.Array, kept: str | None = None, *, has_all_rows: bool = True
+    ) -> None:
         for name, stage in graph.nodes.items():
             if inspect.isclass(stage) or not callable(stage):
                 raise TypeError(f"stage {name} is {stage!r}; a stage is an nnx.Module or a function, batch -> batch")
@@ -51,6 +55,7 @@ class Stages:
         self.graph = graph
         self._base_key = base_key
         self._kept = kept
+        self._has_all_rows = has_all_rows
         # jit sees modules as pytrees of their variables; functions are part of the program
         self._modules = {name: stage for name, stage in graph.nodes.items() if isinstance(stage, nnx.Module)}
         self._constants = Constants(graph.nodes.values())
@@ -125,7 +130,7 @@ class Stages:
         keys, counts, rest, base_key = state
         keys = jax.tree.map(lambda key: _fold(key, start), keys)
         counts = jax.tree.map(jnp.zeros_like, counts)
-        before = jax.tree.leaves(rest)  # taken now: merged modules write into these very variables
+        before, zeros = map(jax.tree.leaves, (rest, counts))  # taken now: merged modules write into these variables
         modules = nnx.merge(program.graphdef, keys, counts, rest)
         states: Any = {}
         outputs: dict[str, Any] = {}
@@ -152,9 +157,23 @@ class Stages:
 
         out = self.graph.run(call, batch)
         _refuse_changes(before, nnx.split(modules, nnx.RngState, ...)[2])
+        if not self._has_all_rows:
+            self._refuse_draws(modules, zeros)
         out = out if self._kept is None else _keep(self._kept, batch, out)
         self._check_rows(batch, outputs, out, len(row_words), program.beside)
         return out
+
+    def _refuse_draws(self, modules: Any, zeros: Sequence[Any]) -> None:
+        """Raise ValueError where a module has drawn from Rngs of its own. zeros: their counts before."""
+        for name in self._modules:
+            counts = jax.tree.leaves(nnx.state(modules[name], nnx.RngCount))
+            if any(all(count is not zero for zero in zeros) for count in counts):
+                raise ValueError(
+                    f"stage {_label(name, self.graph.nodes[name])} draws from Rngs of its own, for all rows of a batch "
+                    "at once. This trainer is one of several by rank and has some of them, and each would draw the "
+                    "same numbers for its rows. Let the stage name a parameter `keys`, a PRNG key for each row; give "
+                    "the Pipeline a sharding over all processes; or apply the module in the train step"
+                )
 
     def _check_rows(
         self, batch: Any, outputs: Mapping[str, Any], out: Any, num_rows: int, beside: Sequence[str]

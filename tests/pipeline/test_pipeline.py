@@ -788,3 +788,28 @@ class TestSkipping:
         assert pipeline.num_skipped == 1200
         assert [message.split()[0] for message in caplog.messages] == ["skipped"] * 1000 + ["1000"]
         assert "1000 records were skipped; those from here on are counted" in caplog.messages[-1]
+
+
+class TestByRank:
+    """Without a mesh over all processes a stage sees the rows of one trainer."""
+
+    @pytest.mark.parametrize("stages", [[Dropped()], [add_keys, Dropped()]])
+    @pytest.mark.parametrize("takes", [lambda pipeline: pipeline.step(), lambda pipeline: pipeline.scan(len, length=1)])
+    def test_a_stage_that_draws_from_its_own_rngs_is_refused(self, files: list[Path], stages: Any, takes: Any) -> None:
+        options = {"stages": stages, "process_index": 1, "process_count": 2}
+        with pytest.raises(ValueError, match=r"\(Dropped\) draws from Rngs of its own.* parameter `keys`"):
+            takes(make(files, options=options))
+
+    def test_one_that_takes_keys_or_draws_nothing_gives_the_rows_of_one_trainer(self, files: list[Path]) -> None:
+        silent = Dropped()
+        silent.dropout.deterministic = True
+        stages = [add_keys, silent]
+        whole, *ranks = (
+            make(files, batch_size=12, options={"stages": stages, "process_index": rank, "process_count": count})
+            for rank, count in ((0, 1), (0, 3), (1, 3), (2, 3))
+        )
+        for _ in range(4):
+            rows = [pipeline.step() for pipeline in (whole, *ranks)]
+            for name in ("uniform", "dropped", "index"):
+                one, *others = (np.asarray(batch[name]) for batch in rows)
+                np.testing.assert_array_equal(np.concatenate(others), one)
