@@ -139,8 +139,9 @@ _CONSEQUENCES = {
         "Make it as it was, or start a new run. allow_drift=('files',) goes on at the same position of the new one.",
     ),
     "files.functions": (
-        "a dataset of Grain or torch runs other functions, and the remaining elements would be made differently",
-        "Restore the old code, or pass allow_drift=('files.functions',) if the change is meant or decides nothing.",
+        "the dataset itself runs other functions (a generator, its map or filter), and the remaining elements would be "
+        "made differently",
+        "Restore the old code, or pass allow_drift=('files',) if the change is meant or decides nothing.",
     ),
     "order": _ORDER,
     "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE.format("order.num_epochs", "end it there")),
@@ -379,7 +380,7 @@ def _leave_out_untold(old: dict[str, Any], new: dict[str, Any]) -> None:
     """
     untold = {key for key in old.keys() - new.keys() if _part(key) in ("used", "beyond")}
     for head in {key.partition(f"{_part(key)}.")[0] for key in untold}:
-        if old.get(f"{head}told", 0) >= 4:
+        if max(old.get(f"{head}{told}", 0) for told in ("told", "functions.told")) >= 4:
             continue
         for key in [key for key in under(head[:-1], {**old, **new}) if _part(key)]:
             if key not in old or key not in new or _part(key) in _OF_ALL or key.rpartition(".")[2] in _OF_OTHERS:

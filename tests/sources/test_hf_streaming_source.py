@@ -785,3 +785,25 @@ def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is
             unlike.step()
     with piped("score", "v") as objects:
         assert [score for _ in range(10) for score in objects.step()["score"].tolist()] == want
+
+
+def counting(step: int) -> Any:
+    def rows(shards: list[int]) -> Iterator[dict[str, int]]:
+        for shard in shards:
+            for number in range(0, 50, step):
+                yield {"x": shard * 50 + number}
+
+    return rows
+
+
+def test_another_generator_is_refused_and_a_state_of_before_says_nothing_of_it() -> None:
+    def of(step: int) -> Pipeline:
+        dataset = datasets.IterableDataset.from_generator(counting(step), gen_kwargs={"shards": [0, 1]})
+        return pipeline(make(dataset))
+
+    state = of(2).get_state()
+    of(2).set_state(state)
+    with pytest.raises(DriftError, match=r"files\.functions\.digest: number 0 .*rows\): .*a generator"):
+        of(3).set_state(state)
+    del state["settings"]["files"]["functions"]
+    of(3).set_state(state)

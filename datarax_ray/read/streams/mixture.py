@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import TOLD_APART, digest, later, without_later
+from datarax_ray.plan.fingerprint import TOLD_APART, digest, later, under, without_later
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
@@ -110,13 +110,15 @@ class Mixed:
         if len(settings) > _MAX_WHOLE_SETTINGS:
             found = [later(each) for each in settings]
             found = [{path: 1 if path.endswith(".told") else value for path, value in each.items()} for each in found]
+            of_data = [under("files.layers", each) | under("files.functions", each) for each in found]
+            found = [{path: each[path] for path in each.keys() - its} for each, its in zip(found, of_data, strict=True)]
             told: dict[str, Any] = {}
             for kind in TOLD_APART:
                 its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
                 found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
                 told |= {kind: its} if any(its) or kind == "unsaid" else {}
             of_files = [{path: value for path, value in each.items() if path == "files.content"} for each in found]
-            unsaid = {"files": {"content": digest(of_files)}}
+            unsaid = {"files": {"content": digest(of_files)} | ({"layers": digest(of_data)} if any(of_data) else {})}
             told |= {"wrappers": found} if found != of_files else {}
             if told:
                 unsaid["transforms"] = {name: digest(each) for name, each in told.items()}

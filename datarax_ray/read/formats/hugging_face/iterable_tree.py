@@ -117,18 +117,21 @@ def decoding_pool(dataset: Any) -> Any:
     return getattr(dataset._ex_iterable, "decoding_pool", None)
 
 
-def tree_fingerprint(dataset: Any) -> dict[str, str]:
+def tree_fingerprint(dataset: Any) -> dict[str, Any]:
     """A digest of the files that are read, by name and size, and of what is done to their elements inside.
 
     And, where there are any, one of the wrappers of the functions that do it and one of what these use beside; see
-    code_fingerprint. "content": of some bytes of the files on this machine, but of those that `datasets` itself writes:
-    where it keeps what it prepared, an .arrow file may name what was not the same there.
+    code_fingerprint. "functions": all that is told of these, and of the generator that it is made of. "content": of
+    some bytes of the files on this machine, but of those that `datasets` itself writes: where it keeps what it
+    prepared, an .arrow file may name what was not the same there.
     """
     parts: list[Any] = []
     beside: dict[str, list[Any]] = {"wrappers": [], "used": [], "settings": []}
+    functions: list[Any] = []
     for node in nodes(dataset):
         settings = {name: getattr(node, name) for name in _SETTINGS if hasattr(node, name)}
-        code = code_fingerprint([settings]) if settings else None
+        functions += [each for each in (settings.get("function"), _generator_of(node)) if each is not None]
+        code = _of_digest(code_fingerprint([settings])) if settings else None
         for name, found in beside.items():
             if code is not None and name in code:
                 found.append(code.pop(name))
@@ -136,7 +139,21 @@ def tree_fingerprint(dataset: Any) -> dict[str, str]:
     files = [path for path in files_of(dataset) if os.path.isfile(path) and not path.endswith(".arrow")]
     contents = [content for _, content in inspect_all(head_and_content, files)] if files else []
     told = beside | {"content": contents}
-    return {"digest": digest(parts)} | {name: digest(found) for name, found in told.items() if found}
+    digests = {"digest": digest(parts)} | {name: digest(each) for name, each in told.items() if each}
+    return digests | ({"functions": code_fingerprint(functions)} if functions else {})
+
+
+def _of_digest(code: dict[str, Any]) -> dict[str, Any]:
+    """What the digest in states is of: what was told of code when "functions" was not."""
+    rest = {name: each for name, each in code.get("rest", {}).items() if name not in ("parts", "digest")}
+    found = {name: each for name, each in code.items() if name not in ("parts", "rest")} | {"told": 3}
+    return found | ({"rest": rest} if rest else {})
+
+
+def _generator_of(node: Any) -> Any:
+    """The function of IterableDataset.from_generator; None for what reads files."""
+    reads = getattr(node, "generate_examples_fn", None)
+    return getattr(getattr(getattr(reads, "__self__", None), "config", None), "generator", None)
 
 
 def files_of(dataset: Any) -> list[str]:
