@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,21 @@ class Doubled:
 
     def map_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
         return {"index": columns["index"], "double": columns["index"] * 2}
+
+
+def ray_tensors(*, name: str = "ray.data.arrow_tensor_v2", told: bytes | None = None, **columns: Any) -> pa.Table:
+    """Tensors, or None, as Ray Data's Parquet files have them: a list for each row, and the shape beside the field.
+
+    told: how the shape is written; None for its JSON.
+    """
+    parts, arrays = [], []
+    for key, rows in columns.items():
+        first = np.asarray(rows[0])
+        made = pa.large_list if name.endswith("_v2") else pa.list_
+        arrays.append(
+            pa.array([None if row is None else np.ravel(row) for row in rows], made(pa.from_numpy_dtype(first.dtype)))
+        )
+        shape = json.dumps(first.shape).encode() if told is None else told
+        metadata = {"ARROW:extension:name": name, "ARROW:extension:metadata": shape}
+        parts.append(pa.field(key, arrays[-1].type, metadata=metadata))
+    return pa.table(arrays, pa.schema(parts))

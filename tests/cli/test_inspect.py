@@ -11,13 +11,14 @@ import cv2
 import datasets
 import numpy as np
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from datarax_ray.cli.app import app
 from datarax_ray.cli.inspect import run
 from tests.cli.screens import answer, screen
 from tests.data import write_file
-from tests.tables import write_tables
+from tests.tables import ray_tensors, write_tables
 from tests.tars import write_tar
 
 
@@ -65,6 +66,11 @@ def test_a_folder_of_images_shows_their_shape(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "cats" / "a.png"), np.full((5, 4, 3), 9, np.uint8))
     found = told(f"imagefolder:{tmp_path}", num_elements=1)
     assert fields(found)["image"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
+
+
+def test_tensors_of_ray_data_show_their_shape(tmp_path: Path) -> None:
+    parquet.write_table(ray_tensors(x=np.full((2, 5, 4, 3), 9, np.uint8)), tmp_path / "x.parquet")
+    assert fields(told(tmp_path / "x.parquet", num_elements=1))["x"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
 
 
 def test_pictures_stand_side_by_side_in_a_sheet(tmp_path: Path) -> None:

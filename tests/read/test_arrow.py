@@ -82,6 +82,27 @@ def test_tensors_have_their_shape():
     np.testing.assert_array_equal(found, tensors)
 
 
+@pytest.mark.parametrize("permutation", [None, [0, 1, 2], [1, 0, 2], [2, 1, 0]], ids=str)
+def test_tensors_have_the_axes_that_their_type_says(permutation):
+    kind = pa.fixed_shape_tensor(pa.int16(), [2, 3, 4], permutation=permutation)
+    stored = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(3 * 24, dtype=np.int16)), 24)
+    tensors = pa.FixedShapeTensorArray.from_storage(kind, stored)
+    wanted = tensors.to_numpy_ndarray()
+    found = table_columns(pa.table({"x": tensors}).slice(1), {})["x"]
+    assert (found.dtype, found.flags.c_contiguous, found.flags.writeable) == (np.int16, True, False)
+    np.testing.assert_array_equal(found, wanted[1:])
+    assert plain_type(kind) == f"tensor{list(wanted.shape[1:])} of int16"
+
+
+def test_tensors_that_pyarrow_does_not_read_as_it_wrote_them_are_refused():
+    tensors = np.arange(48).reshape(2, 2, 3, 4).transpose(0, 3, 1, 2)
+    written = pa.FixedShapeTensorArray.from_numpy_ndarray(tensors)
+    assert not np.array_equal(written.to_numpy_ndarray(), tensors)
+    for read in (lambda: table_columns(pa.table({"x": written}), {}), lambda: plain_type(written.type)):
+        with pytest.raises(ValueError, match=r"permutation=\[1,2,0\].* has its axes in an order that .* two ways"):
+            read()
+
+
 def test_a_column_of_more_than_arrow_joins_is_read():
     """Of text, as of these lists, a row group of more than 2 GiB has several arrays."""
     chunk = pa.array([np.zeros(2**27, np.int8), np.ones(1, np.int8)])

@@ -314,6 +314,14 @@ def test_a_file_without_values_has_the_types_of_the_others(tmp_path, null, value
     assert len({plain_type(reader.table(row, row + 1).schema.field("a").type) for row in range(len(records))}) == 1
 
 
+def test_a_tensor_whose_axes_cannot_be_told_is_refused_by_its_name_and_may_be_left_out(tmp_path):
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((2, 2, 3, 4)).transpose(0, 3, 1, 2))
+    parquet.write_table(pa.table({"x": tensors, "y": [1, 2]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"x\.parquet: field 'x' cannot be read: .*permutation.* \(exclude_columns\)"):
+        ParquetReader.of(tmp_path)
+    assert ParquetReader.of(tmp_path, exclude=["x"]).read(np.arange(2))["y"].tolist() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

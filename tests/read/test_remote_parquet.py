@@ -20,7 +20,7 @@ from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.http_files import HttpFiles
-from tests.tables import write_tables
+from tests.tables import ray_tensors, write_tables
 
 ROWS, GROUP = 1000, 100  # of each of two files; a row group has some 400 KB of each of two columns
 QUICK = Remote(waits_s=(0.0,) * 20)
@@ -251,6 +251,17 @@ def test_a_later_start_asks_each_file_once_for_its_version_and_another_choice_of
     third = ParquetReader.of(urls, columns=["index"])
     assert third.read(np.array([0, ROWS]))["index"].tolist() == [0, 0]
     for reader in (first, second, other, third):
+        reader.close()
+
+
+def test_a_tensor_of_ray_data_has_its_shape_also_at_a_later_start(data, served, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
+    images = np.arange(5 * 60, dtype=np.uint8).reshape(5, 4, 5, 3)
+    parquet.write_table(ray_tensors(x=images), data / "x.parquet", row_group_size=3)
+    for _ in range(2):
+        reader = ParquetReader.of(f"{served.url}/x.parquet")
+        assert reader.fingerprint() == ParquetReader.of(data / "x.parquet").fingerprint()
+        np.testing.assert_array_equal(reader.read(np.arange(5))["x"], images)
         reader.close()
 
 

@@ -31,6 +31,7 @@ from datarax_ray.sources import (
     ParquetSource,
     ParquetSourceConfig,
 )
+from tests.tables import ray_tensors
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 NAT, NO = np.datetime64("NaT", "us"), np.timedelta64("NaT", "us")
@@ -118,7 +119,8 @@ def generated(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
     return HFStreamingSource(HFStreamingConfig(), dataset=dataset, transforms=transforms)
 
 
-SOURCES = {"parquet": from_parquet, "eager": eager, "stream": stream, "elements": generated}
+TABLES = {"parquet": from_parquet, "eager": eager, "stream": stream}
+SOURCES = TABLES | {"elements": generated}
 
 
 def assert_same(got: Any, want: Any) -> None:
@@ -148,6 +150,36 @@ def test_a_column_is_the_same_from_every_source(kind: str, source: str, tmp_path
     made = SOURCES[source](pa.table({"x": values}), tmp_path)
     (batch,) = made.batches(0, StreamOptions(len(values)))  # as a Pipeline gets it: get_batch of eager gives jax.Arrays
     assert_same(batch.columns["x"], want)
+
+
+@pytest.mark.parametrize("source", TABLES)
+def test_a_tensor_of_ray_data_has_its_shape_and_a_state_of_flat_rows_is_refused(source: str, tmp_path: Path) -> None:
+    images = np.arange(5 * 60, dtype=np.uint8).reshape(5, 4, 5, 3)
+    table = ray_tensors(x=images)
+    flat = table.cast(pa.schema([("x", pa.large_list(pa.uint8()))]))
+    made, before = TABLES[source](table, tmp_path), TABLES[source](flat, tmp_path)
+    assert_same(np.asarray(before.get_batch(2)["x"]), images[:2].reshape(2, 60))
+    state = before.get_state()
+    made = TABLES[source](table, tmp_path)
+    with pytest.raises(DriftError, match=r"files\.(schema|digest|types)"):
+        made.set_state(state)
+    assert_same(np.asarray(made.get_batch(5)["x"]), images)
+
+
+@pytest.mark.parametrize("source", TABLES)
+def test_a_tensor_of_ray_data_that_is_null_is_none_beside_lists_of_its_shape(source: str, tmp_path: Path) -> None:
+    images = np.arange(2 * 6, dtype=np.uint8).reshape(2, 2, 3)
+    (batch,) = TABLES[source](ray_tensors(x=[images[0], None, images[1]]), tmp_path).batches(0, StreamOptions(3))
+    assert_same(batch.columns["x"], objects(images[0].tolist(), None, images[1].tolist()))
+
+
+def test_a_stream_of_files_whose_tensors_differ_in_shape_is_an_error_and_no_mixture(tmp_path: Path) -> None:
+    """`datasets` takes both for lists of 24 numbers."""
+    parts = [datasets.Dataset(ray_tensors(x=np.zeros((300, *shape)))) for shape in ((4, 6), (6, 4))]
+    dataset = datasets.concatenate_datasets([part.to_iterable_dataset() for part in parts])
+    made = HFStreamingSource(HFStreamingConfig(), dataset=dataset)
+    with pytest.raises(RecordError, match=r"field 'x' is read as .*\[6\]>\[4\], .* here is one of another"):
+        list(made)
 
 
 @pytest.mark.parametrize("source", ["parquet", "eager"])

@@ -406,7 +406,7 @@ def _cast(column: Any, kind: Any, name: str) -> Any:
 
     try:
         return retyped(column, kind)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise UnlikeError(
             name, f"field {name!r} is read as {kind}, as its first lists are of one length, and here is one of another"
         ) from error

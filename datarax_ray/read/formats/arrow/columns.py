@@ -81,8 +81,9 @@ def plain_type(kind: pa.DataType) -> str:
 
     t = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        shape = _tensor_shape(kind)
-        return plain_type(kind.storage_type) if shape is None else f"tensor{shape} of {kind.value_type}"
+        if not isinstance(kind, pa.FixedShapeTensorType):
+            return plain_type(kind.storage_type)
+        return f"tensor{[kind.shape[axis] for axis in _axes(kind)]} of {kind.value_type}"
     if t.is_dictionary(kind):
         return plain_type(kind.value_type)
     if t.is_struct(kind):
@@ -194,8 +195,11 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
 
     t, kind = pa.types, array.type
     if isinstance(kind, pa.BaseExtensionType):
-        columns, shape = _convert(array.storage, name, fill), _tensor_shape(kind)
-        return columns if shape is None else columns.reshape(len(array), *shape)
+        columns = _convert(array.storage, name, fill)
+        if not isinstance(kind, pa.FixedShapeTensorType):
+            return columns
+        as_stored = columns.reshape(len(array), *kind.shape)
+        return np.ascontiguousarray(as_stored.transpose(0, *(axis + 1 for axis in _axes(kind))))
     if t.is_dictionary(kind):
         if array.null_count or t.is_nested(kind.value_type):
             return _convert(array.dictionary_decode(), name, fill)
@@ -245,15 +249,19 @@ def _view(array: Any) -> np.ndarray:
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
-def _tensor_shape(kind: Any) -> list[int] | None:
-    """Of Arrow's own tensors in row-major order. Other extension types exist only in processes that registered them
-    (`datasets` does), and what a column becomes must not depend on that.
-    """
-    import pyarrow as pa
+def _axes(kind: Any) -> list[int]:
+    """The axes of one of Arrow's own tensors: of each, which it is in the shape as it is stored.
 
-    if not isinstance(kind, pa.FixedShapeTensorType) or list(kind.permutation or ()) != sorted(kind.permutation or ()):
-        return None
-    return list(kind.shape)
+    Other extension types exist only in processes that registered them (`datasets` does), and what a column becomes must
+    not depend on that.
+
+    Raises: ValueError for an order that is not its own inverse: pyarrow (26.0) writes the inverse of what Arrow's
+    specification has, and reads neither.
+    """
+    axes = list(kind.permutation or range(len(kind.shape)))
+    if [axes[axis] for axis in axes] != sorted(axes):
+        raise ValueError(f"{kind} has its axes in an order that writers mean in two ways; write it without one")
+    return axes
 
 
 def _lists(array: Any, name: str) -> np.ndarray:

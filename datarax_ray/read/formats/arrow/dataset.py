@@ -22,6 +22,7 @@ from datarax_ray.read.elements.columns import Columns, map_leaves
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import ColumnTypes, settle, without_pil
 from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, with_nulls_as_lists
+from datarax_ray.read.formats.arrow.ray_tensors import with_shapes
 from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, rows_digest, spread
 from datarax_ray.read.retry import retried
 
@@ -62,7 +63,7 @@ class DatasetReader:
         self._tables = _Tables(dataset.data, dataset._indices, name)
         self.num_records = len(dataset)
         self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
-        self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, self._decoded)
+        self._types = ColumnTypes.of(with_shapes(dataset.data.table), self._tables.rows, self._decoded)
         self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
 
     def read(self, records: Indices) -> Columns | list[Any]:
@@ -143,7 +144,7 @@ class DatasetReader:
 
     def _stored(self, records: Indices) -> Columns:
         table, where = self._taken(records)
-        columns = self._types.columns(table)
+        columns = self._types.columns(with_shapes(table))
         return columns if where is None else map_leaves(lambda column: column[where], columns)
 
     def _taken(self, records: Indices) -> tuple[Any, Indices | None]:

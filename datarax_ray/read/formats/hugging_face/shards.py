@@ -18,7 +18,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest, shown
@@ -26,6 +26,7 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
+from datarax_ray.read.formats.arrow.ray_tensors import with_shapes
 from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.identity.contents import difference, stamp
 from datarax_ray.read.retry import RetriedRun, retried
@@ -109,7 +110,7 @@ class HFShards:
         self._batch_size = portions.elements
         differences: list[list[str]] = []
         if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
-            self._look(on_host, portions)
+            differences = self._look(on_host, portions)
         elif self.num_shards and not _gives_arrays(dataset):
             differences = self._look_at_elements(dataset.features or {}, tuple(on_host))
         self._fingerprint = {
@@ -119,7 +120,8 @@ class HFShards:
             "on_host": [] if self._types is None else list(self._types.on_host),
             **iterable_tree.tree_fingerprint(self._dataset),
         }
-        # Not there before elements became columns and pictures arrays: a state from then is another stream's.
+        # Not there before elements became columns, pictures arrays, and tensors of Ray Data's had their shape: a state
+        # from then is another stream's.
         if differences:
             self._fingerprint["types"] = digest(differences)
         if holds_files and not _gives_arrays(dataset):
@@ -178,14 +180,21 @@ class HFShards:
         if self.decode is not None:
             self.decode.close()
 
-    def _look(self, on_host: Iterable[str], portions: Portions) -> None:
-        """Decide by the first rows what columns become, and how many rows a portion has."""
+    def _look(self, on_host: Iterable[str], portions: Portions) -> list[list[str]]:
+        """Decide by the first rows what columns become, and how many rows a portion has; returns which of them have a
+        shape that stands beside the field alone.
+        """
         dataset = self._dataset.with_format("arrow")
-        first = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
-        if first is None:
-            return
-        self._types, self._num_first = ColumnTypes.of(first, as_objects=on_host), first.num_rows
-        self._batch_size = portions.num_rows(first)
+        stored = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
+        if stored is None:
+            return []
+        first = with_shapes(stored)
+        kinds = zip(first.schema, stored.schema, strict=True)
+        shaped = {part.name: part.type for part, as_stored in kinds if part.type != as_stored.type}
+        types = ColumnTypes.of(first, as_objects=on_host)
+        self._types = replace(types, types={**shaped, **types.types})  # later files may have another
+        self._num_first, self._batch_size = first.num_rows, portions.num_rows(stored)
+        return sorted([name, str(kind)] for name, kind in shaped.items())
 
     def _look_at_elements(self, features: Any, on_host: tuple[str, ...]) -> list[list[str]]:
         """Decide by the first elements what fields become; returns of which that is not what it would have been."""
@@ -243,6 +252,7 @@ class _TableRun:
         table = _next_table(self._iterator)
         if table is None:
             return None
+        table = with_shapes(table)
         try:
             return self._columns(table)
         except ValueError as error:  # Arrow's errors are ValueErrors

@@ -23,6 +23,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, retyped, typed
+from datarax_ray.read.formats.arrow.ray_tensors import with_shapes
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.spans import check_chunks
@@ -98,7 +99,11 @@ class Footers:
         return _types(self.schema)
 
     def typed(self, table: Any, file: int) -> Any:
-        """A table of rows of this file, of the types of all."""
+        """A table of rows of this file, of the types of all. Raises: as with_shapes."""
+        try:
+            table = with_shapes(table)
+        except ValueError as error:
+            raise ValueError(f"{self.files[file].path}: {error}") from error
         if not self.files[file].untyped:
             return table
         kinds = [self.schema.field(name).type for name in table.column_names]
@@ -237,8 +242,10 @@ def _unified(schema: Any, other: Any) -> Any:
 
 
 def _what(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    """What an index is asked for. Earlier ones took a name for that of any column with it and a dot before its own."""
-    return digest([columns, *exclude, "paths"])
+    """What an index is asked for. Earlier ones took a name for that of any column with it and a dot before its own, and
+    knew no shape of a tensor of Ray Data's.
+    """
+    return digest([columns, *exclude, "shapes"])
 
 
 def _add(index: Index, what: str, seen: _Seen) -> None:
@@ -348,6 +355,13 @@ def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
             f"{footer.path} has the fields {repeated} more than once, and an element is a dict; rename one, or leave "
             "the columns out (exclude_columns)"
         )
+    for part in schema:
+        try:
+            plain_type(part.type)
+        except ValueError as error:
+            raise ValueError(
+                f"{footer.path}: field {part.name!r} cannot be read: {error}, or leave it out (exclude_columns)"
+            ) from error
     by_name = pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)])
     return _Seen(footer, leaves, left_out, by_name)
 
@@ -485,7 +499,7 @@ def _stored_nbytes(group: Any, chosen: Sequence[int]) -> int:
 
 
 def _selected(opened: Any, leaves: Sequence[Path]) -> Any:
-    return opened.read_row_groups([], columns=list(map(".".join, leaves))).schema
+    return with_shapes(opened.read_row_groups([], columns=list(map(".".join, leaves)))).schema
 
 
 def _repeated(kind: Any, path: Path = ()) -> list[str]:

@@ -217,11 +217,11 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
                 continue
             try:
                 table = retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
+                tables[file.untyped] = in_storage(footers.typed(table, number))
             except (StorageError, ChangedError, NoRangesError):
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
                 continue
-            tables[file.untyped] = in_storage(footers.typed(table, number))
     if not tables:
         return None
     first, *others = tables.values()
