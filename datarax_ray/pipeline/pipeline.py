@@ -539,8 +539,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         skip: what gives nothing any more, as if a filter dropped it: positions of the stream, as numbers, as
             range(start, stop) or as what `locate` gives; or records, as `locate` and errors name them: "part-0[17]",
-            and several "part-0[17:99]". A position is of one epoch, a record is left out in all that come; every_epoch:
-            leave out the records at these positions in all, too.
+            several "part-0[17:99]", of a mixture "component 1: part-0[17]". A position is of one epoch, a record is
+            left out in all that come; every_epoch: leave out the records at these positions in all, too.
         weights: of a MixtureSource without an end in its sources, one for each, or a WeightSchedule, whose positions
             are counted from `at`.
         at: the position from which on weights hold, and records are left out; None for the next one.

@@ -18,7 +18,7 @@ import errno
 import signal
 import threading
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from datarax_ray.read.identity.users_code import is_users_file
@@ -49,6 +49,12 @@ class RecordError(ValueError):
         begin = users_traceback(error) or error.__traceback__
         failure.add_note("".join(traceback.format_exception(type(error), error, begin)).rstrip())
         return failure
+
+    def move(self, component: str, own: int, position: int) -> None:
+        """It stands at this position of a mixture, as the record at position `own` of the component of that name."""
+        said = self.args[0].replace(f"(position {own}", f"(position {position}, {own} of {component}", 1)
+        self.args = f"{component}: {said}", position
+        self.position = position
 
 
 class UnlikeError(ValueError):
@@ -85,13 +91,17 @@ class UnwritableError(TypeError):
 class Skipped:
     """A record that `on_error="skip"` left out of the stream, or an element of one, behind a flat_map.
 
-    where: file, or shard of a stream, and record index in it, as "path[17]". position: its place in the stream. reason:
-    what went wrong, and with which element of the record.
+    where: file, or shard of a stream, and record index in it, as "path[17]", in a mixture "component 1: path[17]".
+    position: its place in the stream. reason: what went wrong, and with which element of the record.
     """
 
     where: str
     position: int
     reason: str
+
+    def moved(self, component: str, position: int) -> Skipped:
+        """The same of a mixture, of its component of that name, at this position of it."""
+        return replace(self, where=f"{component}: {self.where}", position=position)
 
 
 def users_traceback(error: BaseException) -> TracebackType | None:

@@ -33,9 +33,9 @@ class SkipOptions:
     """What whoever consumes a stream does about the records that `on_error` leaves out; no part of what the stream is.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
-    of a mixture with streams the numbers of components, too, the outermost first; or a URL below which such files are
-    (read.lines), None for none; what is in it of a former run, from where this one begins, is dropped. A relative one
-    is made absolute here.
+    of a mixture the numbers of components, too, the outermost first; or a URL below which such files are (read.lines),
+    None for none; what is in it of a former run, from where this one begins, is dropped. A relative one is made
+    absolute here.
 
     Raises: TypeError for a max_skipped that is no whole number; ValueError for a negative one, for a path at which no
     file can be, and for one with a file that is no such list; ImportError for a URL whose client is not installed.

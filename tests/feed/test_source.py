@@ -1087,4 +1087,5 @@ def test_components_of_a_mixture_that_are_unlike_are_named_by_their_records(tmp_
     with pytest.raises(UnlikeError) as raised:
         list(stream(outer, batch_size=2, chunk_size=8))
     told = re.fullmatch(r"position \d+ is at (.*)\[\d+\], position \d+ at (.*)\[\d+\]", raised.value.__notes__[-1])
-    assert set(told.groups()) == set(map(str, paths))  # floats are in one of them, integers in the other
+    names = {f"component 0: {paths[0]}", f"component 1: component 1: {paths[1]}"}
+    assert set(told.groups()) == names  # integers, and floats

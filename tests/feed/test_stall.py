@@ -87,4 +87,5 @@ def test_files_of_a_mixture_are_those_of_its_components(tmp_path):
     one, two = (tmp_path / name / "part-00001.array_record" for name in ("one", "two"))
     told = stall.waited(1.0, [part]) or ""
     assert told.startswith("the stream has waited 1 s for actor 3: positions [20, 24) of ")
-    assert sorted(told.partition(" of ")[2].split(", ")) == [str(one), str(two)]
+    names = [f"component 0: {one}", f"component 1: component 0: {two}"]
+    assert sorted(told.partition(" of ")[2].split(", ")) == names

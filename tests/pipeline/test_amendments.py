@@ -525,8 +525,9 @@ class TestWeights:
         gone = {*whole[:3], *whole[50:60]}
         assert rows(left(pipeline)) == [row for row in whole if row not in gone]
         pipeline = make(mixture(weights))
-        pipeline.amend(skip=["arrays[7]"])  # which each of the sources has
-        assert rows(left(pipeline)) == [(source, index) for source, index in whole if index != 7]
+        pipeline.amend(skip=["component 0: arrays[7]", "component 2: arrays[3:5]"])
+        gone = {(0, 7), (2, 3), (2, 4)}
+        assert rows(left(pipeline)) == [row for row in whole if row not in gone]
 
     def test_said_again_they_hold_from_where_they_began(self) -> None:
         pipeline = amended(mixture(), 4, weights=[1, 1, 2])
@@ -622,7 +623,42 @@ class TestNamesOfFiles:
     def test_a_range_is_of_one_file(self, stream: Any) -> None:
         with pytest.raises(ValueError, match=r"has 3 of the 12 records of this name\. The last of that file is \[11\]"):
             self.records(stream, "b/day1/part-0.jsonl[9:21]")
-        twice = stream, stream  # 11 of [9:21] each
+        mixture = MixtureStream((stream, stream), (1, 1))
         with pytest.raises(ValueError, match=r"has 11 of the 12 records"):
-            self.records(MixtureStream(twice, (1, 1)), "a/day1/part-0.jsonl[9:21]")
-        assert self.records(MixtureStream(twice, (1, 1)), "a/day1/part-0.jsonl[9:20]") == [((9, 20), (41, 52))]
+            self.records(mixture, "component 1: a/day1/part-0.jsonl[9:21]")
+        assert self.records(mixture, "component 1: a/day1/part-0.jsonl[9:20]") == [((41, 52),)]
+
+    def test_of_one_that_several_components_have_the_component_is_said(self, stream: Any, tmp_path: Path) -> None:
+        mixture = MixtureStream((stream, MixtureStream((stream, stream), (1, 1))), (1, 1))
+        with pytest.raises(ValueError, match=r"6 files, .* apart: component 0: a/day1/part-0\.jsonl\[3\]$"):
+            self.records(mixture, "part-0.jsonl[3]")
+        named = "component 1: a/day1/part-0.jsonl[3]"
+        path = f"{tmp_path}/a/day1/part-0.jsonl"
+        said = rf"such as component 1: component 0: {path} and component 1: component 1: {path}\. .* apart: "
+        with pytest.raises(ValueError, match=said + r"component 1: component 0: a/day1/part-0\.jsonl\[3\]$"):
+            self.records(mixture, named)
+        for record, name in enumerate(map(mixture.locate, range(96))):
+            assert self.records(mixture, name) == [((record, record + 1),)]
+        other = load(str(tmp_path / "a/day1/part-0.jsonl")).describe()
+        assert self.records(MixtureStream((other, stream), (1, 1)), "b/day1/part-0.jsonl[3]") == [((43, 44),)]
+
+    @pytest.mark.parametrize("name", ["arrays", "dataset"])
+    def test_of_data_in_no_file_no_other_component_s_record_is_left_out(self, name: str) -> None:
+        def part(ids: range) -> Any:
+            if name == "arrays":
+                return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"id": np.array(ids)})
+            return HFEagerSource(HFEagerConfig(num_epochs=1), dataset=datasets.Dataset.from_dict({"id": ids}))
+
+        def ids(pipeline: Pipeline) -> list[int]:
+            return [i for batch in left(pipeline) for i in batch["id"].tolist()]
+
+        def mixture() -> Pipeline:
+            return make(MixtureSource([part(range(6)), part(range(100, 106))]), 4)
+
+        whole, pipeline = ids(mixture()), mixture()
+        told = [origin.record for origin in pipeline.locate(1)]
+        assert told == [f"component {i // 100}: {name}[{i % 100}]" for i in whole[4:8]]
+        with pytest.raises(ValueError, match=rf"2 files, .* apart: component 0: {name}\[3\]$"):
+            pipeline.amend(skip=[f"{name}[3]"])
+        pipeline.amend(skip=[f"component 1: {name}[3]"])
+        assert ids(pipeline) == [i for i in whole if i != 103]

@@ -169,7 +169,8 @@ def test_with_new_weights_what_was_seen_comes_again_and_what_was_before_them_is_
         assert [batch["index"].tolist() for batch in pipeline.replay(0, 3, state)] == seen
         if not transforms:
             assert [batch["index"].tolist() for batch in pipeline.replay(4, 7)] == seen
-            assert [int(origin.record[7:-1]) for origin in pipeline.locate(4)] == [x % 100 for x in seen[0]]
+            told = [f"component {x // 1000}: arrays[{x % 100}]" for x in seen[0]]
+            assert [origin.record for origin in pipeline.locate(4)] == told
         for first in (0, 3) if not transforms else (0, 4):
             with pytest.raises(ValueError, match=before):
                 next(pipeline.replay(first, first + 1))

@@ -352,17 +352,49 @@ class TestErrors:
         failing = next(i for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3))
         source = mix(sources())
         assert list(map(plain, islice(source, failing))) == want[:failing]
-        with pytest.raises(RecordError, match=r"Squares\(23\)\[3\] \(position 3\): .*KeyError") as info:
+        said = rf"^component 1: Squares\(23\)\[3\] \(position {failing}, 3 of component 1\): .*KeyError"
+        with pytest.raises(RecordError, match=said) as info:
             next(source)
         assert info.value.position == failing
-        assert f"stands at position {failing} of the mixture" in "".join(info.value.__notes__)
-        with pytest.raises(RecordError, match=r"\(position 3\)"):
+        with pytest.raises(RecordError, match=said) as info:
             mix(sources()).get_batch_at(0, 60)
+        assert info.value.position == failing
         skipping = mix(sources(on_error="skip"))
         assert list(map(plain, skipping)) == [e for e in want if (e["source"], e["index"]) != (1, 3)]
-        assert [skip.position for skip in skipping.skipped] == [
-            i for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3)
+        assert [(skip.where, skip.position) for skip in skipping.skipped] == [
+            ("component 1: Squares(23)[3]", i) for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3)
         ]
+
+    @pytest.mark.usefixtures("ray_local")
+    @pytest.mark.parametrize("num_actors", [0, 2])
+    def test_the_position_that_the_line_of_a_broken_record_says_is_the_one_to_leave_out(self, num_actors: int) -> None:
+        """Of a mixture in a mixture, whose positions are others."""
+
+        class Fail:
+            def map(self, element: dict[str, Any]) -> dict[str, Any]:
+                if element["id"] == 203:
+                    raise KeyError("bad")
+                return element
+
+        def mixture(*transforms: Any) -> MixtureSource:
+            data = [{"id": np.arange(first, first + 6)} for first in (0, 100, 200)]
+            one, *two = (RandomAccessSource(RandomAccessSourceConfig(), d, transforms=transforms) for d in data)
+            return MixtureSource([one, MixtureSource(two)], [1, 2], length=18)
+
+        def ids(batches: Any) -> list[int]:
+            return [i for batch in batches for i in batch["id"].tolist()]
+
+        want = ids(make(mixture(), 1))
+        position, inner = want.index(203), [i for i in want if i >= 100].index(203)
+        source: Any = mixture(Fail())
+        source = RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=4) if num_actors else source
+        with make(source, 1) as pipeline:
+            said = rf"arrays\[3\] \(position {position}, {inner} of component 1, 3 of component 1\): transform .*Fail "
+            with pytest.raises(RecordError, match="^component 1: component 1: " + said) as info:
+                ids(pipeline)
+            assert info.value.position == pipeline.position == position
+            pipeline.amend(skip=[position])
+            assert ids(pipeline) == want[position + 1 :]
 
     def test_the_smallest_limit_of_skipped_records_holds_and_they_are_listed_in_one_file(self, tmp_path: Path) -> None:
         class Fail(Tagged):
@@ -373,7 +405,8 @@ class TestErrors:
         bad = component(1, 23, Fail(1), on_error="skip", max_skipped=2, skipped_path=str(listed))
         with pytest.raises(SkippedError, match="max_skipped=2"):
             list(mix([component(0, 7, on_error="skip", max_skipped=100), bad]))
-        assert listed.exists()
+        entries = map(json.loads, listed.read_text().splitlines())
+        assert {(*each["components"], each["file"]) for each in entries} == {(1, "Squares(23)")}
         other = component(0, 7, on_error="skip", skipped_path=str(tmp_path / "other.jsonl"))
         with pytest.raises(ValueError, match="give them one skipped_path"):
             mix([other, bad])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,11 @@ from datarax_ray.read.stream import Stream, is_endless
 
 # Positions whose records are looked up: 16 MiB, a second. More of them lie apart, and are more than a log may hold.
 _MAX_LOOKED_UP = 2**20
-# "path[17]", as errors and `locate` name a record, "path[17] (row group 3)"; and "path[17:99]".
-_NAME = re.compile(r"(?P<path>.*)\[(?P<start>\d+)(?::(?P<stop>\d+))?\](?: \(.*\))?", re.DOTALL)
+# "path[17]", as errors and `locate` name a record, "path[17] (row group 3)", of a mixture "component 1: path[17]"; and
+# "path[17:99]".
+_NAME = re.compile(
+    r"(?P<components>(?:component \d+: )*)(?P<path>.*)\[(?P<start>\d+)(?::(?P<stop>\d+))?\](?: \(.*\))?", re.DOTALL
+)
 
 
 def amended_state(
@@ -103,10 +106,25 @@ def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tupl
     return [(record, record + 1) for record in np.unique(np.concatenate(found or [np.empty(0, np.int64)])).tolist()]
 
 
-def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
-    """The numbers of the records that errors and `locate` name so, as ranges: of each component that has the file.
+class _File(NamedTuple):
+    """components: of mixtures, the outermost first, as they stand before the path in the names of its records."""
 
-    Raises: ValueError where one of them is in no file, and where several files have a path that ends so.
+    components: str
+    path: str
+
+    def __str__(self) -> str:
+        return "".join(self)
+
+    def is_named(self, components: str, path: str) -> bool:
+        """Whether that may be said of it: the outermost components, or none, and the end of the path."""
+        return self.components.startswith(components) and f"/{self.path}".endswith(f"/{path}")
+
+
+def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
+    """The numbers of the records that errors and `locate` name so, as ranges.
+
+    Raises: ValueError where one of them is in no file, and where several files have a path that ends so, or several
+    components that file.
     """
     asked = _NAME.fullmatch(name)
     if asked is None:
@@ -116,20 +134,21 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
             f"{name} is a record, and those of a stream of shards have no number to leave them out by; give the "
             "positions at which it stands, as locate tells them"
         )
-    path, first = asked["path"], int(asked["start"])
+    said, first = _File(asked["components"], asked["path"]), int(asked["start"])
     last = int(asked["stop"] or first + 1)
     runs = list(_runs(stream.locate, 0, stream.order.num_records))
-    of_file = [run for run in runs if run[0] == path] or [run for run in runs if run[0].endswith(f"/{path}")]
-    if len(paths := sorted({run[0] for run in of_file})) > 1:
+    named = [run for run in runs if run[0].is_named(*said)]
+    of_file = [run for run in named if run[0].path == said.path] or named
+    if len(files := sorted({run[0] for run in of_file})) > 1:
         raise ValueError(
-            f"{name} may be of {len(paths)} files, such as {paths[0]} and {paths[1]}. Give as much of the path as "
-            f"tells them apart: {_tail(paths[0], paths)}{name[len(path) :]}"
+            f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}. Give as much of the name as "
+            f"tells them apart: {_least(files[0], {run[0] for run in runs})}{name[len(str(said)) :]}"
         )
     parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in of_file]
     parts = [part for part in parts if part[0] < part[1]]
-    known = ranges_of(part[:2] for part in parts)  # in the file: several components may have it
+    known = ranges_of(part[:2] for part in parts)
     if (count := sum(stop - start for start, stop in known)) < last - first or not parts:
-        names = sorted({os.path.basename(run[0]) for run in runs})
+        names = sorted({f"{run[0].components}{os.path.basename(run[0].path)}" for run in runs})
         remedy = f" Its files are {shown(names)}; `locate` tells what fed a batch"
         if of_file:
             remedy = f" The last of that file is [{max(index + size for _, index, _, size in of_file) - 1}]"
@@ -137,30 +156,31 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     return [(start + base, stop + base) for start, stop, base in parts]
 
 
-def _tail(path: str, paths: list[str]) -> str:
-    """The least of the path's end that no other path ends with; all of it where there is none."""
-    parts = path.split("/")
-    tails = ["/".join(parts[-count:]) for count in range(1, len(parts))]
-    return next((tail for tail in tails if sum(f"/{each}".endswith(f"/{tail}") for each in paths) == 1), path)
+def _least(file: _File, files: set[_File]) -> _File:
+    """The least of the path's end that is said of no other file; with its components, where it is of others, too."""
+    parts = file.path.split("/")
+    tails = ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+    names = [_File(components, tail) for components in ("", file.components) for tail in tails]
+    return next((name for name in names if sum(each.is_named(*name) for each in files) == 1), file)
 
 
-def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[str, int, int, int]]:
-    """(path, number in it, number in the source, count) of each run of the records [start, stop) that lies in one file.
+def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[_File, int, int, int]]:
+    """(file, number in it, number in the source, count) of each run of the records [start, stop) that lies in one file.
 
     Asks for the place of about log2(stop) records of each file.
     """
     todo = [(start, stop)]
     while todo:
         lo, hi = todo.pop()
-        (path, index), (last_path, last_index) = _place(locate(lo)), _place(locate(hi - 1))
-        if path == last_path and last_index - index == hi - 1 - lo:
-            yield path, index, lo, hi - lo
+        (file, index), (last_file, last_index) = _place(locate(lo)), _place(locate(hi - 1))
+        if file == last_file and last_index - index == hi - 1 - lo:
+            yield file, index, lo, hi - lo
         else:
             middle = (lo + hi) // 2
             todo += [(middle, hi), (lo, middle)]
 
 
-def _place(name: str) -> tuple[str, int]:
+def _place(name: str) -> tuple[_File, int]:
     found = _NAME.fullmatch(name)
     assert found is not None, name
-    return found["path"], int(found["start"])
+    return _File(found["components"], found["path"]), int(found["start"])

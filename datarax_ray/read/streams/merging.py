@@ -7,7 +7,7 @@ each stand. Nothing is copied: blocks are cut, and their parts get other positio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class _Supply:
 
     def skip_at(self, position: int, skip: Skipped) -> Skipped:
         """A broken record of it, at this position of the mixture."""
-        return replace(skip, where=f"{self.name}: {skip.where}", position=position)
+        return skip.moved(self.name, position)
 
     def settle(self, extra_at: Callable[[int], Extra | None]) -> None:
         """It can be taken up behind what was taken."""
@@ -252,10 +252,7 @@ class Merger:
         supply = self._supplies[component]
         failure = supply.failure
         if isinstance(failure, RecordError):
-            own = f"(position {supply.failed_at}"
-            said = failure.args[0].replace(own, f"(position {self._next}, {supply.failed_at} of {supply.name}", 1)
-            failure.args = f"{supply.name}: {said}", self._next
-            failure.position = self._next
+            failure.move(supply.name, supply.failed_at, self._next)
             failure.add_note(
                 "A broken record gives a mixture with streams no element that amend(skip=...) could leave out; "
                 'on_error="skip" of its source leaves it out'

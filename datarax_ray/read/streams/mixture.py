@@ -11,7 +11,7 @@ import operator
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
+from datarax_ray.read.streams.merging import component_name
 from datarax_ray.read.streams.rows import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
@@ -224,9 +225,9 @@ class MixtureStream(Mixed):
         return [self.locate(record) for record in order.records(positions).tolist()]
 
     def locate(self, record: int) -> str:
-        """Where a record is, for people. record: numbered through all components."""
+        """Where a record is, for people: of which component, and in what. record: numbered through all components."""
         index = int(np.searchsorted(self.order.bases, record, "right")) - 1
-        return self.components[index].locate(record - int(self.order.bases[index]))
+        return f"{component_name(index)}: {self.components[index].locate(record - int(self.order.bases[index]))}"
 
     def block_at(self, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = "") -> Block:
         """The block of single positions, for a mixture that this is a component of."""
@@ -255,7 +256,12 @@ class MixtureStream(Mixed):
         self, order: MixtureOrder, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = ""
     ) -> Block:
         blocks = {
-            index: _moved(self.components[index].block_at(own, its_records, documents, ended), own, its_positions)
+            index: _moved(
+                self.components[index].block_at(own, its_records, documents, ended),
+                component_name(index),
+                own,
+                its_positions,
+            )
             for index, its_positions, own, its_records in self._parts(order, positions, records)
         }
         return next(iter(blocks.values())) if len(blocks) == 1 else _merged(blocks)
@@ -267,7 +273,7 @@ class MixtureStream(Mixed):
             try:
                 at, elements = self.components[index].elements_at(own, its_records)
             except RecordError as error:  # another component's may stand before it
-                failures.append(_moved_error(error, error.position, own, its_positions))
+                failures.append(_moved_error(error, component_name(index), error.position, own, its_positions))
                 continue
             found += zip(its_positions[np.searchsorted(own, at)].tolist(), elements, strict=True)
         if failures:
@@ -276,8 +282,8 @@ class MixtureStream(Mixed):
         return [position for position, _ in found], [element for _, element in found]
 
 
-def _moved(block: Block, own: Indices, positions: Indices) -> Block:
-    """A component's block at the positions of the mixture. own: its positions, positions: where they stand."""
+def _moved(block: Block, name: str, own: Indices, positions: Indices) -> Block:
+    """The block of the component of that name in the mixture. own: its positions, positions: where they stand."""
 
     def moved(at: Any) -> Any:
         return positions[np.searchsorted(own, at)]
@@ -286,18 +292,20 @@ def _moved(block: Block, own: Indices, positions: Indices) -> Block:
     if failure is not None:
         failed_at = int(moved(block.failure_position))
         if isinstance(failure, Located):
-            failure = _moved_error(failure, block.failure_position, own, positions)
-    skipped = tuple(replace(skip, position=int(moved(skip.position))) for skip in block.skipped)
+            failure = _moved_error(failure, name, block.failure_position, own, positions)
+    skipped = tuple(skip.moved(name, int(moved(skip.position))) for skip in block.skipped)
     return Block(
         moved(block.positions), block.columns, skipped, failure, failed_at, block.lengths, may_come=block.may_come
     )
 
 
-def _moved_error(error: Located, at: int, own: Indices, positions: Indices) -> Located:
-    error.position = int(positions[np.searchsorted(own, at)])
-    if isinstance(error, UnlikeError):
-        error.first = int(positions[np.searchsorted(own, error.first)])
-    error.add_note(f"position {at} of this component of a mixture stands at position {error.position} of the mixture")
+def _moved_error(error: Located, name: str, at: int, own: Indices, positions: Indices) -> Located:
+    position = int(positions[np.searchsorted(own, at)])
+    if isinstance(error, RecordError):
+        error.move(name, at, position)
+        return error
+    error.position, error.first = position, int(positions[np.searchsorted(own, error.first)])
+    error.add_note(f"position {at} of {name} of a mixture stands at position {position} of the mixture")
     return error
 
 
