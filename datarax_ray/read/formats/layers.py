@@ -5,6 +5,7 @@ Their reprs say too little: of `MapDataset.source(data).shuffle(seed=1).map(f)` 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
@@ -80,8 +81,8 @@ class _Layers:
 
     def _told(self, value: Any) -> str:
         """What stands for a value; "" for nothing."""
-        if isinstance(value, _PLAIN):
-            return str(value.item() if isinstance(value, np.generic) else value)
+        if isinstance(value, _PLAIN) or (asked(value, "ndim") == 0 and hasattr(value, "item")):
+            return str(value.item() if hasattr(value, "item") else value)
         if isinstance(value, list | tuple | dict) and (len(value) <= _MAX_PARTS or any(map(is_layered, value))):
             told = [self._told(part) for part in (value.values() if isinstance(value, dict) else value)]
             names = digest(list(map(str, value)))[:4] if isinstance(value, dict) else ""
@@ -97,11 +98,12 @@ class _Layers:
         return self._run(value) if is_users(type(value)) else ""
 
     def _below(self, data: Any) -> str:
-        try:
+        with contextlib.suppress(TypeError, ValueError):  # of no rows, or of a dtype that NumPy has not
             return digest(self.fingerprint_of(np.asarray(data) if hasattr(data, "__array__") else data))[:8]
-        except (TypeError, ValueError):  # of no rows, or of a dtype that NumPy has not
+        rows: list[Any] = []
+        with contextlib.suppress(Exception):  # of one value, or by names
             rows = [data_of_library(data[index]) for index in spread(len(data), _MAX_ROWS).tolist()]
-            return value_digest([str(asked(data, "dtype")), str(asked(data, "shape")), rows])[:8]
+        return value_digest([type(data).__name__, str(asked(data, "dtype")), str(asked(data, "shape")), rows])[:8]
 
     def _run(self, function: Any) -> str:
         """Tells a function of users or of another library, or the object that it is a method of."""
