@@ -153,7 +153,8 @@ def test_skipping_lists_all_failures_by_position_with_what_went_wrong():
 
 @pytest.mark.parametrize("in_mixture", [False, True])
 def test_a_record_that_ends_its_process_is_broken_without_being_read(in_mixture):
-    ended = r"memory\[4\] \(position 4\): reading raised ChildProcessError: .* ends: SIGKILL"
+    place = r"memory\[4\] \(position 4, 4 of component 0\)" if in_mixture else r"memory\[4\] \(position 4\)"
+    ended = rf"{place}: reading raised ChildProcessError: .* ends: SIGKILL"
     for on_error in ("raise", "skip", lambda error: "SIGKILL" in str(error)):
         description = component = describe(on_error=on_error)
         if in_mixture:
@@ -167,7 +168,8 @@ def test_a_record_that_ends_its_process_is_broken_without_being_read(in_mixture)
                 raise block.failure
         else:
             assert block.failure is None
-            assert [(skip.where, skip.position) for skip in block.skipped] == [("memory[4]", 4)]
+            where = "component 0: memory[4]" if in_mixture else "memory[4]"
+            assert [(skip.where, skip.position) for skip in block.skipped] == [(where, 4)]
     assert (
         describe().read(ReadRequest(4, 5, Partitioning(1, 2), (1,)), "SIGKILL").failure is None
     )  # it is another actor's
