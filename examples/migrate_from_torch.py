@@ -12,7 +12,7 @@ from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
 try:
     from torch.utils.data import Dataset  # type: ignore[import-not-found,unused-ignore]
 except ImportError:  # torch need not be installed
-    Dataset = object
+    Dataset = object  # type: ignore[misc,assignment,unused-ignore]
 
 
 class Points(Dataset):  # pyright: ignore[reportGeneralTypeIssues]

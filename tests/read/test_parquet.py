@@ -366,7 +366,7 @@ def test_nothing_keeps_the_files_that_were_looked_at_and_read(paths):
         reader.read(np.arange(N))
         reader.close()
         gc.collect()
-        kept[len(kept)] = sum(isinstance(each, parquet.ParquetFile) for each in gc.get_objects())
+        kept[len(kept)] = sum(type(each) is parquet.ParquetFile for each in gc.get_objects())
     assert kept[0] == kept[1] == kept[2]
 
 
