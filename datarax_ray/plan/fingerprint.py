@@ -183,6 +183,8 @@ TOLD_APART = (
     "unfilled",
     *APART,
 )
+# The number that a fingerprint of code says of itself. Before 4, objects with __call__ were told whole.
+TOLD = 4
 # All of it, which states of earlier releases do not have; with each, from which number of "told" on a state without it
 # says that there was nothing to tell.
 _LATER_OF_CODE = dict.fromkeys((*TOLD_APART, "held", "bound", "each", "deep", "modules", "tables"), math.inf)
@@ -379,8 +381,8 @@ def _leave_out_untold(old: dict[str, Any], new: dict[str, Any]) -> None:
     them what was told of these beside.
     """
     untold = {key for key in old.keys() - new.keys() if _part(key) in ("used", "beyond")}
-    for head in {key.partition(f"{_part(key)}.")[0] for key in untold}:
-        if max(old.get(f"{head}{told}", 0) for told in ("told", "functions.told")) >= 4:
+    for head in {f"{key}.".partition(f".{_part(key)}.")[0] + "." for key in untold}:
+        if max(old.get(f"{head}{told}", 0) for told in ("told", "functions.told")) >= TOLD:
             continue
         for key in [key for key in under(head[:-1], {**old, **new}) if _part(key)]:
             if key not in old or key not in new or _part(key) in _OF_ALL or key.rpartition(".")[2] in _OF_OTHERS:

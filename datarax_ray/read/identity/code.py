@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from itertools import islice
 from typing import Any
 
-from datarax_ray.plan.fingerprint import APART, Rest, digest, elsewhere, flattened, under
+from datarax_ray.plan.fingerprint import APART, TOLD, Rest, digest, elsewhere, flattened, under
 from datarax_ray.read.identity.digests import few, held, label_of, rest_of, without_folders
 from datarax_ray.read.identity.loads import wrappers
 from datarax_ray.read.identity.own_methods import lasting
@@ -148,7 +148,7 @@ def _found(telling: Telling, transforms: tuple[Any, ...]) -> dict[str, Any]:
     rest = {name: rest_of(each) for name, each in by_name.items()} | {"unsaid": telling.by_themselves}
     rest |= {key: rest_of(apart.own) for key, apart in telling.apart.items()} | {"digest": telling.reached}
     more = {
-        "told": 4,
+        "told": TOLD,
         "wrappers": telling.around and digest(telling.around),
         "held": dict(islice(parts.items(), MAX_HELD)),
         **{name: few(each) for name, each in by_name.items()},

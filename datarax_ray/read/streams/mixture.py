@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import TOLD_APART, digest, later, under, without_later
+from datarax_ray.plan.fingerprint import TOLD, TOLD_APART, digest, later, under, without_later
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
@@ -122,7 +122,7 @@ class Mixed:
             unsaid = {"files": {"content": digest(of_files)} | ({"layers": digest(of_data)} if any(of_data) else {})}
             told |= {"wrappers": found} if found != of_files else {}
             if told:
-                unsaid["transforms"] = {name: digest(each) for name, each in told.items()}
+                unsaid["transforms"] = {"told": TOLD} | {name: digest(each) for name, each in told.items()}
             settings = [digest(without_later(each)) for each in settings]
         return unsaid | {
             "mixture": self.order.settings() | {"length": self.length},
