@@ -138,6 +138,10 @@ _CONSEQUENCES = {
         "a dataset of Grain or torch is made otherwise, and resuming would skip, repeat or change records",
         "Make it as it was, or start a new run. allow_drift=('files',) goes on at the same position of the new one.",
     ),
+    "files.seeds": (
+        "interleave_datasets draws in another order, and resuming would skip or repeat records",
+        "Give it the old seed, or start a new run.",
+    ),
     "files.functions": (
         "the dataset itself runs other functions (a generator, its map or filter), and the remaining elements would be "
         "made differently",
@@ -172,7 +176,7 @@ _CONSEQUENCES = {
     "on_error": ("broken records would be treated differently", _ON_PURPOSE.format("on_error", "change it")),
 }
 # Settings that states of earlier releases do not have. They load for ever: these are compared where a state has them.
-_LATER = ("files.content", "files.rows", "files.layers", "files.functions", "stages.attributes")
+_LATER = ("files.content", "files.rows", "files.layers", "files.functions", "files.seeds", "stages.attributes")
 # What a fingerprint of code has beside its names and digest: of transforms, stages, on_error and samplers; see
 # read.identity.code. APART: each of these with all that it uses, apart from all else. TOLD_APART: each of these has a
 # digest of its own in a mixture of many components, so that a state of a release that knew of none of these is still

@@ -16,6 +16,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import ColumnError, stack
 from datarax_ray.read.elements.transforms import OnError, leaves_out
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
+from datarax_ray.read.formats.arrow.columns import rows_of_table
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.write.arrow import UnfitError, table_of
@@ -138,7 +139,7 @@ class ReadTables:
 
     def _encoded(self, first: int, table: Any, left_out: list[int]) -> Iterator[bytes]:
         for start in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects
-            for record, element in enumerate(table.slice(start, _MAX_READ_RECORDS).to_pylist(), first + start):
+            for record, element in enumerate(rows_of_table(table.slice(start, _MAX_READ_RECORDS)), first + start):
                 encoded = encode(self.encoder, element, self.on_error, self.reader, record)
                 if encoded is None:
                     left_out.append(record)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, table_columns
+from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, rows_of_table, table_columns
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 
@@ -101,6 +101,21 @@ def test_tensors_that_pyarrow_does_not_read_as_it_wrote_them_are_refused():
     for read in (lambda: table_columns(pa.table({"x": written}), {}), lambda: plain_type(written.type)):
         with pytest.raises(ValueError, match=r"permutation=\[1,2,0\].* has its axes in an order that .* two ways"):
             read()
+
+
+@pytest.mark.parametrize("permutation", [None, [1, 0]], ids=str)
+def test_tensors_beside_nulls_have_their_shape_and_so_may_what_stands_for_these(permutation):
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=permutation)
+    stored = pa.array([[*range(6)], None, [*range(6, 12)]], kind.storage_type)
+    table = pa.table({"x": pa.ExtensionArray.from_storage(kind, stored)})
+    wanted = pa.ExtensionArray.from_storage(kind, stored.drop_null()).to_numpy_ndarray()
+    first, null, last = table_columns(table, {"x": None})["x"]
+    assert (first.dtype, null) == (np.float32, None)
+    np.testing.assert_array_equal([first, last], wanted)
+    assert [row["x"] for row in rows_of_table(table)] == [wanted[0].tolist(), None, wanted[1].tolist()]
+    instead = np.arange(6, dtype=np.float32).reshape(wanted.shape[1:])
+    found = table_columns(table, {"x": instead.tolist()})["x"]
+    np.testing.assert_array_equal(found, [wanted[0], instead, wanted[1]])
 
 
 def test_a_column_of_more_than_arrow_joins_is_read():

@@ -137,3 +137,50 @@ def test_a_split_of_torch_is_told_by_its_indices_and_tensors() -> None:
     joined = [data.ConcatDataset([split(1), split(seed)]) for seed in (2, 2, 3)]
     one, same, other = (RandomAccessReader(each).fingerprint() for each in joined)
     assert one == same != other
+
+
+class Loads:
+    """Loads its table with the first element, and keeps what it made."""
+
+    def __init__(self) -> None:
+        self.table: Any = None
+        self.made: dict[int, int] = {}
+
+    def map(self, index: Any) -> Any:
+        if self.table is None:
+            self.table = [10, 20, 30]
+        return {"x": self.made.setdefault(int(index), self.table[int(index) % 3])}
+
+
+def test_what_functions_fill_while_they_run_is_no_change() -> None:
+    def of() -> Pipeline:
+        return pipeline(grain.MapDataset.source(np.arange(40)).map(Loads().map))
+
+    made = of()
+    made.step()
+    of().set_state(made.get_state())
+
+
+def test_a_chain_over_a_source_of_this_package_is_told_by_that() -> None:
+    def of(size: int, shuffle: bool = False) -> Pipeline:
+        config = RandomAccessSourceConfig(num_epochs=1, shuffle=shuffle)
+        below = RandomAccessSource(config, {"x": np.arange(size) % 7})
+        return pipeline(grain.MapDataset.source(below).shuffle(seed=1))
+
+    saved = of(40).get_state()
+    of(40).set_state(saved)
+    for other in (of(41), of(40, shuffle=True)):
+        with pytest.raises(DriftError):
+            other.set_state(saved)
+
+
+def test_a_chain_that_is_too_deep_is_an_error_where_the_source_is_made() -> None:
+    data = grain.MapDataset.source(np.arange(3))
+    for _ in range(500):
+        data = data.map(as_it_is)
+    with pytest.raises(ValueError, match="more layers, one in another, than a state can tell"):
+        pipeline(data)
+
+
+def as_it_is(element: Any) -> Any:
+    return element

@@ -258,6 +258,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, s
         (["train/a", "train/b", "test/a"], "", r"1 of test, 2 of train\), and all are read as one.* say so: {}/test$"),
         (["train/a", "test/a"], "**/*", "1 of test, 1 of train.* say so: {}/test$"),
         (["x-train-0", "x-validation-0", "x-test-0"], "*", r"test, 1 of train, 1 of validation.* say so: {}/x-test\*$"),
+        (["train-0", "test-0"], "t*", r"1 of test, 1 of train.* say so: {}/test\*$"),
         (["Train_0", "dev_0"], "", r"1 of train, 1 of validation.* say so: {}/Train\*$"),
         (["train/a", "train/test_b"], "", None),  # those of one split, of which one has two names
         (["train/a", "more/b"], "", None),

@@ -42,7 +42,13 @@ def layers_of(data: Any, fingerprint_of: Callable[[Any], Mapping[str, Any]]) -> 
     and generators, are not told.
     """
     found = _Layers(fingerprint_of)
-    found.add(data)
+    try:
+        found.add(data)
+    except RecursionError:
+        raise ValueError(
+            f"the {type(data).__name__} has more layers, one in another, than a state can tell, and Python follows; "
+            "do some of what they do in transforms of the source"
+        ) from None
     texts = {f"{number} {name}": text for number, (name, text) in enumerate(found.each)}
     layers = {name: _short(text) for name, text in [*texts.items()][:_MAX_LAYERS]}
     if len(texts) > _MAX_LAYERS:
@@ -91,6 +97,8 @@ class _Layers:
             return value_digest(shortened(value))[:8]
         if is_layered(value):
             return self.add(value)
+        if callable(describe := asked(value, "describe")):  # a source of this package
+            return digest([type(value).__name__, describe().settings()])[:8]
         if callable(value):
             return self._run(value)
         if hasattr(value, "__len__") and hasattr(value, "__getitem__"):

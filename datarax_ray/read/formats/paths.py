@@ -214,7 +214,8 @@ def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
 def tell_splits(given: str, files: Sequence[str]) -> None:
     """Warn where a directory or glob holds files of several splits, by their names below it, as all are read."""
     common = os.path.commonprefix(files).rpartition("/")[0]  # noqa: RUF071 - cut at a slash; commonpath breaks "s3://"
-    root = max(re.split(r"[*?\[]", given, maxsplit=1)[0], common, key=len)
+    folder, *pattern = re.split(r"[*?\[]", given, maxsplit=1)
+    root = max(folder.rpartition("/")[0] if pattern else folder, common, key=len)
     found = [(name, match) for file in files if (match := _SPLIT.search(name := file.removeprefix(root)))]
     counts = Counter(SPLITS[match[1].lower()] for _, match in found)
     if len(counts) < 2:

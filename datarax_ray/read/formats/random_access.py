@@ -119,6 +119,10 @@ class RandomAccessReader:
                 "leave its .repeat() out, and .shuffle() before it, and say num_epochs (-1 is without an end) and "
                 "shuffle in the config of the source"
             )
+        # At once: reading fills what its functions keep, a cache or a table that is loaded at the first element.
+        self._layers: dict[str, Any] = {}
+        if is_layered(data):
+            self._layers = layers_of(data, lambda below: RandomAccessReader(below).fingerprint())
 
     @property
     def mean_nbytes(self) -> int:
@@ -190,7 +194,7 @@ class RandomAccessReader:
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
         if _is_hugging_face(self._data, _DATASET):
             return named | self._digests_of_dataset
-        if is_layered(self._data):
+        if self._layers:
             return named | self._layers
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
@@ -201,10 +205,6 @@ class RandomAccessReader:
     @functools.cached_property
     def _digests_of_dataset(self) -> dict[str, str]:
         return dataset_digests(self._data)  # once: every state has it, and a Dataset does not change
-
-    @functools.cached_property
-    def _layers(self) -> dict[str, Any]:
-        return layers_of(self._data, lambda below: RandomAccessReader(below).fingerprint())
 
     @functools.cached_property
     def _digest_of_all(self) -> dict[str, str]:

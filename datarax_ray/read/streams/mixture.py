@@ -111,7 +111,8 @@ class Mixed:
         if len(settings) > _MAX_WHOLE_SETTINGS:
             found = [later(each) for each in settings]
             found = [{path: 1 if path.endswith(".told") else value for path, value in each.items()} for each in found]
-            of_data = [under("files.layers", each) | under("files.functions", each) for each in found]
+            names = ("files.layers", "files.functions", "files.seeds")
+            of_data = [{path: of for name in names for path, of in under(name, each).items()} for each in found]
             found = [{path: each[path] for path in each.keys() - its} for each, its in zip(found, of_data, strict=True)]
             told: dict[str, Any] = {}
             for kind in TOLD_APART:

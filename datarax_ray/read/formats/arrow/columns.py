@@ -8,7 +8,7 @@ or of a fixed-size list, has no place, and is an error unless `fill` says what t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -195,10 +195,11 @@ def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
 
     t, kind = pa.types, array.type
     if isinstance(kind, pa.BaseExtensionType):
-        columns = _convert(array.storage, name, fill)
         if not isinstance(kind, pa.FixedShapeTensorType):
-            return columns
-        as_stored = columns.reshape(len(array), *kind.shape)
+            return _convert(array.storage, name, fill)
+        if name in fill and fill[name] is None:
+            return objects(array)
+        as_stored = _convert(array.storage, name, _flat(fill, name, kind)).reshape(len(array), *kind.shape)
         return np.ascontiguousarray(as_stored.transpose(0, *(axis + 1 for axis in _axes(kind))))
     if t.is_dictionary(kind):
         if array.null_count or t.is_nested(kind.value_type):
@@ -347,9 +348,42 @@ def with_nulls_as_lists(array: Any) -> Any:
     return pa.chunked_array([each.storage for each in getattr(array, "chunks", [array])])
 
 
+def _flat(fill: Fill, name: str, kind: Any) -> Fill:
+    """With what stands for a null tensor of this type as it is stored, where that has the tensor's shape."""
+    axes = _axes(kind)
+    value = np.asarray(fill.get(name))
+    is_shaped = value.shape == tuple(kind.shape[axis] for axis in axes)
+    return {**fill, name: value.transpose(axes).reshape(-1)} if is_shaped else fill
+
+
+def _tensors(array: Any) -> Iterator[np.ndarray | None]:
+    """Those of one of Arrow's own types, each in its shape; pyarrow's to_pylist has them flat."""
+    kind = array.type
+    axes, dtype = _axes(kind), kind.value_type.to_pandas_dtype()
+    for row in array.storage.to_pylist():
+        yield None if row is None else np.array(row, dtype).reshape(kind.shape).transpose(axes)
+
+
 def objects(array: Any) -> np.ndarray:
-    """The values of an array or a column as Python has them."""
+    """The values of an array or a column as Python has them; of Arrow's own tensors arrays."""
+    import pyarrow as pa
+
+    if isinstance(array.type, pa.FixedShapeTensorType):
+        tensors = (each for chunk in getattr(array, "chunks", [array]) for each in _tensors(chunk))
+        return np.fromiter(tensors, object, len(array))
     return np.fromiter(with_nulls_as_lists(array).to_pylist(), object, len(array))
+
+
+def rows_of_table(table: Any) -> list[dict[str, Any]]:
+    """Its rows as Python has them; of Arrow's own tensors nested lists, in their shape."""
+    import pyarrow as pa
+
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for part in table.schema:
+        if isinstance(part.type, pa.FixedShapeTensorType):
+            for row, tensor in zip(rows, objects(table[part.name]), strict=True):
+                row[part.name] = None if tensor is None else tensor.tolist()
+    return rows
 
 
 def is_number(kind: Any) -> bool:

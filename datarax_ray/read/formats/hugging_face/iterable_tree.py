@@ -121,16 +121,18 @@ def tree_fingerprint(dataset: Any) -> dict[str, Any]:
     """A digest of the files that are read, by name and size, and of what is done to their elements inside.
 
     And, where there are any, one of the wrappers of the functions that do it and one of what these use beside; see
-    code_fingerprint. "functions": all that is told of these, and of the generator that it is made of. "content": of
-    some bytes of the files on this machine, but of those that `datasets` itself writes: where it keeps what it
-    prepared, an .arrow file may name what was not the same there.
+    code_fingerprint. "functions": all that is told of these, and of the generator that it is made of. "seeds": of
+    interleave_datasets. "content": of some bytes of the files on this machine, but of those that `datasets` itself
+    writes: where it keeps what it prepared, an .arrow file may name what was not the same there.
     """
     parts: list[Any] = []
     beside: dict[str, list[Any]] = {"wrappers": [], "used": [], "settings": []}
     functions: list[Any] = []
+    drawn = [str(each.bit_generator.state) for node in nodes(dataset) if (each := getattr(node, "generator", None))]
     for node in nodes(dataset):
         settings = {name: getattr(node, name) for name in _SETTINGS if hasattr(node, name)}
-        functions += [each for each in (settings.get("function"), _generator_of(node)) if each is not None]
+        functions += [settings["function"]] if "function" in settings else []
+        functions += _generator_of(node)
         code = _of_digest(code_fingerprint([settings])) if settings else None
         for name, found in beside.items():
             if code is not None and name in code:
@@ -140,6 +142,7 @@ def tree_fingerprint(dataset: Any) -> dict[str, Any]:
     contents = [content for _, content in inspect_all(head_and_content, files)] if files else []
     told = beside | {"content": contents}
     digests = {"digest": digest(parts)} | {name: digest(each) for name, each in told.items() if each}
+    digests |= {"seeds": digest(drawn)} if drawn else {}
     return digests | ({"functions": code_fingerprint(functions)} if functions else {})
 
 
@@ -150,10 +153,22 @@ def _of_digest(code: dict[str, Any]) -> dict[str, Any]:
     return found | ({"rest": rest} if rest else {})
 
 
-def _generator_of(node: Any) -> Any:
-    """The function of IterableDataset.from_generator; None for what reads files."""
+def _generator_of(node: Any) -> list[Any]:
+    """The function of IterableDataset.from_generator, and the objects that it is given; nothing of what reads files."""
     reads = getattr(node, "generate_examples_fn", None)
-    return getattr(getattr(getattr(reads, "__self__", None), "config", None), "generator", None)
+    generator = getattr(getattr(getattr(reads, "__self__", None), "config", None), "generator", None)
+    if generator is None:
+        return []
+    return [generator, *(value for value in getattr(node, "kwargs", {}).values() if not _is_plain(value))]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `_plain` tells all of it."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str) or type(value).__name__ == "Dataset"
 
 
 def files_of(dataset: Any) -> list[str]:
