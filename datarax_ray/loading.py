@@ -66,6 +66,9 @@ _SOURCES: dict[str, tuple[Any, Any]] = {
     "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
 }
 
+# What TFDS, and the first of them Hugging Face, put beside the files of a dataset.
+_TFDS = ("dataset_info.json", "features.json")
+
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
 
@@ -229,7 +232,14 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         if os.path.join(folder, FINISHED) not in files:
             raise not_finished(for_people(folder))
         files = tuple(path for path in files if path != notes)
-    files = tuple(path for path in files if os.path.basename(path) != FINISHED) or files  # notes on the others
+    for notes in [path for path in files if os.path.basename(path) == _TFDS[0]]:
+        if os.path.join(folder := os.path.dirname(notes), _TFDS[1]) in files:
+            raise ValueError(
+                f"TFDS prepared {for_people(folder)}: TFDSSource(TFDSSourceConfig(), {for_people(folder)!r}, 'train') "
+                "reads one of its splits, by its features; of other files give a glob"
+            )
+    # notes on the others
+    files = tuple(path for path in files if os.path.basename(path) not in (FINISHED, _TFDS[0])) or files
     found: dict[str | None, tuple[str, bytes]] = {}
     looked_at: set[str] = set()  # suffixes
     for path in files:

@@ -651,3 +651,13 @@ def test_a_folder_of_a_saved_dataset_is_known(tmp_path: Path, prefix: str, split
     assert load(f"{prefix}{tmp_path}/one").get_batch(2)["x"].tolist() == [1, 2]
     datasets.DatasetDict(train=built, test=built.select([1])).save_to_disk(tmp_path / "two")
     assert load(f"{prefix}{tmp_path}/two", split=split).get_batch(1)["x"].tolist() == [1 if split is None else 2]
+
+
+def test_a_folder_that_tfds_prepared_names_its_source_and_notes_of_hugging_face_are_no_data(tmp_path: Path) -> None:
+    prepared = Path(__file__).parent / "sources" / "tfds"
+    folder = next(path.parent for path in sorted(prepared.rglob("features.json")))
+    with pytest.raises(ValueError, match=r"TFDSSource\(TFDSSourceConfig\(\), '.*', 'train'\) reads one of its splits"):
+        load(folder)
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
+    (tmp_path / "dataset_info.json").write_text("{}")
+    assert load(tmp_path).get_batch(2)["x"].tolist() == [1, 2]
