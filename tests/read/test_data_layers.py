@@ -8,6 +8,7 @@ from typing import Any
 
 import grain
 import numpy as np
+import pandas as pd
 import pytest
 
 from datarax_ray import Pipeline
@@ -174,12 +175,26 @@ def test_a_chain_over_a_source_of_this_package_is_told_by_that() -> None:
             other.set_state(saved)
 
 
+def test_a_table_that_a_layer_holds_is_no_source_though_it_describes_itself() -> None:
+    def of(last: int) -> Pipeline:
+        return pipeline(grain.MapDataset.source(pd.Series([1, 2, last])).map(as_element))
+
+    saved = of(3).get_state()
+    of(3).set_state(saved)
+    with pytest.raises(DriftError, match=r"files\.layers\.1 SourceMapDataset"):
+        of(4).set_state(saved)
+
+
 def test_a_chain_that_is_too_deep_is_an_error_where_the_source_is_made() -> None:
     data = grain.MapDataset.source(np.arange(3))
     for _ in range(500):
         data = data.map(as_it_is)
     with pytest.raises(ValueError, match="more layers, one in another, than a state can tell"):
         pipeline(data)
+
+
+def as_element(value: Any) -> Any:
+    return {"x": int(value)}
 
 
 def as_it_is(element: Any) -> Any:

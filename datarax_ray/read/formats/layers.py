@@ -97,8 +97,8 @@ class _Layers:
             return value_digest(shortened(value))[:8]
         if is_layered(value):
             return self.add(value)
-        if callable(describe := asked(value, "describe")):  # a source of this package
-            return digest([type(value).__name__, describe().settings()])[:8]
+        if all(callable(asked(value, name)) for name in ("describe", "batches")):  # a source of this package
+            return digest([type(value).__name__, value.describe().settings()])[:8]
         if callable(value):
             return self._run(value)
         if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
