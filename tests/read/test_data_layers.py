@@ -185,6 +185,32 @@ def test_a_table_that_a_layer_holds_is_no_source_though_it_describes_itself() ->
         of(4).set_state(saved)
 
 
+class OnDisk:
+    """Rows of a file, as h5py and zarr have them: as an array it is all of the file."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __repr__(self) -> str:
+        return f"OnDisk({self.name})"
+
+    def __array__(self, *_: Any) -> np.ndarray:
+        raise AssertionError("all of it was read")
+
+
+def test_rows_of_a_file_are_told_by_its_repr_and_not_read() -> None:
+    one, same, other = (
+        RandomAccessReader(grain.MapDataset.source(OnDisk(name)).map(as_element)).fingerprint() for name in "aab"
+    )
+    assert one == same != other
+
+
 def test_a_chain_that_is_too_deep_is_an_error_where_the_source_is_made() -> None:
     data = grain.MapDataset.source(np.arange(3))
     for _ in range(500):

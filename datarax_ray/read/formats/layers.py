@@ -107,10 +107,12 @@ class _Layers:
 
     def _below(self, data: Any) -> str:
         with contextlib.suppress(TypeError, ValueError):  # of no rows, or of a dtype that NumPy has not
-            return digest(self.fingerprint_of(np.asarray(data) if hasattr(data, "__array__") else data))[:8]
+            is_tensor = module_of(type(data)) == "torch"  # in memory; of a file all would be read
+            return digest(self.fingerprint_of(np.asarray(data) if is_tensor else data))[:8]
         rows: list[Any] = []
         with contextlib.suppress(Exception):  # of one value, or by names
-            rows = [data_of_library(data[index]) for index in spread(len(data), _MAX_ROWS).tolist()]
+            found = [data[index] for index in spread(len(data), _MAX_ROWS).tolist()]
+            rows = [row if (told := data_of_library(row)) is None else told for row in found]
         return value_digest([type(data).__name__, str(asked(data, "dtype")), str(asked(data, "shape")), rows])[:8]
 
     def _run(self, function: Any) -> str:
