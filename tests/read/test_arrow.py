@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, rows_of_table, table_columns
+from datarax_ray.read.formats.arrow.columns import UnlikeError, fixed_nbytes, plain_type, rows_of_table, table_columns
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 
@@ -116,6 +116,19 @@ def test_tensors_beside_nulls_have_their_shape_and_so_may_what_stands_for_these(
     instead = np.arange(6, dtype=np.float32).reshape(wanted.shape[1:])
     found = table_columns(table, {"x": instead.tolist()})["x"]
     np.testing.assert_array_equal(found, [wanted[0], instead, wanted[1]])
+
+
+@pytest.mark.parametrize("value_type", [pa.bool_(), pa.int32(), pa.float32()], ids=str)
+def test_nulls_inside_a_tensor_stay_nulls_on_the_host(value_type):
+    kind = pa.fixed_shape_tensor(value_type, [2, 3], permutation=[1, 0])
+    stored = pa.array([[1, None, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1]], pa.list_(pa.int32(), 6)).cast(kind.storage_type)
+    table = pa.table({"x": pa.ExtensionArray.from_storage(kind, stored)})
+    with pytest.raises(UnlikeError, match="nulls inside its lists"):
+        table_columns(table, {})
+    first, last = table_columns(table, {"x": None})["x"]
+    assert first == [[1, 1], [None, 0], [0, 1]]
+    assert last.tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert [row["x"] for row in rows_of_table(table)] == [first, last.tolist()]
 
 
 def test_a_column_of_more_than_arrow_joins_is_read():

@@ -356,12 +356,19 @@ def _flat(fill: Fill, name: str, kind: Any) -> Fill:
     return {**fill, name: value.transpose(axes).reshape(-1)} if is_shaped else fill
 
 
-def _tensors(array: Any) -> Iterator[np.ndarray | None]:
-    """Those of one of Arrow's own types, each in its shape; pyarrow's to_pylist has them flat."""
+def _tensors(array: Any) -> Iterator[np.ndarray | list[Any] | None]:
+    """Those of one of Arrow's own types, each in its shape; pyarrow's to_pylist has them flat. One with nulls inside is
+    of nested lists, as no array has a place for these.
+    """
     kind = array.type
     axes, dtype = _axes(kind), kind.value_type.to_pandas_dtype()
     for row in array.storage.to_pylist():
-        yield None if row is None else np.array(row, dtype).reshape(kind.shape).transpose(axes)
+        if row is None:
+            yield None
+            continue
+        has_nulls = None in row
+        tensor = np.array(row, object if has_nulls else dtype).reshape(kind.shape).transpose(axes)
+        yield tensor.tolist() if has_nulls else tensor
 
 
 def objects(array: Any) -> np.ndarray:
@@ -382,7 +389,7 @@ def rows_of_table(table: Any) -> list[dict[str, Any]]:
     for part in table.schema:
         if isinstance(part.type, pa.FixedShapeTensorType):
             for row, tensor in zip(rows, objects(table[part.name]), strict=True):
-                row[part.name] = None if tensor is None else tensor.tolist()
+                row[part.name] = tensor.tolist() if isinstance(tensor, np.ndarray) else tensor
     return rows
 
 
