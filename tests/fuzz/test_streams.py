@@ -13,7 +13,7 @@ from datarax_ray.plan import partitions
 from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
 from datarax_ray.plan.shard_scheduling import ShardScheduler
 from datarax_ray.write import materializing
-from tests.fuzz import streams
+from tests.fuzz import pinned_streams, streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw
 
 
@@ -26,6 +26,10 @@ def check(seeds: range, directory: Path, where: object) -> None:
 
 def test_random_streams_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     check(range(12), tmp_path, streams.InProcess())
+
+
+def test_streams_are_those_that_were_pinned(tmp_path: Path) -> None:
+    assert pinned_streams.changed(range(40), tmp_path) == []
 
 
 @pytest.mark.slow
