@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
-from datarax_ray.plan.runs import rows_of
+from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals, rows_of
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_in, placed
 from datarax_ray.read.block import Block

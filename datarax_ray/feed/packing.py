@@ -16,8 +16,7 @@ from datarax_ray.feed.batches import HostBatch, Intake, Pieces
 from datarax_ray.feed.row_selection import rows_of_tail
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Packing, Placer, segments
-from datarax_ray.plan.position import ordinals
-from datarax_ray.plan.runs import NO_RUNS, joined_runs
+from datarax_ray.plan.position import NO_RUNS, joined_runs, ordinals
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.block import Block

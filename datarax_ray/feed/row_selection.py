@@ -1,7 +1,7 @@
 """Row selection: what of a chunk one trainer takes, once it is known where all of its elements are.
 
 Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch; a selection is runs
-(plan.runs) of the rows of a block's columns, which are elements, or the tokens of documents.
+(plan.position) of the rows of a block's columns, which are elements, or the tokens of documents.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from datarax_ray.feed.batches import ranks_in
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import Partitioning
-from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.position import num_rows_of, ordinals, runs_of
 from datarax_ray.plan.requests import Request
-from datarax_ray.plan.runs import num_rows_of, runs_of
 from datarax_ray.plan.scheduling import Chunk, ChunkLimits, Scheduler
 from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.block import Block

@@ -13,8 +13,7 @@ from datarax_ray.feed.consumer import Consumed, Delivery
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
-from datarax_ray.grain.engine.address import Addresses
-from datarax_ray.grain.engine.outputs import depth, outputs
+from datarax_ray.grain.engine.outputs import Addresses, depth, outputs
 from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.plan.arguments import NamedArguments

@@ -18,12 +18,11 @@ import numpy as np
 from grain import python as grain_python
 
 from datarax_ray.grain.engine.outputs import Batching, Group
-from datarax_ray.grain.engine.sampler import Sampling, split
+from datarax_ray.grain.engine.stream import Sampling, split
 from datarax_ray.grain.engine.transform_chain import Kind, Operation
 from datarax_ray.plan.fingerprint import check_drift
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.file_order import FileOrder
-from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
+from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
 from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.sampled_rows import ADDRESS
 

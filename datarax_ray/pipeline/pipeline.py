@@ -25,13 +25,10 @@ from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline.page import page
 from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.pipeline.padding import VALID_MASK
-from datarax_ray.pipeline.producing import BatchProducer, Source
+from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source
 from datarax_ray.pipeline.scan import Feed, Scanner
-from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.tracebacks import begin_at_users_line
-from datarax_ray.pipeline.transfer import check_shape, check_sharding, spans_processes, trainer_of
+from datarax_ray.pipeline.transfer import JaxSettings, check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.arguments import flag, lacks_arguments, named_arguments, whole
 from datarax_ray.plan.packing import Packing
@@ -42,7 +39,7 @@ from datarax_ray.plan.trainer_rows import WHOLE, num_rows_in
 from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.closing import Closing, closed
-from datarax_ray.read.errors import Skipped
+from datarax_ray.read.errors import RecordError, Skipped, users_traceback
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
@@ -726,3 +723,15 @@ class _Batches:
                     pipeline.batch_size,
                 )
             raise
+
+
+def begin_at_users_line(error: Exception) -> None:
+    """Cut off the frames of this package and JAX that lead to a user's, as to those of a stage.
+
+    Of a RecordError all are cut off: a note has the traceback of the transform. Of an error that no user's line led to
+    none, and none where JAX cuts off none of its own (JAX_TRACEBACK_FILTERING=off).
+    """
+    begin = users_traceback(error)
+    is_cut = getattr(jax.config, "jax_traceback_filtering", None) != "off"
+    if is_cut and (begin is not None or isinstance(error, RecordError)):
+        error.__traceback__ = begin

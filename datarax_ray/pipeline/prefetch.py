@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from datarax_ray.pipeline.settings import JaxSettings
+from datarax_ray.pipeline.transfer import JaxSettings
 from datarax_ray.plan.arguments import named_arguments, whole
 from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.closing import Closing

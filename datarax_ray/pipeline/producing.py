@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,15 +16,13 @@ from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Delivery, deliveri
 from datarax_ray.feed.source import Describes
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.pipeline.padding import pad
 from datarax_ray.pipeline.scan import FedBatch
-from datarax_ray.pipeline.settings import JaxSettings
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import by_rows, check_sharding, merge_host, spans_processes, to_device
+from datarax_ray.pipeline.transfer import JaxSettings, by_rows, check_sharding, merge_host, spans_processes, to_device
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
-from datarax_ray.read.elements.columns import leaves
+from datarax_ray.read.elements.columns import leaves, map_leaves
 from datarax_ray.read.formats.sniff import how_to_decode
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.sources.base.device import narrow, split_host
@@ -189,3 +187,46 @@ def _like_arrays(columns: Any) -> Iterator[tuple[str, str]]:
         if is_like and not isinstance(first, np.ndarray | np.generic):
             where = f"field {'.'.join(path)!r}" if path else "each batch"
             yield where, f"{type(first).__module__}.{type(first).__qualname__}"
+
+
+VALID_MASK = "valid_mask"
+
+
+def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, Any] | None = None) -> HostBatch:
+    """The batch with `num_rows` rows in this process, of `global_rows` in all, and the field valid_mask.
+
+    valid_mask: bool (num_rows,), True for the batch's own rows. Those after them are what `fill` has for their field,
+    else zeros, or None in object columns, and stand at position 0.
+
+    Raises: ValueError where the elements are no dicts, or have a field valid_mask of their own.
+    """
+    if not isinstance(batch.columns, Mapping):
+        raise ValueError(
+            f"the elements are single values ({batch.columns.dtype}), so {VALID_MASK!r} has no place beside them; "
+            "return a dict from a transform, or use drop_remainder=True"
+        )
+    if VALID_MASK in batch.columns:
+        raise ValueError(
+            f"the elements have a field {VALID_MASK!r}, which pad_remainder=True would overwrite; "
+            "give it another name in a transform, or use drop_remainder=True"
+        )
+    mask = np.arange(num_rows) < batch.num_rows
+    columns = map_leaves(lambda column: _fill(column, num_rows), batch.columns)
+    for name, value in (fill or {}).items():
+        columns[name] = _fill(batch.columns[name], num_rows, value)
+    return replace(
+        batch,
+        columns=columns | {VALID_MASK: mask},
+        positions=_fill(batch.positions, num_rows),
+        ordinals=None if batch.ordinals is None else _fill(batch.ordinals, num_rows),
+        global_rows=global_rows,
+    )
+
+
+def _fill(column: np.ndarray, num_rows: int, value: Any = 0) -> np.ndarray:
+    if len(column) == num_rows:
+        return column
+    filling = None if column.dtype == object else np.full((), value, column.dtype)
+    filled = np.full((num_rows, *column.shape[1:]), filling, column.dtype)
+    filled[: len(column)] = column
+    return filled

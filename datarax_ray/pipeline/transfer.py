@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -161,3 +163,41 @@ def _shard(path: Any, array: np.ndarray, sharding: NamedSharding, rows: TrainerR
 def _fit(sharding: NamedSharding, ndim: int) -> NamedSharding:
     # a spec may name more axes than a label has
     return sharding.update(spec=PartitionSpec(*sharding.spec[:ndim]))
+
+
+# Those that decide what a transfer or a stage gives; each is jax.NAME as a context manager, jax.config.jax_NAME as a
+# value. A release that has not all of them has no such context to lose.
+_NAMES = tuple(
+    name
+    for name in (
+        "enable_x64",
+        "default_device",
+        "default_matmul_precision",
+        "default_prng_impl",
+        "numpy_dtype_promotion",
+        "numpy_rank_promotion",
+        "debug_nans",
+        "debug_infs",
+    )
+    if hasattr(jax, name)
+)
+
+
+@dataclass(frozen=True)
+class JaxSettings:
+    """The settings of one thread at one time, equal where the same work would give the same."""
+
+    values: tuple[Any, ...]
+
+    @classmethod
+    def of_this_thread(cls) -> Self:
+        return cls(tuple(getattr(jax.config, f"jax_{name}") for name in _NAMES))
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """These settings, in the thread that asks, for a while. Nothing of it may be left open over a yield."""
+        with contextlib.ExitStack() as stack:
+            for name, here, value in zip(_NAMES, self.of_this_thread().values, self.values, strict=True):
+                if here != value:
+                    stack.enter_context(getattr(jax, name)(value))
+            yield

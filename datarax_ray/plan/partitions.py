@@ -165,7 +165,7 @@ def owners_in(
     have some: a request costs the driver 1 ms, and the order of a position less than a microsecond. Where none is
     wanted one actor is asked all the same.
 
-    >>> from datarax_ray.plan.orders.file_order import FileOrder
+    >>> from datarax_ray.plan.orders.kinds import FileOrder
     >>> owners_in(FileOrder(10), Partitioning(run_records=4, num_partitions=3), owners=(7, 8, 9), start=2, stop=6)
     {7: (0,), 8: (1,)}
     """

@@ -59,7 +59,7 @@ class Sharing:
     """That each of num_trainers trainers asks the same actors for the same, which they then read once for all.
 
     part: of the block, "all"; "places", where its elements are (and how long, if they are documents), with columns of
-        no rows; or which rows of its columns, as runs (see plan.runs).
+        no rows; or which rows of its columns, as runs (see plan.position).
     num_elements: of the block, where it is known; another block is none of these elements.
     num_equal: of the trainers, who ask for this very part.
     """

@@ -46,7 +46,7 @@ class Block:
     failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
         ...).
-    selected: which rows of all columns these hold, as runs (see plan.runs); None for all.
+    selected: which rows of all columns these hold, as runs (see plan.position); None for all.
     whole_nbytes: what all columns take, where these hold none.
     digests: uint64 (k,), of each element (read.elements.row_digests); None where nobody wants them.
     learned: what reading told of the stream, for who schedules it: ShardEnds, where it is read by shards.

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.position import NO_RUNS, clipped, rows_in
 from datarax_ray.plan.requests import Request
-from datarax_ray.plan.runs import NO_RUNS, clipped, rows_in
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, map_leaves
 

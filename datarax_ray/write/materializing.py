@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.orders.file_order import FileOrder
+from datarax_ray.plan.orders.kinds import FileOrder
 from datarax_ray.read.elements.transforms import OnError, Step
 from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.encoding import Failed, encoded, encoded_rows, record_of

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datarax_ray.grain.engine.address import Address
-from datarax_ray.grain.engine.outputs import Batching, Stages, depth, outputs
+from datarax_ray.grain.engine.outputs import Address, Batching, Stages, depth, outputs
 from datarax_ray.grain.engine.pytrees import Elements, gather
 from datarax_ray.grain.engine.transform_chain import Operation
 from datarax_ray.read.block import Block

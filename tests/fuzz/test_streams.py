@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from datarax_ray.plan import partitions
-from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
+from datarax_ray.plan.orders.kinds import GlobalShuffle
 from datarax_ray.plan.shard_scheduling import ShardScheduler
 from datarax_ray.write import materializing
 from tests.fuzz import pinned_streams, streams

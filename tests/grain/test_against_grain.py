@@ -17,7 +17,7 @@ from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.window import Part
 from datarax_ray.grain import DataLoader
-from datarax_ray.grain.engine.sampler import Sampling
+from datarax_ray.grain.engine.stream import Sampling
 from datarax_ray.grain.translation import sampling_of, size_of
 from tests.grain_transforms import Backwards, Fragile, Keep, Noise, Repeat, Tree, Uneven, as_list, assert_same, run
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.plan.runs import clipped, joined_runs, num_rows_of, rows_in, rows_of, runs_of
+from datarax_ray.plan.position import clipped, joined_runs, num_rows_of, rows_in, rows_of, runs_of
 
 SETS = st.sets(st.integers(0, 60))
 

@@ -6,7 +6,7 @@ import grain.python as grain
 import numpy as np
 import pytest
 
-from datarax_ray.grain.engine.sampler import Sampling, split
+from datarax_ray.grain.engine.stream import Sampling, split
 from datarax_ray.plan.orders.kinds import order_of
 
 

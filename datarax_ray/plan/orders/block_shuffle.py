@@ -17,7 +17,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
 from datarax_ray.plan.orders.owned_positions import Span, num_spans
 from datarax_ray.plan.orders.record_groups import slots
-from datarax_ray.plan.runs import ranges
+from datarax_ray.plan.position import ranges
 
 # Blocks whose records are mixed with one another, unless an order says otherwise. 64 blocks of 256 records are 16,384
 # records: a batch of 1,024 holds records of nearly all of them, and a window of 4 KB records is the 64 MiB that a few

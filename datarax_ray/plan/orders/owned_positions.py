@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.runs import ranges
+from datarax_ray.plan.position import ranges
 
 # Records of a span: 32 MiB for its two arrays; it takes half a second to make.
 MAX_HELD = 2**21

@@ -14,7 +14,7 @@ import numpy as np
 from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, MergedOrder
-from datarax_ray.plan.runs import runs_of
+from datarax_ray.plan.position import runs_of
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError, Skipped

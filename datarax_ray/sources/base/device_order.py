@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.file_order import FileOrder
-from datarax_ray.plan.orders.global_shuffle import GlobalShuffle
+from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
 from datarax_ray.plan.orders.order import EpochOrder
 
 _MAX_INT32 = 2**31 - 1
