@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import (
+    calls,
     checks,
     device_step,
     hf_streams,
@@ -69,6 +70,16 @@ def test_the_file_says_what_was_measured_where(found: dict) -> None:
     for result in found["results"]:
         assert result.keys() >= {"kind", "competitor", "workers", "name", "rate", "rates", "cpu_us", "first_batch_s"}
     assert found["results"][-1]["notes"]["actor_max_rss_nbytes"] > 0
+
+
+def test_no_more_of_the_package_runs_for_a_batch_than_was_agreed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = calls.main(["--list"])
+    counts = [(sum(map(len, functions.values())), len(functions)) for functions in found]
+    agreed = [(270, 75), (425, 72), (255, 50)]
+    assert all(
+        now <= most for row, limits in zip(counts, agreed, strict=True) for now, most in zip(row, limits, strict=True)
+    )
+    assert "feed/batches.py: " in capsys.readouterr().out
 
 
 TOY = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify", "--cache-dir"]
