@@ -57,7 +57,6 @@ from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
 from datarax_ray.read.block import Block
-from datarax_ray.read.hazards.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
 
@@ -95,9 +94,7 @@ class InFlight:
 class ActorSet:
     """The actors with the ids 0 to num_actors - 1, and those that are added. `lock` is held for every call."""
 
-    def __init__(
-        self, num_actors: int, options: ActorOptions, identity: str, code: Code | ray.ObjectRef, *, is_managed: bool
-    ) -> None:
+    def __init__(self, num_actors: int, options: ActorOptions, identity: str, *, is_managed: bool) -> None:
         self.lock = threading.RLock()
         self.load_balance = LoadBalance()
         self.recoveries = Recoveries()
@@ -111,7 +108,6 @@ class ActorSet:
         limits = options.thresholds
         self._limits = limits if options.name is None else replace(limits, return_s=float("inf"))
         self._identity = identity
-        self._code = code
         self._is_managed = is_managed
         self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
@@ -332,7 +328,7 @@ class ActorSet:
         match command:
             case Start():
                 try:
-                    actor.handle = start_actor(actor.index, self._options, self._identity, self._code)
+                    actor.handle = start_actor(actor.index, self._options, self._identity)
                 except Exception as error:
                     actor.to_do.clear()
                     self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))

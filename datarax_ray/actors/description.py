@@ -6,30 +6,15 @@ import contextlib
 import functools
 import io
 import itertools
-import math
 import pickle
-import socket
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ray
 from ray.exceptions import ObjectLostError, RaySystemError
 
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
-from datarax_ray.read.hazards.held_values import held_values, is_owner
-from datarax_ray.read.hazards.module_values import (
-    TooLargeError,
-    module_values,
-    script_code,
-    script_places,
-    script_values,
-)
-from datarax_ray.read.hazards.own_writes import OwnWrites
-from datarax_ray.read.hazards.same_code import Code, code_of
-from datarax_ray.read.hazards.watched import Watched
-from datarax_ray.read.identity.users_code import imported_in, is_users, module_of
 from datarax_ray.read.stream import Stream, transforms_of
 
 # Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
@@ -37,8 +22,6 @@ _MAX_INLINE_NBYTES = 16 * 2**10
 # Up to here every actor has a description of its own, so that transforms may write to the arrays that they hold, as in
 # one process; the arrays of a larger one are shared by the actors of a node, who can only read them.
 _MAX_OWN_NBYTES = 16 * 2**20
-
-_MAKE_CLASS = (ray.cloudpickle.cloudpickle._make_skeleton_class, ray.cloudpickle.cloudpickle._make_skeleton_enum)
 
 # A description pickled, or where it is: pickled, or as it is.
 Boxed: TypeAlias = "ray.ObjectRef | bytes"
@@ -48,28 +31,17 @@ class DescriptionLostError(RuntimeError):
     """What describes the stream did not come to this actor. Nothing that the user's code raises is one."""
 
 
-def boxed(description: Stream) -> tuple[Boxed, Code]:
-    """What requests carry of a description, and what code it imports.
+def boxed(description: Stream) -> Boxed:
+    """What requests carry of a description.
 
     A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
     """
-    modules: set[str] = set()
     try:
-        pickler, found = _pickled(description, modules)
-        by_value = ray.cloudpickle.list_registry_pickle_by_value()
-        values = module_values(
-            pickler.imported, pickler.carried, by_value, lambda value, most: _pickled(value, modules, most)[1]
-        )
-        imports = dict.fromkeys(map(module_of, pickler.imported))
-        carriers = ("__main__", *by_value)  # whose functions travel with what they read there
-        script = [place for place in script_places(pickler.carried) if place[0] in carriers]
-        held = held_values(pickler.owners, OwnWrites.of(pickler.owners))
-        watched = Watched(script_values(script), script_code(script), held)
-        code = code_of(modules, values, tuple(imports), watched)
+        found, makes_caches = _pickled(description)
         if len(found) <= _MAX_INLINE_NBYTES:
-            return found, code
-        is_own = len(found) <= _MAX_OWN_NBYTES or pickler.makes_caches  # of which Ray's own pickler takes the names
-        return ray.put(found if is_own else description), code
+            return found
+        is_own = len(found) <= _MAX_OWN_NBYTES or makes_caches  # of which Ray's own pickler takes the names
+        return ray.put(found if is_own else description)
     except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
         named = "".join(f" It is in transform {name}, or in what that reads." for name in _unpicklable(description))
         error.add_note(
@@ -83,7 +55,7 @@ def _unpicklable(description: Stream) -> Iterator[str]:
     """The names of transforms that do not pickle."""
     for transform in transforms_of(description):
         try:
-            _pickled(transform, set())
+            _pickled(transform)
         except Exception:
             yield getattr(transform, "__qualname__", type(transform).__qualname__)
 
@@ -144,86 +116,40 @@ def _brought(box: Boxed) -> Any:
         raise
 
 
-def pickled(box: Boxed, code: Code) -> bytes:
-    """The description as it came, pickled for a new process on this host, which has the code of the driver then: what
-    has read may hold open files, which do not travel.
+def pickled(box: Boxed) -> bytes:
+    """The description as it came, pickled for a new process on this host: one that has read may hold open files, which
+    do not travel.
     """
     found = _brought(box)
-    return pickle.dumps(_Anew(found if isinstance(found, bytes) else ray.cloudpickle.dumps(found), code))
+    return found if isinstance(found, bytes) else ray.cloudpickle.dumps(found)
 
 
-@dataclass(frozen=True)
-class _Anew:
-    description: bytes
-    code: Code
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _load_anew, (self.description, self.code)
-
-
-def _load_anew(description: bytes, code: Code) -> Any:
-    code.check(socket.gethostname())
-    return pickle.loads(description)
-
-
-def _pickled(value: Any, modules: set[str], most: float = math.inf) -> tuple[_Pickler, bytes]:
-    """What pickled the value, and the bytes. modules: takes the names of those that it met.
-
-    Raises: TooLargeError for more bytes than `most`.
-    """
-    with _Bounded(most) as file:
-        pickler = _Pickler(file, modules)
+def _pickled(value: Any) -> tuple[bytes, bool]:
+    """The pickled value, and whether functions or properties with a cache are among it."""
+    with io.BytesIO() as file:
+        pickler = _Pickler(file)
         pickler.dump(value)
-        return pickler, file.getvalue()
-
-
-class _Bounded(io.BytesIO):
-    def __init__(self, most: float) -> None:
-        super().__init__()
-        self._most = most
-
-    def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > self._most:
-            raise TooLargeError
-        return super().write(data)
-
-
-def _made_once(make: Any, *given: Any) -> Any:
-    """The class that came by value, as cloudpickle's `make` makes it. Where it is here by now it is not made again:
-    the bases of one that is among their own (a registry of subclasses) would be told of a class that is none.
-
-    given: to `make`, the id of the class last but one.
-    """
-    known = ray.cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(given[-2])
-    return make(*given) if known is None else known
+        return file.getvalue(), pickler.makes_caches
 
 
 def _cached(function: types.FunctionType, parameters: dict[str, Any]) -> Any:
-    """With a cache of its own, as functools.lru_cache and functools.cache make it."""
+    """The function with a cache of its own, as functools.lru_cache and functools.cache make it."""
     return functools.lru_cache(**parameters)(function)
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):
-    """Ray's, which also notes the modules of the functions and classes that it meets, and what functions import.
+    """Ray's pickler, which also pickles functions and properties with a cache by value, where a script defines them.
 
-    imported: what of users' it names, for the actors to import; carried: what travels by value; owners: objects of
-    users' classes, and functions that travel by value. makes_caches: whether functions or properties with a cache are
-    among what travels.
+    makes_caches: whether any were met.
     """
 
-    def __init__(self, file: io.BytesIO, modules: set[str]) -> None:
+    def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.modules = modules
-        self.imported: list[Any] = []
-        self.carried: list[Any] = []
-        self.owners: list[Any] = []
         self.makes_caches = False
 
     def reducer_override(self, value: Any) -> Any:
         found = super().reducer_override(value)
-        if isinstance(found, tuple) and found[0] in _MAKE_CLASS:
-            found = (_made_once, found[:1] + found[1], *found[2:])
-        if isinstance(value, functools._lru_cache_wrapper):  # of which pickle takes the name, also of the script's
+        if isinstance(value, functools._lru_cache_wrapper):  # pickle takes its name alone, which actors do not have
             inside = value.__wrapped__
             if isinstance(inside, types.FunctionType) and super().reducer_override(inside) is not NotImplemented:
                 self.makes_caches = True
@@ -233,14 +159,4 @@ class _Pickler(ray.cloudpickle.CloudPickler):
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if isinstance(value, TEXT):  # before the pickler, which asks for it next, and Ray's of a large description
             keep_class(type(value))
-        if isinstance(value, types.ModuleType | type | types.FunctionType):
-            self.modules.add(module_of(value))
-            if is_users(value):
-                (self.imported if found is NotImplemented else self.carried).append(value)
-                if isinstance(value, types.FunctionType) and found is not NotImplemented:
-                    self.owners.append(value)
-        elif is_owner(value):
-            self.owners.append(value)
-        if isinstance(value, types.FunctionType):  # of the script, say, which travels without what it imports
-            self.modules.update(imported_in(value))
         return found

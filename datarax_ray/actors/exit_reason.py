@@ -12,9 +12,6 @@ from __future__ import annotations
 import os
 
 import ray
-from ray.exceptions import RayTaskError
-
-from datarax_ray.read.hazards.same_code import OtherCodeError
 
 
 def out_of_memory(worker_id: str, timeout_s: float) -> str | None:
@@ -41,8 +38,6 @@ def first_line(error: Exception) -> str:
 
 def why_no_start(error: Exception) -> str:
     """Why an actor could not start: the last line says it, where a constructor raised."""
-    if isinstance(error, RayTaskError) and isinstance(error.cause, OtherCodeError):
-        return str(error.cause)
     if "it was cancelled before it started" in str(error) and os.environ.get("RAY_AUTH_MODE") == "token":
         return (
             f"{first_line(error)} Ray cancelled it: so does one that was started without a token with the actors of a "

@@ -43,16 +43,12 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import HomeQuorum, Homes
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
-from datarax_ray.read.hazards.same_code import OtherCodeError
-from datarax_ray.read.hazards.watched import Watched
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
 # What actors that live say within.
 _ANSWER_S = 5.0
-# Of what is given to each actor as it starts; of more Ray makes an object for each, and this makes one for all.
-_MAX_SENT_NBYTES = 64 * 2**10
 # A look at 64 parts in flight takes 0.2 ms; bringing 16 MB from another node 15 ms and more.
 _LOOK_EVERY_S = 0.02
 # A wait costs 0.5 us for each part that is waited for, and they come one by one: of many, several are awaited.
@@ -84,19 +80,15 @@ class RayPool(Pool):
     ) -> None:
         self._connection = Connection()
         self._description: Boxed | None
-        self._description, self._code = boxed(description)
-        self._told: set[str] = set()  # of what the program has set since
+        self._description = boxed(description)
         self._is_closed = False
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
-        # also of the code: drivers that have another one do not share these actors
         settings = description.settings()
-        identity = digest([settings, self._code.digests])
-        makings = Makings.of(settings, self._code.read, self._code.looks) if options.name is not None else None
-        sent = replace(self._code, watched=Watched())
-        sent = sent if sent.nbytes <= _MAX_SENT_NBYTES else ray.put(sent)
-        self._set = ActorSet(num_actors, options, identity, sent, is_managed=description.is_managed)
+        identity = digest(settings)
+        makings = Makings.of(settings) if options.name is not None else None
+        self._set = ActorSet(num_actors, options, identity, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry
         homes: Homes | None = getattr(description, "homes", None)
@@ -413,10 +405,6 @@ class RayPool(Pool):
             self.check_open()
             yield
 
-    def check_unchanged(self) -> None:
-        """Raise ValueError where the program has set what transforms read since its actors were given it."""
-        self._code.check_unchanged(self._told)
-
     def check_open(self) -> None:
         """Raise RuntimeError once closed."""
         if self._is_closed:
@@ -448,7 +436,7 @@ class RayPool(Pool):
             is_task = isinstance(error, RayTaskError)
             cause = error.cause if isinstance(error, RayTaskError) else error
             is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
-            is_gone = isinstance(cause, OtherCodeError) if is_task else isinstance(error, ACTOR_GONE)
+            is_gone = not is_task and isinstance(error, ACTOR_GONE)
             with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None

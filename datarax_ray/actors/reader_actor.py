@@ -27,7 +27,6 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, digested, timed
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
-from datarax_ray.read.hazards.same_code import Code
 from datarax_ray.read.stream import Stream
 from datarax_ray.read.work_done import WorkDone, repeats
 
@@ -69,20 +68,16 @@ class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
     index: its id in the pool.
-    code: what the driver has, to be the same where this runs, which may be on another node each time that Ray starts
-        it.
     linger_s: how long it outlives its last user; None where it does not, but is ended by that or with the driver that
         made it.
     lease_s: without a word for so long a user is gone, where it lingers.
     """
 
-    def __init__(self, index: int, code: Code, linger_s: float | None = None, lease_s: float = math.inf) -> None:
+    def __init__(self, index: int, linger_s: float | None = None, lease_s: float = math.inf) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
         keep_freed_memory()
         self._index = index
-        self._code = code
-        self._is_checked = False
         lingers = linger_s is not None
         self._lease = Lease(linger_s or math.inf, lease_s if lingers else math.inf, time.monotonic())
         self._leasing = threading.Lock()
@@ -115,9 +110,8 @@ class ReaderActor:
         What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
         in flight, where the driver raises it once, when the stream comes to it.
 
-        Raises: OtherCodeError, DescriptionLostError, which are no word about the data.
+        Raises: DescriptionLostError, which is no word about the data.
         """
-        self._check_code()
         if token in self._forgotten:
             return Block(np.empty(0, np.int64), None)
         begin = time.perf_counter()
@@ -133,7 +127,7 @@ class ReaderActor:
                     stream.expect(self._expected.popleft())
                 make: Any = partial(timed, partial(digested, self._description.read))
                 if trial is not None:
-                    trying = partial(try_to_read, partial(pickled, boxes[0], self._code), self._description, trial)
+                    trying = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
                     make = partial(digested, trying)
                 answer = self._shared.answer(request, partial(self._signed, make), _hand)
         except DescriptionLostError:
@@ -175,13 +169,10 @@ class ReaderActor:
 
         user: the pool that asks, where it reads with this actor. at_s: how long it is at what it reads now, for
         whomever; is_trial: whether that is tried in a process of its own. kept: see ElementStream.counts.
-
-        Raises: OtherCodeError where it must not read.
         """
         if user is not None:
             with self._leasing:
                 self._lease.heard(user, time.monotonic())
-        self._check_code()  # which may import for seconds
         context = ray.get_runtime_context()
         return {
             "pid": os.getpid(),
@@ -225,11 +216,6 @@ class ReaderActor:
         with self._reading:
             if self._description is not None:
                 self._description.close()
-
-    def _check_code(self) -> None:
-        if not self._is_checked:
-            self._code.check(ray.util.get_node_ip_address())
-            self._is_checked = True
 
     def _end_once_over(self) -> None:
         """End this actor, for good, when its lease is over; a head that does not answer is asked again."""

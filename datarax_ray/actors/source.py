@@ -112,8 +112,6 @@ class RaySource(NamedArguments, Source, Closing):
             request_timeout_s,
             thresholds or Thresholds(),
         )
-        if callable(check := getattr(source, "check_unchanged", None)):
-            check()  # actors get the transforms as they are now, and states say what they were
         description = source.describe()
         homes = getattr(description, "homes", None)
         nodes = () if homes is None else homes.all_nodes
@@ -236,7 +234,6 @@ class RaySource(NamedArguments, Source, Closing):
         self._consumer.end()
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
-        self._actors.check_unchanged()
         if self._is_named:
             self._actors.expect(options.process_count)
         if options.timings is not None:

@@ -18,7 +18,6 @@ from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.start_quorum import Vacancy, has_labels, room
 from datarax_ray.plan.arguments import positive, whole
-from datarax_ray.read.hazards.same_code import Code
 
 logger = logging.getLogger("datarax_ray")
 
@@ -99,10 +98,10 @@ class Actor:
     to_do: Commands = field(default_factory=list)
 
 
-def start_actor(index: int, options: ActorOptions, identity: str, code: Code | ray.ObjectRef) -> Any:
+def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
 
-    identity: of what it reads. code: which it is to have. Ray starts it again where its process or node is lost, but
+    identity: of what it reads. Ray starts it again where its process or node is lost, but
     never runs a request twice.
 
     Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
@@ -128,7 +127,7 @@ def start_actor(index: int, options: ActorOptions, identity: str, code: Code | r
         given["lifetime"] = "detached"
     actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
     try:
-        handle = actor.options(**given).remote(index, code, options.linger_s, options.thresholds.lease_s)
+        handle = actor.options(**given).remote(index, options.linger_s, options.thresholds.lease_s)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise

@@ -21,9 +21,8 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
-from datarax_ray.read.hazards.watched import Watched, begins
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
-from datarax_ray.read.stream import Stream, transforms_told
+from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
@@ -57,9 +56,6 @@ class Source(Uncopied):
         self.description = description
         self.skip_options = skip_options
         self._pool = pool or LocalPool(description)
-        # of a pool's transforms the pool knows, which has them as they were
-        self._watched = Watched() if pool else Watched.of(transforms_told(description))
-        self._is_unread = True
         self._consumer = Consumer(skip_options)
 
     @property
@@ -137,7 +133,6 @@ class Source(Uncopied):
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        begins()
         with reading(self.description):
             return self.description.read_at(start, max(start, stop), self.state)
 
@@ -157,7 +152,6 @@ class Source(Uncopied):
 
     def element_spec(self) -> Any:
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
-        begins()
         stream = batches(self.description, LocalPool(self.description), StreamState(), StreamOptions(1, chunk_size=16))
         with closing(stream):
             first = next(stream, None)
@@ -183,25 +177,12 @@ class Source(Uncopied):
         """
         self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
 
-    def check_unchanged(self) -> None:
-        """Raise ValueError where the program has set anew what decides the elements, before any was read; see Watched.
-
-        Behind that the transforms may have done it themselves.
-        """
-        if self._is_unread:
-            self._watched.check()
-
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
         self._consumer.end(then=self.description.close)
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
-        """The options with what this source says of reading ahead, as a stream begins.
-
-        Raises: see check_unchanged.
-        """
-        self.check_unchanged()
-        self._is_unread = False
+        """The options with what this source says of reading ahead, as a stream begins."""
         return options
 
     def _told(self, options: StreamOptions) -> StreamOptions:

@@ -23,7 +23,7 @@ from datarax_ray.grain.engine.transform_chain import Kind, Operation
 from datarax_ray.plan.fingerprint import check_drift
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
-from datarax_ray.read.identity.code import code_fingerprint
+from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.identity.sampled_rows import ADDRESS
 
 logger = logging.getLogger("datarax_ray")
@@ -134,7 +134,7 @@ def _stack(values: list[Any]) -> Any:
 
 def _settings(given: list[Any], found: list[Operation | Batching]) -> dict[str, Any]:
     batches = [operation for operation in found if isinstance(operation, Batching)]
-    settings: dict[str, Any] = {"transforms": code_fingerprint(map(_code_of, given, found))}
+    settings: dict[str, Any] = {"transforms": code_digests(map(_code_of, given, found))}
     if len(batches) == 1:
         return settings | {"batch_size": batches[0].size, "drop_remainder": batches[0].drop_remainder}
     if batches:
@@ -240,7 +240,7 @@ def sampler_settings(sampler: Any, shard: grain.sharding.ShardOptions, length: i
         its = sampler._shard_options
         said = f"{its.shard_index} of {its.shard_count}" + (", drop_remainder" if its.drop_remainder else "")
         return order | values | {"sampler": cls.__qualname__, "sampler_shard": said}
-    return order | {"num_positions": length, "sampler": code_fingerprint((sampler,))}
+    return order | {"num_positions": length, "sampler": code_digests((sampler,))["code"][0]}
 
 
 def position_in_grain(

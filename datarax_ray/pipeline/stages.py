@@ -13,12 +13,10 @@ Source: datarax.pipeline.pipeline, datarax.core.operator.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,14 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from datarax_ray.pipeline.attributes import told
 from datarax_ray.pipeline.constants import Constants
 from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import given_note, leaves
-from datarax_ray.read.identity.code import MAX_HELD, code_digest, code_fingerprint
-from datarax_ray.read.identity.digests import held
-from datarax_ray.read.identity.users_code import is_users
 
 _KEYS = ". For random numbers name a parameter `keys`: it gets a PRNG key for each row, made from its global position"
 
@@ -61,16 +55,7 @@ class Stages:
         self._constants = Constants(graph.nodes.values())
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
         # Taken once: a stage that fills a cache when it is first called is still the same one.
-        self._fingerprint = code_fingerprint(map(_told, graph.nodes.values()), _told) | {"count": len(graph.nodes)}
-        if self._modules:
-            # Beside the digest, which states of earlier releases have: theirs says less of what modules hold.
-            found = {name: told(module) for name, module in self._modules.items()}
-            self._fingerprint["attributes"] = digest([whole for whole, _ in found.values()])
-            parts = self._fingerprint.pop("held", {})
-            for index, (name, stage) in enumerate(graph.nodes.items()):
-                parts |= held(index, stage, found[name][1]) if name in found else {}
-            if parts:
-                self._fingerprint["held"] = dict(islice(parts.items(), MAX_HELD))
+        self._code = code_digests(graph.nodes.values())
         self.apply = jax.jit(self._trace, static_argnums=0)
 
     @property
@@ -96,8 +81,8 @@ class Stages:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the batches depend on here: the stages' names, code and settings and, where they are random, the key."""
-        settings: dict[str, Any] = dict(self._fingerprint)
+        """The names and code of the stages, to inform; and what batches depend on: the key, where stages are random."""
+        settings: dict[str, Any] = dict(self._code)
         if self.is_random:
             settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
         return settings
@@ -219,55 +204,8 @@ class _Program:
             return 0
 
 
-class _Told:
-    """An NNX module as code_fingerprint is to see it: its class, its plain attributes and the keys it draws from.
-
-    Other variables are left out: they are trained, and a stage does not change them. Of a library's module the name
-    stands for its code, which may change with a release. What else a user's module holds is told by `attributes`.
-    """
-
-    def __init__(self, module: nnx.Module) -> None:
-        self.__qualname__ = type(module).__qualname__
-        self.kind = type(module) if is_users(type(module)) else type(module).__qualname__
-        settings = {name: value for name, value in sorted(vars(module).items()) if _is_setting(value)}
-        if _is_operator(module):
-            settings.pop("_unique_id", None)  # of the object, in the order in which this process made them
-        self.attributes = {name: _told(value) for name, value in settings.items()}
-        keys, others = nnx.state(module, nnx.RngKey, ...)
-        leaves = jax.tree.leaves(keys) + [leaf for leaf in jax.tree.leaves(others) if _is_key(leaf)]
-        self.keys = [np.asarray(jax.random.key_data(key)) for key in leaves]
-
-
-def _is_setting(value: Any) -> bool:
-    is_plain = value is None or isinstance(value, bool | int | float | str | bytes | tuple | np.dtype | nnx.Module)
-    function = value.func if isinstance(value, functools.partial) else value
-    return is_plain or _is_config(value) or (inspect.isfunction(function) and is_users(function))
-
-
-def _is_config(value: Any) -> bool:
-    """Whether this is a dataclass of settings; one that holds arrays is a pytree."""
-    return is_dataclass(value) and not inspect.isclass(value) and jax.tree_util.all_leaves([value])
-
-
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _is_operator(stage: Any) -> bool:
     return callable(getattr(stage, "_apply_on_raw", None))
-
-
-def _told(value: Any) -> Any:
-    """The value with the modules in it as _Told, also those in a config, as an operator has that is made of others."""
-    if isinstance(value, nnx.Module):
-        return _Told(value)
-    if _is_config(value):
-        told = {setting.name: _told(getattr(value, setting.name)) for setting in fields(value)}
-        # digests of their own, since a fingerprint ends at some depth
-        return [type(value).__qualname__, {name: code_digest(part) for name, part in told.items()}]
-    if isinstance(value, list | tuple):
-        return [_told(part) for part in value]
-    return {key: _told(part) for key, part in value.items()} if isinstance(value, dict) else value
 
 
 def _shapes(batch: Any) -> dict[str, tuple[int, ...]]:
@@ -303,7 +241,7 @@ def _label(name: str, stage: Any) -> str:
 def _how_to_call(stage: Any, batch: Any) -> str:
     """What to do about a library's module that was given a batch, and takes an array."""
     kind = type(stage)
-    if not isinstance(stage, nnx.Module) or is_users(kind) or not isinstance(batch, Mapping):
+    if not kind.__module__.startswith("flax.") or not isinstance(batch, Mapping):
         return ""
     return (
         f". A batch is a dict, and {kind.__qualname__} takes an array: call it in an nnx.Module of yours that holds "

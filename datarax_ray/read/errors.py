@@ -19,9 +19,11 @@ import signal
 import threading
 import traceback
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 
-from datarax_ray.read.identity.users_code import is_users_file
+# What is no user's code: this package, Python's own files, and installed packages.
+_NOT_USERS = (str(Path(__file__).parents[1]), str(Path(traceback.__file__).parent), "<frozen ")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # where nothing more is written, by whatever host
 
@@ -102,6 +104,11 @@ class Skipped:
     def moved(self, component: str, position: int) -> Skipped:
         """The same of a mixture, of its component of that name, at this position of it."""
         return replace(self, where=f"{component}: {self.where}", position=position)
+
+
+def is_users_file(path: str) -> bool:
+    """Whether a source file is the user's: neither this package's nor of an installed library or Python itself."""
+    return not path.startswith(_NOT_USERS) and {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
 
 
 def users_traceback(error: BaseException) -> TracebackType | None:

@@ -155,15 +155,7 @@ def check_on_error(on_error: Any) -> None:
         raise ValueError(f"on_error must be 'raise', 'skip' or a function of the error, got {on_error!r}")
 
 
-def transforms_told(stream: Stream) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The transforms of a stream, or of each of a mixture's components, and their fingerprints as they were
-    given.
-    """
-    parts: tuple[Any, ...] = getattr(stream, "components", (stream,))
-    made = [part for part in parts if getattr(part, "transforms", ())]
-    return [(part.transforms, part.fingerprint_of(len(part.transforms))) for part in made]
-
-
 def transforms_of(stream: Stream) -> list[Any]:
-    """Those of a stream, and of a mixture's components."""
-    return [transform for transforms, _ in transforms_told(stream) for transform in transforms]
+    """The transforms of a stream, and of a mixture's components."""
+    parts: tuple[Any, ...] = getattr(stream, "components", (stream,))
+    return [transform for part in parts for transform in getattr(part, "transforms", ())]

@@ -12,7 +12,6 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.read.hazards.kept_random import kept_random
 from datarax_ray.read.stream import Reader
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 
@@ -68,15 +67,6 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
                 len(data),
                 num_rows,
                 len(data),
-            )
-        if said := kept_random(data, entered=("__getitem__", "__getitems__", "_getitems")):
-            logger.warning(
-                "%s draws from %s where an index is asked for, which goes on from element to element, in each process "
-                "on its own: the values are others with every number of actors, and after a resume. Give elements that "
-                "the index alone decides, and draw in a transform, an object with random_map(element, rng), whose rng "
-                "is keyed by seed and position",
-                type(data).__qualname__,
-                said,
             )
 
     def _reads(self) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.kinds import FileOrder
+from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError, Step
 from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.encoding import Failed, encoded, encoded_rows, record_of
 from datarax_ray.read.formats.materialized.written import Origin, Written, origins_of
-from datarax_ray.read.hazards.kept_random import kept_random
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
 
@@ -31,13 +31,13 @@ def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:
     many, for one that would be left behind such.
     """
     steps = stream.steps
-    live = next((step for step in steps if _why_live(stream, step)), None)
+    live = next((step for step in steps if _why_live(step)), None)
     most = len(steps) if live is None else live.index
     if num_transforms is None:
-        behind = [step.name for step in steps[most:] if not _why_live(stream, step)]
+        behind = [step.name for step in steps[most:] if not _why_live(step)]
         if live is not None and most and behind:
             raise ValueError(
-                f"transform {live.name} {_why_live(stream, live)}, so it runs live, and so does all behind it: "
+                f"transform {live.name} {_why_live(live)}, so it runs live, and so does all behind it: "
                 f"{', '.join(behind)}. Move these before it, or say that the first {most} are to be written: "
                 f"num_transforms={most}"
             )
@@ -46,21 +46,17 @@ def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:
         if live is None:
             raise ValueError(f"num_transforms={num_transforms}, and the source has {most} transforms")
         raise ValueError(
-            f"num_transforms={num_transforms}, and transform {live.index} ({live.name}) {_why_live(stream, live)}: "
+            f"num_transforms={num_transforms}, and transform {live.index} ({live.name}) {_why_live(live)}: "
             f"what it makes of a record is another in every epoch. Give at most {most}; it then runs live"
         )
     if num_transforms < 1:
-        first = f": the first, {live.name}, {_why_live(stream, live)}" if live is not None else ""
+        first = f": the first, {live.name}, {_why_live(live)}" if live is not None else ""
         raise ValueError(f"there is no transform to run once{first}; the source's own files are as good")
     return num_transforms
 
 
-def _why_live(stream: IndexedStream, step: Step) -> str:
-    if step.kind in _RANDOM:
-        return _RANDOM[step.kind]
-    if (drawn := kept_random(stream.transforms[step.index])) is not None:
-        return f"draws from {drawn}"
-    return ""
+def _why_live(step: Step) -> str:
+    return _RANDOM.get(step.kind, "")
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class Materializing:
     """A stream's first transforms, to be run on all records of its source. Picklable.
 
     stream: with these transforms alone, in file order, and with failures let pass where on_error may let them.
-    transforms: what identifies these, before they have run here.
+    transforms: the names and code of these.
     """
 
     stream: IndexedStream
@@ -96,7 +92,7 @@ class Materializing:
         order = FileOrder(stream.order.num_records, stream.order.seed)
         first = stream.transforms[:num_transforms]
         run = replace(stream, order=order, num_epochs=1, transforms=first, on_error=on_error)
-        return cls(run, stream.fingerprint_of(num_transforms))
+        return cls(run, code_digests(first))
 
     @property
     def num_records(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import ray
+from datarax_ray.read.hazards.same_code import Code
 
 from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet, InFlight
@@ -14,7 +15,6 @@ from datarax_ray.actors.lifecycle import Kill, Process, Start, Thresholds
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.hazards.same_code import Code
 
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
 

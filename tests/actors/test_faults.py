@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import ray
+from datarax_ray.read.hazards.same_code import Code
 
 from datarax_ray import RaySource
 from datarax_ray.actors import actor_set as actor_set_module
@@ -24,7 +25,6 @@ from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read.hazards.same_code import Code
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode, write_files
 from tests.waiting import until, until_all_run

@@ -12,10 +12,10 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pipeline.test_version_1_states import KINDS, PINNED, made_with
 
 from datarax_ray import Pipeline
 from datarax_ray.read.errors import RecordError, SkippedError
-from tests.pipeline.test_version_1_states import KINDS, PINNED, made_with
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(0, 70) | st.floats() | st.text(max_size=5),

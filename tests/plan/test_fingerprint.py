@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from datarax_ray.plan.fingerprint import DriftError, check_drift, digest, without_later
+from datarax_ray.plan.fingerprint import DriftError, check_drift, digest
 
 SETTINGS = {
     "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"}
     | dict.fromkeys(["schema", "columns", "lists", "fill_nulls"], "cc"),
     "order": {"shuffle": "global", "seed": 42, "num_epochs": 3, "rounds": 8},
-    "transforms": {"names": ["decode"], "digest": "bb"},
+    "transforms": {"names": ["decode"], "code": ["bb"], "fingerprints": {"0 decode": "v1"}},
     "on_error": "raise",
     "batch_size": 32,
     "drop_remainder": False,
@@ -34,8 +34,7 @@ CHANGES = [
     ("order.seed", 43, "records would be repeated and others never seen"),
     ("order.num_epochs", -1, "the stream would end elsewhere"),
     ("order.rounds", 4, "records would be repeated and others never seen"),
-    ("transforms.names", ["decode", "crop"], "Restore the old code"),
-    ("transforms.digest", "bc", "the remaining elements would be made differently"),
+    ("transforms.fingerprints", {"0 decode": "v2"}, "the transform's own fingerprint() says that it makes other"),
     ("on_error", "skip", "broken records would be treated differently"),
     ("batch_size", 64, "every later batch would hold other rows"),
     ("drop_remainder", True, "the last batch would be another"),
@@ -72,8 +71,11 @@ def test_each_change_is_refused_with_both_values_and_the_consequence(path, value
     assert lines[0] == "the checkpoint belongs to another stream:"
     assert len(lines) == 2
     values = f"the checkpoint was written with {value_at(path)!r}, this pipeline has {value!r}"
-    if path == "transforms.digest":  # of which there is one, so it is known which changed
-        values = "number 0 (decode): the checkpoint was written with other code or settings of it"
+    if path == "transforms.fingerprints":
+        path, values = (
+            f"{path}.0 decode",
+            values.replace("{'0 decode': 'v1'}", "'v1'").replace("{'0 decode': 'v2'}", "'v2'"),
+        )
     assert lines[1].startswith(f"  {path}: {values}; ")
     assert consequence in lines[1]
 
@@ -146,32 +148,11 @@ def test_a_digest_depends_on_values_and_not_on_the_order_of_keys():
     assert digest([]) == "4f53cda18c2baa0c"  # pinned: digests are in saved states
 
 
-BLOCKS = {"shuffle": "block", "seed": 42, "rounds": 8, "block_size": 4}
-
-
-@pytest.mark.parametrize(
-    "within", [lambda order: {"order": order}, lambda order: {"components": {"2": {"order": order}}}]
-)
-def test_a_block_order_that_says_nothing_of_its_windows_has_64_blocks_in_each(within):
-    check_drift(within(BLOCKS), within(BLOCKS | {"window_blocks": 64}))
-    check_drift(within(BLOCKS | {"window_blocks": 64}), within(BLOCKS))
-    with pytest.raises(DriftError, match=r"order\.window_blocks: the checkpoint was written with 64, this .* has 32"):
-        check_drift(within(BLOCKS), within(BLOCKS | {"window_blocks": 32}))
-    other = BLOCKS | {"shuffle": "global"}
-    check_drift(within(other), within(other))
-
-
-def test_nor_do_digests_of_many_components_change():
-    said = {"components": {"0": {"order": BLOCKS | {"window_blocks": 64}}}}
-    assert without_later(said) == {"components": {"0": {"order": BLOCKS}}}
-    assert without_later({"order": BLOCKS | {"window_blocks": 32}}) == {"order": BLOCKS | {"window_blocks": 32}}
-
-
 def test_files_of_which_the_names_alone_differ_are_told_as_that():
     def settings(**files):
         return {"components": {"0": {"files": {"num_files": 2, "digest": "aa", "content": "cc"} | files}}}
 
-    with pytest.raises(DriftError, match="their names alone differ") as caught:
+    with pytest.raises(DriftError, match="only their names differ") as caught:
         check_drift(settings(), settings(digest="ab"))
     (allowed,) = re.findall(r"allow_drift=\('(.*?)',\)", str(caught.value))
     assert check_drift(settings(), settings(digest="ab"), [allowed]) == []
@@ -193,12 +174,13 @@ def test_blocks_that_are_groups_of_files_go_with_these():
             check_drift(settings("aa", "a8"), settings(files, blocks))
 
 
-def test_of_other_transforms_the_names_are_all_that_is_told():
-    one = {"names": ["T", "R"], "digest": "aa", "held": {"0 T.k": "a1"}, "used": {"m.x": "a2"}, "each": ["a", "b"]}
-    other = {"names": ["R", "T"], "digest": "bb", "held": {"1 T.k": "a1"}, "each": ["b", "a"], "deep": "a"}
-    with pytest.raises(DriftError) as caught:
-        check_drift({"transforms": one}, {"transforms": other})
-    assert [each.setting for each in caught.value.differences] == ["transforms.names"]
+def test_code_that_changed_is_named_and_never_refused():
+    one = {"names": ["T", "R"], "code": ["aa", "bb"]}
+    assert check_drift({"transforms": one}, {"transforms": one}) == []
+    assert check_drift({"transforms": one}, {"transforms": {"names": ["T", "R"], "code": ["aa", "cc"]}}) == ["R"]
+    assert check_drift({"transforms": one}, {"transforms": {"names": ["N"], "code": ["dd"]}}) == ["N"]
+    of_component = [{"components": {"1": {"transforms": {"names": ["T"], "code": [code]}}}} for code in ("aa", "ab")]
+    assert check_drift(*of_component) == ["T"]
 
 
 def test_the_remedy_for_a_component_of_a_mixture_names_its_setting_whole():

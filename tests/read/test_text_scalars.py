@@ -5,11 +5,11 @@ import pickle
 
 import numpy as np
 import pytest
+from datarax_ray.read.identity.code import value_digest
 from ray import cloudpickle
 
 from datarax_ray.read.elements.owning import copied
 from datarax_ray.read.elements.text_scalars import exact, said
-from datarax_ray.read.identity.code import value_digest
 
 VALUES = [kind(text) for text in (b"", b"a", b"a\0", b"\0\0\0", b"\0a") for kind in (np.bytes_, bytes)]
 TEXTS = [kind(text) for text in ("", "a", "a\0", "\0\0", "\0é\0", "\ud800\0") for kind in (np.str_, str)]

@@ -8,10 +8,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import itertools
 import json
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,12 +23,8 @@ from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.arrow.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
-from datarax_ray.read.formats.layers import is_layered, layers_of
 from datarax_ray.read.formats.paths import OF_GENERATORS
-from datarax_ray.read.identity.code import data_digest, value_digest
-from datarax_ray.read.identity.plain_data import holds_objects
-from datarax_ray.read.identity.sampled_rows import ADDRESS, MAX_WHOLE, hash_array, rows_digest, spread
-from datarax_ray.read.identity.users_code import asked
+from datarax_ray.read.identity.sampled_rows import ADDRESS, hash_array, rows_digest, spread
 from datarax_ray.read.retry import retried
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
@@ -96,7 +90,7 @@ class RandomAccessReader:
             )
         if inspect.isclass(data):
             raise TypeError(f"data is the class {data.__name__}; give an instance of it")
-        if asked(data, "ndim") == 0:
+        if getattr(data, "ndim", None) == 0:
             raise TypeError(
                 f"{shown(data)} is one value and has no rows; give an array or list with a row for each element"
             )
@@ -119,10 +113,6 @@ class RandomAccessReader:
                 "leave its .repeat() out, and .shuffle() before it, and say num_epochs (-1 is without an end) and "
                 "shuffle in the config of the source"
             )
-        # At once: reading fills what its functions keep, a cache or a table that is loaded at the first element.
-        self._layers: dict[str, Any] = {}
-        if is_layered(data):
-            self._layers = layers_of(data, lambda below: RandomAccessReader(below).fingerprint())
 
     @property
     def mean_nbytes(self) -> int:
@@ -185,37 +175,27 @@ class RandomAccessReader:
         return f"{name}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Its class, length and repr (without addresses): what is behind it is its own to name there.
+        """Its class, length and repr, without addresses.
 
-        Of a list, tuple, array or Hugging Face dataset, which names nothing, a digest of some elements, spread over it,
-        and of few (20,000 elements, 4 MiB) one of all. Of Grain's and torch's what they are made of; see layers.
+        Of a list, tuple, array or Hugging Face dataset also a digest of some elements, spread over it. The rows that a
+        checkpoint compares show the rest; see plan.evidence.
         """
         said = _name(self._data)
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
         if _is_hugging_face(self._data, _DATASET):
             return named | self._digests_of_dataset
-        if self._layers:
-            return named | self._layers
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
         count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         sampled = [self._data[index] for index in spread(self.num_records, count).tolist()]
-        return named | {"content": value_digest(sampled)} | self._digest_of_all
+        try:
+            return named | {"content": hashlib.sha256(_plain(sampled)).hexdigest()[:16]}
+        except (TypeError, ValueError, RecursionError):  # dates, say, or objects of a class
+            return named
 
     @functools.cached_property
     def _digests_of_dataset(self) -> dict[str, str]:
         return dataset_digests(self._data)  # once: every state has it, and a Dataset does not change
-
-    @functools.cached_property
-    def _digest_of_all(self) -> dict[str, str]:
-        """Once too: it takes up to 0.2 s. Some elements are looked at each time, as a list may change."""
-        some = [self._data[index] for index in spread(self.num_records, 16).tolist()]
-        try:
-            mean = len(_plain(some)) / len(some)
-            is_small = self.num_records <= MAX_WHOLE and mean * self.num_records <= _SAMPLED_NBYTES
-            return {"rows": hashlib.sha256(_plain(self._data)).hexdigest()[:16]} if is_small else {}
-        except (TypeError, ValueError, RecursionError):  # more than plain values: dates, objects of a class
-            return _rows_digest(self._data)
 
     def close(self) -> None:
         if not self.is_managed:
@@ -291,30 +271,10 @@ class ArraysReader:
         """The number of rows, and a digest of names, shapes, dtypes and some rows, spread over each array."""
         count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         rows = spread(self.num_records, count)
-        return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))} | self._digest_of_objects
-
-    @functools.cached_property
-    def _digest_of_objects(self) -> dict[str, str]:
-        """Of few rows with more than text: NumPy says less of an array in an array than it holds."""
-        found = [array.tolist() for _, array in leaves(self._columns) if array.dtype == object]
-        is_text = {str, bytes, type(None)}.issuperset(map(type, itertools.chain.from_iterable(found)))
-        return {} if is_text else _rows_digest(list(zip(*found, strict=True)))
+        return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))}
 
     def close(self) -> None:
         pass
-
-
-def _rows_digest(rows: Sequence[Any]) -> dict[str, str]:
-    """Of all rows, where these are few and small, and hold no objects of other classes: which may hold anything."""
-    some = [rows[index] for index in spread(len(rows), 16).tolist()]
-    if len(rows) > MAX_WHOLE or holds_objects(rows):
-        return {}
-    try:
-        is_small = len(pickle.dumps(some)) / len(some) * len(rows) <= _SAMPLED_NBYTES
-    except Exception:  # of what no pickle takes
-        return {}
-    found = data_digest([*rows]) if is_small else ""
-    return {"rows": found} if found else {}
 
 
 def _as_array(values: Any) -> np.ndarray:
@@ -351,7 +311,7 @@ def _check_alike(values: Any, name: str) -> None:
 
 def _check_integers(values: Any, name: str) -> None:
     """Raise ValueError for a column of pyarrow or pandas with integers and nulls that floats would change."""
-    kind, of_arrow = asked(asked(values, "dtype"), "kind"), str(asked(values, "type"))
+    kind, of_arrow = getattr(getattr(values, "dtype", None), "kind", None), str(getattr(values, "type", None))
     if not isinstance(values, np.ndarray) and (kind in ("i", "u") or of_arrow.startswith(("int", "uint"))):
         array = np.asarray(values)
         if array.dtype.kind == "f" and bool((np.abs(array) >= 2.0**53).any()):

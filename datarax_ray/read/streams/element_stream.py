@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError, Step, check_arguments, steps
-from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
 
@@ -27,30 +27,18 @@ class ElementStream:
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
-    _transforms: dict[str, Any] = field(init=False, repr=False, compare=False)
-    _errors: Any = field(init=False, repr=False, compare=False)  # of on_error
-    _firsts: dict[int, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _code: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_epochs", whole_epochs(self.num_epochs))
         check_on_error(self.on_error)
         check_arguments(self.transforms)
-        object.__setattr__(self, "_transforms", code_fingerprint(self.transforms))
-        errors = code_fingerprint((self.on_error,)) if callable(self.on_error) else self.on_error
-        object.__setattr__(self, "_errors", errors)
+        object.__setattr__(self, "_code", code_digests(self.transforms))
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The transforms, told apart."""
         return steps(self.transforms)
-
-    def fingerprint_of(self, num_transforms: int) -> dict[str, Any]:
-        """What identifies the first transforms, as it was when it was first asked for; of all, when they were given."""
-        if num_transforms == len(self.transforms):
-            return self._transforms
-        if num_transforms not in self._firsts:
-            self._firsts[num_transforms] = code_fingerprint(self.transforms[:num_transforms])
-        return self._firsts[num_transforms]
 
     @property
     def stop(self) -> int | None:
@@ -108,6 +96,6 @@ class ElementStream:
             "files": self.reader.fingerprint(),
             # num_epochs third, as in every state that was written
             "order": {"shuffle": None, "seed": None, "num_epochs": self.num_epochs} | self.order.settings(),
-            "transforms": self._transforms,
-            "on_error": self._errors,
+            "transforms": self._code,
+            "on_error": "function" if callable(self.on_error) else self.on_error,
         }

@@ -6,14 +6,20 @@ live stream, and so is every batch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import transformed
+from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.differences import first_difference
 from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.formats.cache import cached
 from datarax_ray.read.formats.materialized.columns import columns_of
@@ -23,6 +29,9 @@ from datarax_ray.read.laps import lap
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
 from datarax_ray.read.streams.mixture import MixtureStream
 
+logger = logging.getLogger("datarax_ray")
+
+_MAX_COMPARED = 8  # elements, where code changed since they were written
 _READING = "reading what materialize wrote"
 _SINGLE = (bytes([ELEMENT]), bytes([ROW]))
 
@@ -44,13 +53,18 @@ class MaterializedStream(IndexedStream):
         Raises: DriftError where others were written.
         """
         files = live.reader.fingerprint()
-        written.check({"files": files, "transforms": live.fingerprint_of(written.num_transforms)}, where)
+        code = code_digests(live.transforms[: written.num_transforms])
+        changed = written.check({"files": files, "transforms": code}, where)
         if getattr(live.reader, "keeps_records", False):
             reader = cached(reader, getattr(live.reader, "max_nbytes", None))
         given = live.order, live.num_epochs, live.transforms, live.on_error, live.first_yields
         found = cls(reader, *given, written=written, files=files)
-        for name in ("_transforms", "_errors"):  # taken once, of the live stream; see ElementStream
-            object.__setattr__(found, name, getattr(live, name))
+        if changed:
+            _compare(live, found, where)
+            names = ", ".join(changed)
+            logger.warning(
+                "%s: the code of %s changed since it was written; its first elements are the same", where, names
+            )
         return found
 
     @property
@@ -78,6 +92,19 @@ class MaterializedStream(IndexedStream):
         progress.locate = self.locate  # what fails from here on is told as the live stream tells it
         progress.gave_several = any(step.kind == "flat_map" for step in done)
         return progress, transformed(progress, columns, todo, self.order.seed)
+
+
+def _compare(live: IndexedStream, found: MaterializedStream, where: str) -> None:
+    """Raise DriftError unless both give the same elements at the first positions."""
+    positions = np.arange(min(_MAX_COMPARED, live.order.num_records))
+    blocks = [each.block_at(positions, each.order.records(positions), None) for each in (live, found)]
+    one, other = ([block.columns] if len(block.positions) else [] for block in blocks)
+    if difference := first_difference(iter(one), iter(other)):
+        fields = ", ".join(difference.fields) or "number of elements"
+        raise DriftError(
+            f"{where} was written by other transforms: made again, element {difference.row} has another {fields}. "
+            "Materialize the source anew, to another folder"
+        )
 
 
 def _decoded(progress: Progress, are_last: bool) -> Columns:

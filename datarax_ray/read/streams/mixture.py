@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import TOLD, TOLD_APART, digest, later, under, without_later
+from datarax_ray.plan.fingerprint import digest, without_code
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
 from datarax_ray.plan.orders.order import RunRecords
@@ -107,25 +107,9 @@ class Mixed:
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
         settings: list[Any] = [component.settings() for component in self.components]
-        unsaid: dict[str, Any] = {}
         if len(settings) > _MAX_WHOLE_SETTINGS:
-            found = [later(each) for each in settings]
-            found = [{path: 1 if path.endswith(".told") else value for path, value in each.items()} for each in found]
-            names = ("files.layers", "files.functions", "files.seeds")
-            of_data = [{path: of for name in names for path, of in under(name, each).items()} for each in found]
-            found = [{path: each[path] for path in each.keys() - its} for each, its in zip(found, of_data, strict=True)]
-            told: dict[str, Any] = {}
-            for kind in TOLD_APART:
-                its = [{path: value for path, value in each.items() if _kind(path) == kind} for each in found]
-                found = [{path: value for path, value in each.items() if _kind(path) != kind} for each in found]
-                told |= {kind: its} if any(its) or kind == "unsaid" else {}
-            of_files = [{path: value for path, value in each.items() if path == "files.content"} for each in found]
-            unsaid = {"files": {"content": digest(of_files)} | ({"layers": digest(of_data)} if any(of_data) else {})}
-            told |= {"wrappers": found} if found != of_files else {}
-            if told:
-                unsaid["transforms"] = {"told": TOLD} | {name: digest(each) for name, each in told.items()}
-            settings = [digest(without_later(each)) for each in settings]
-        return unsaid | {
+            settings = [digest(without_code(each)) for each in settings]
+        return {
             "mixture": self.order.settings() | {"length": self.length},
             "components": {str(index): each for index, each in enumerate(settings)},
         }
@@ -354,10 +338,3 @@ def _documents(blocks: list[Block], order: Indices) -> tuple[Columns, Indices]:
         parts = [part for block, at in zip(blocks, splits, strict=True) for part in np.split(block.columns[name], at)]
         columns[name] = np.concatenate([parts[index] for index in order.tolist()])
     return columns, lengths[order]
-
-
-def _kind(path: str) -> str | None:
-    """Which part of a fingerprint of code a setting is in, where it is in one; "objects" for what came with these."""
-    if path == "files.rows" or path.endswith(".told"):
-        return "objects"
-    return next((part for part in path.split(".") if part in ("held", "wrappers", *TOLD_APART)), None)

@@ -20,6 +20,7 @@ import braceexpand
 import fsspec
 import numpy as np
 import pytest
+from datarax_ray.read.identity.code import code_fingerprint
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import FSSpecHandler, PyFileSystem
@@ -31,7 +32,6 @@ from datarax_ray.read.formats.file_spans import MAX_OPEN_FILES
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import BrokenSampleError, WebDatasetReader
 from datarax_ray.read.formats.webdataset.shards import _member_of, _plain_member, expand_braces, find_shards
-from datarax_ray.read.identity.code import code_fingerprint
 from tests.tars import write_tar, write_tars
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.identity.code import code_fingerprint
 from datarax_ray.read.identity.contents import head_and_content
 
 _JOINED = "VerticallyConcatenatedMultiSourcesExamplesIterable"
@@ -42,9 +41,9 @@ _BY_SHARD = {
     "CyclingMultiSourcesExamplesIterable": "interleave_datasets",
     "RandomlyCyclingMultiSourcesExamplesIterable": "interleave_datasets",
 }
-# Attributes that hold code or change what is read; the rest are children, formats and states.
+# Attributes that change what is read; the rest are functions, children, formats and states.
 _SETTINGS = (
-    *("function", "with_indices", "input_columns", "batched", "batch_size", "drop_last_batch", "remove_columns"),
+    *("with_indices", "input_columns", "batched", "batch_size", "drop_last_batch", "remove_columns"),
     *("fn_kwargs", "column_names", "n", "num_times", "probabilities", "stopping_strategy"),
 )
 
@@ -118,57 +117,21 @@ def decoding_pool(dataset: Any) -> Any:
 
 
 def tree_fingerprint(dataset: Any) -> dict[str, Any]:
-    """A digest of the files that are read, by name and size, and of what is done to their elements inside.
+    """A digest of the files that are read, by name and size, and of the settings of what is done to their elements.
 
-    And, where there are any, one of the wrappers of the functions that do it and one of what these use beside; see
-    code_fingerprint. "functions": all that is told of these, and of the generator that it is made of. "seeds": of
-    interleave_datasets. "content": of some bytes of the files on this machine, but of those that `datasets` itself
-    writes: where it keeps what it prepared, an .arrow file may name what was not the same there.
+    "seeds": of interleave_datasets. "content": of some bytes of the files on this machine, but of those that `datasets`
+    itself writes: where it keeps what it prepared, an .arrow file may name what was not the same there. Functions are
+    not looked at: the rows that a checkpoint compares tell of them (plan.evidence).
     """
     parts: list[Any] = []
-    beside: dict[str, list[Any]] = {"wrappers": [], "used": [], "settings": []}
-    functions: list[Any] = []
     drawn = [str(each.bit_generator.state) for node in nodes(dataset) if (each := getattr(node, "generator", None))]
     for node in nodes(dataset):
-        settings = {name: getattr(node, name) for name in _SETTINGS if hasattr(node, name)}
-        functions += [settings["function"]] if "function" in settings else []
-        functions += _generator_of(node)
-        code = _of_digest(code_fingerprint([settings])) if settings else None
-        for name, found in beside.items():
-            if code is not None and name in code:
-                found.append(code.pop(name))
-        parts.append([type(node).__name__, _plain(getattr(node, "kwargs", None)), code])
+        settings = {name: _plain(getattr(node, name)) for name in _SETTINGS if hasattr(node, name)}
+        parts.append([type(node).__name__, _plain(getattr(node, "kwargs", None)), settings])
     files = [path for path in files_of(dataset) if os.path.isfile(path) and not path.endswith(".arrow")]
     contents = [content for _, content in inspect_all(head_and_content, files)] if files else []
-    told = beside | {"content": contents}
-    digests = {"digest": digest(parts)} | {name: digest(each) for name, each in told.items() if each}
-    digests |= {"seeds": digest(drawn)} if drawn else {}
-    return digests | ({"functions": code_fingerprint(functions)} if functions else {})
-
-
-def _of_digest(code: dict[str, Any]) -> dict[str, Any]:
-    """What the digest in states is of: what was told of code when "functions" was not."""
-    rest = {name: each for name, each in code.get("rest", {}).items() if name not in ("parts", "digest")}
-    found = {name: each for name, each in code.items() if name not in ("parts", "rest")} | {"told": 3}
-    return found | ({"rest": rest} if rest else {})
-
-
-def _generator_of(node: Any) -> list[Any]:
-    """The function of IterableDataset.from_generator, and the objects that it is given; nothing of what reads files."""
-    reads = getattr(node, "generate_examples_fn", None)
-    generator = getattr(getattr(getattr(reads, "__self__", None), "config", None), "generator", None)
-    if generator is None:
-        return []
-    return [generator, *(value for value in getattr(node, "kwargs", {}).values() if not _is_plain(value))]
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether `_plain` tells all of it."""
-    if isinstance(value, Mapping):
-        return all(map(_is_plain, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str) or type(value).__name__ == "Dataset"
+    digests = {"digest": digest(parts)} | ({"content": digest(contents)} if contents else {})
+    return digests | ({"seeds": digest(drawn)} if drawn else {})
 
 
 def files_of(dataset: Any) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import json
-import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,8 +16,6 @@ from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import read_small
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, SHARD, UNFINISHED, check_shard
-
-logger = logging.getLogger("datarax_ray")
 
 KEY = "materialized"
 _VERSION = 1
@@ -100,20 +97,21 @@ class Written:
         """What identifies it, as plain values: KEY of what dataset.json says that the files were made from."""
         return {"version": _VERSION, **{each.name: getattr(self, each.name) for each in fields(self)[:-1]}}
 
-    def check(self, live: Mapping[str, Any], where: str) -> None:
-        """Raise DriftError unless these are the files and transforms that were written. live: those of a source."""
+    def check(self, live: Mapping[str, Any], where: str) -> list[str]:
+        """Raise DriftError unless these are the files that were written. live: files and transforms of a source.
+
+        Returns the names of the transforms whose code differs.
+        """
+        own = {"files": self.files, "transforms": self.transforms}
         try:
-            told = check_drift({"files": self.files, "transforms": self.transforms}, live)
+            return check_drift(own, live)
         except DriftError as error:
-            lines = differences({"files": self.files, "transforms": self.transforms}, live)
             raise DriftError(
                 f"{where} was not written of this source, so it holds other elements. Materialize the source anew, to "
-                f"another folder, or give the one that it was written of. What it has, and this source:{lines}",
+                f"another folder, or give the one that it was written of. What it has, and this source:"
+                f"{differences(own, live)}",
                 error.differences,
             ) from None
-        for line in told:
-            said = line.replace("the checkpoint was written", "it was written").replace("this pipeline", "this source")
-            logger.warning("%s: %s", where, said)
 
 
 def opened(path: str) -> tuple[ArrayRecordReader, Written]:
