@@ -1,10 +1,10 @@
 """Items made ahead of use, in a thread of their own.
 
-One worker takes one item after the other, so what it returns is in order, and an error comes in its place. The thread
-is a daemon: a program that ends, or is interrupted, does not wait long for an item that nobody will use.
+One worker makes one item after the other, so items are in order, and an error comes in its place. The thread is a
+daemon: a program that ends, or is interrupted, does not wait long for an item that nobody will use.
 
-A signal's handler may raise between any two steps of Python, also of a Condition's, which then keeps its lock for ever:
-the other thread would wait for that. So what one thread waits for and another one sets is an Occurrence here.
+A signal's handler may raise between any two steps of Python, also inside a Condition, which then keeps its lock for
+ever, and the other thread waits for the lock. So threads wait for an Occurrence here, never for a Condition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from datarax_ray.read.forked import check_not_forked
-from datarax_ray.read.waits import start, wait
 
 T = TypeVar("T")
 
@@ -33,9 +32,7 @@ _OPEN: weakref.WeakSet[_Worker[Any]] = weakref.WeakSet()
 
 
 class Occurrence:
-    """What happens once, and is waited for: as threading.Event, but that who waits may be interrupted at any step, and
-    who sets it waits for nobody.
-    """
+    """As threading.Event, set once; but a wait may be interrupted at any step, and setting it waits for nobody."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -48,14 +45,14 @@ class Occurrence:
         self._until.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Returns whether it has happened. timeout_s: None for as long as it takes."""
+        """Returns whether it is set. timeout_s: None for as long as it takes."""
         if not self.is_set and self._until.acquire(timeout=-1 if timeout_s is None else timeout_s):
             self._until.release()  # for others that wait
         return self.is_set
 
 
 class _Item(Occurrence, Generic[T]):
-    """One that is to be made: it has happened once it is, or error was raised in its place."""
+    """An item to be made. It is set once the item is made, or once `error` was raised in its place."""
 
     is_asked = False
     made: T | None = None
@@ -74,7 +71,7 @@ class Cancelled:
 
 
 class _Worker(Generic[T]):
-    """What the thread has; not the iterator, so that one that is dropped ends it, wherever that happens."""
+    """The thread's part. It does not refer to the iterator, so an iterator that nobody holds ends the thread."""
 
     def __init__(self, items: Generator[T, None, None], cancelled: Cancelled) -> None:
         self.made_in = os.getpid()
@@ -83,11 +80,9 @@ class _Worker(Generic[T]):
         self.is_over = Occurrence()
         self.at_end: Callable[[], None] | None = None
         self.lock = threading.Lock()
-        self.thread: int | None = None
         self._items = items
 
     def run(self) -> None:
-        self.thread = threading.get_ident()
         while (item := self.asked.get()) is not None:
             if not item.is_set:
                 try:
@@ -132,7 +127,7 @@ class BackgroundIterator(Generic[T]):
         self._pending: list[_Item[T]] = []
         self._worker = _Worker(items, cancelled or Cancelled())
         _OPEN.add(self._worker)
-        start(threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True))
+        threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True).start()
 
     def begin(self) -> None:
         """Have the first made now, before anybody asks for it."""
@@ -153,7 +148,7 @@ class BackgroundIterator(Generic[T]):
         self.begin()
         item = self._pending[0]
         if not item.is_set:
-            wait(item.wait, "a batch", self._thread)
+            item.wait()
         if item.error is not None:
             raise item.error
         if item.made is None:
@@ -181,8 +176,6 @@ class BackgroundIterator(Generic[T]):
         if os.getpid() != worker.made_in:
             return True
         worker.cancel()
-        if timeout_s is None:
-            wait(worker.is_over.wait, "the end of what makes batches", self._thread)
         is_over = worker.is_over.wait(timeout_s)
         with worker.lock:
             is_over = is_over or worker.is_over.is_set
@@ -191,9 +184,6 @@ class BackgroundIterator(Generic[T]):
         if is_over and then is not None:
             then()
         return is_over
-
-    def _thread(self) -> int | None:
-        return self._worker.thread
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         worker = vars(self).get("_worker")  # none where an interrupt has kept it from being made

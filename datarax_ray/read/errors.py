@@ -7,7 +7,6 @@ OSError
   StorageError     what holds the data did not answer, though it was asked again: says nothing of the data
 RuntimeError
   SkippedError     more such records were left out than max_skipped allows
-  DeadlockError    threads of this process wait for one another in a circle: says nothing of the data
 TypeError
   UnwritableError  a value of an element cannot be written so that the same comes back
 """
@@ -81,10 +80,6 @@ class SkippedError(RuntimeError):
     """More broken records than max_skipped allows; the stream stays before the batch that leaves them out."""
 
 
-class DeadlockError(RuntimeError):
-    """Threads would wait for one another for ever. No record is broken by that: none is left out."""
-
-
 class UnwritableError(TypeError):
     """A value that cannot be written so that the same comes back."""
 
@@ -130,11 +125,11 @@ def message_of(error: BaseException) -> str:
 def is_of_data(error: BaseException, kind: type[BaseException] = Exception) -> bool:
     """Whether an error that a transform or a data source raised is about what it was given.
 
-    kind: the Exceptions that are; a StorageError is none, as what was given may be good when it is asked for again, nor
-    is a DeadlockError. A SystemExit or GeneratorExit that it raised is one, as well, and a KeyboardInterrupt where no
-    Ctrl-C can come: it must not end a program, or a Ray actor, that has other data to read.
+    kind: the Exceptions that are; a StorageError is none, as what was given may be good when it is asked for again.
+    A SystemExit or GeneratorExit that it raised is one, as well, and a KeyboardInterrupt where no Ctrl-C can come: it
+    must not end a program, or a Ray actor, that has other data to read.
     """
-    if isinstance(error, StorageError | DeadlockError):
+    if isinstance(error, StorageError):
         return False
     return isinstance(error, kind) or not (isinstance(error, Exception) or _came_by_signal(error))
 

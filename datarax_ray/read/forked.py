@@ -1,20 +1,22 @@
-"""Refusing to go on in a process that was forked off: threads, locks and connections are of the one that made them."""
+"""Locks of threads and forked processes: threads, locks and connections belong to the process that made them."""
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import threading
 import weakref
 from typing import Any
 
-from datarax_ray.read.waits import wait
+logger = logging.getLogger("datarax_ray")
 
 # What a transform takes for a block is rarely more, and then a person wants to know.
 _TELL_AFTER_S = 30.0
 
 
 class ForkedError(Exception):
-    """Used in a process that was forked off. No RuntimeError, which readers raise for broken records, to be skipped."""
+    """Used in a forked process. No RuntimeError, which readers raise for broken records, to be skipped."""
 
 
 def check_not_forked(made_in: int, what: str) -> None:
@@ -28,11 +30,11 @@ def check_not_forked(made_in: int, what: str) -> None:
 
 
 class ThreadLock:
-    """A lock for the threads of one process; one that is forked off, or unpickles it, has its own, held by nobody.
+    """A lock for the threads of one process. A forked process, or one that unpickles it, has a free lock of its own.
 
-    The thread that holds it may take it again: a signal's handler runs in the middle of whatever the thread is at.
-    what: it is of, where that is code of a user's: a long wait is told. Raises: DeadlockError where who holds it waits
-    for the thread that asks.
+    The thread that holds it may take it again: a signal's handler runs in the middle of whatever the thread does.
+    what: what the lock is of, where that is a user's code: a wait of 30 s is logged with the line that the holder is
+        at. Two streams that share a transform, and of which one reads the other, would wait for each other for ever.
     """
 
     def __init__(self, what: str | None = None) -> None:
@@ -42,37 +44,45 @@ class ThreadLock:
     def _begin(self) -> None:
         self._made_in = os.getpid()
         self._lock = threading.RLock()
-        self._holders: list[int] = []  # the thread that holds it, once for each time that it took it
+        self._holder: int | None = None  # the thread that took it last
 
     def __enter__(self) -> None:
         if self._made_in != os.getpid():
             self._begin()
-        if not self._lock.acquire(blocking=False):
-            tell_after_s = float("inf") if self._what is None else _TELL_AFTER_S
-            wait(
-                lambda timeout_s: self._lock.acquire(timeout=timeout_s),
-                self._what or "a lock",
-                lambda: next(iter(self._holders), None),
-                tell_after_s,
+        if not self._lock.acquire(timeout=-1 if self._what is None else _TELL_AFTER_S):
+            logger.warning(
+                "thread %s has waited %g s for %s, held %s; it waits on. Where two streams that read from each other "
+                "share a transform, give each its own: copy.deepcopy(transform)",
+                threading.current_thread().name,
+                _TELL_AFTER_S,
+                self._what,
+                _place_of(self._holder),
             )
-        self._holders.append(threading.get_ident())
+            self._lock.acquire()
+        self._holder = threading.get_ident()
 
     def __exit__(self, *raised: object) -> None:
-        self._holders.pop()
         self._lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._what,)
 
 
+def _place_of(thread: int | None) -> str:
+    """Where a thread is, for people."""
+    name = next((each.name for each in threading.enumerate() if each.ident == thread), str(thread))
+    frame = None if thread is None else sys._current_frames().get(thread)
+    return f"by thread {name}" + ("" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}")
+
+
 _FINDING = ThreadLock()
-_LOCKS: weakref.WeakValueDictionary[int, ThreadLock] = weakref.WeakValueDictionary()  # by the id of what each is of
+_LOCKS: weakref.WeakValueDictionary[int, ThreadLock] = weakref.WeakValueDictionary()  # by the id of each lock's object
 
 
 def lock_of(value: Any) -> ThreadLock:
-    """The lock of an object, the same for all who have that: for code of a user's, which others may run as well.
+    """The lock of an object, the same for all who have the object: for a user's code, which several threads may run.
 
-    Who asks keeps both, the object and its lock.
+    The caller keeps both, the object and its lock.
     """
     with _FINDING:
         name = getattr(value, "__qualname__", None) or type(value).__qualname__
@@ -80,13 +90,13 @@ def lock_of(value: Any) -> ThreadLock:
 
 
 class OneProcess:
-    """What starts threads in the first process that uses it, and is of no use to those forked off from that."""
+    """What starts threads in the first process that uses it, and does not work in processes forked from that one."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._used_in: int | None = None
 
     def check(self) -> None:
-        """Before each use. Raises: ForkedError in a process that was forked off after the first."""
+        """Call before each use. Raises: ForkedError in a process that was forked after the first use."""
         self._used_in = self._used_in or os.getpid()
         check_not_forked(self._used_in, self._what)
