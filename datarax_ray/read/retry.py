@@ -1,14 +1,14 @@
-"""Reading from storage that fails for a while: wait, and ask again. What kinds of errors those are is decided here.
+"""Reading from storage that fails for a while: wait, and ask again. Which errors pass by themselves is decided here.
 
-`datasets` and huggingface_hub ask again by themselves while they read or open a file (20 times, 5 to 60 s apart). What
-comes out of them all the same (a rate limit while a file is looked up, a connection lost for longer) ends up here.
+`datasets` and huggingface_hub ask again by themselves while they read or open a file (20 times, 5 to 60 s apart). Their
+errors all the same (a rate limit while a file is looked up, a connection lost for longer) end up here.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
+import math
 import random
 import re
 import socket
@@ -26,16 +26,15 @@ logger = logging.getLogger("datarax_ray")
 
 T = TypeVar("T")
 
-# Each is at most doubled. Half a minute to a minute in all, beside what the tries themselves take, which of clients
-# that ask again too is as long: a rate limit's window is often over then, and an actor that is longer at one request
-# looks hung.
+# Some 45 s in all, beside the tries themselves, which take as long with clients that ask again too: a rate limit's
+# window is often over then, and an actor that spends longer on one request looks hung.
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-_IN_ALL = f"{sum(WAITS_S):.0f} to {2 * sum(WAITS_S):.0f} s"
-_SAID_EVERY_S = 15.0  # who waits is told that it goes on
+_MOST_ASKED_S = 30.0  # that a server may ask for by Retry-After
+_TELL_EVERY_S = 15.0  # people learn that it goes on
 
 _BUSY = (408, 429, 500, 502, 503, 504)  # asked later, a server may answer
-# What a system call says of a device, a mount or a network, and not of the file. EIO: a network file system or FUSE
-# gives it for whatever went wrong behind it; of a bad disk it stays, and is an error all the same, half a minute later.
+# Numbers by which a system call tells of a device, a mount or a network, and not of the file. EIO: a network file
+# system or FUSE gives it for all that went wrong behind it; of a bad disk it stays, and is an error after the waits.
 _PASSING = {
     *(errno.EIO, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.EPIPE),
     *(errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENOBUFS),
@@ -51,8 +50,7 @@ _NETWORK = (
     "botocore.exceptions.HTTPClientError",
     "botocore.exceptions.IncompleteReadError",
 )
-# but for what they say of text that is no URL, and never becomes one;
-_NO_URL = {"InvalidURL", "MissingSchema", "InvalidSchema"}
+_FOR_GOOD = {"InvalidURL", "MissingSchema", "InvalidSchema", "TooManyRedirects"}  # of these modules
 # or, from the clients inside pyarrow, by their text.
 _SAID = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|REQUEST_TIMEOUT|REQUEST_TIME_TOO_SKEWED"
@@ -60,16 +58,76 @@ _SAID = re.compile(
     r"|google::cloud::Status\((UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|INTERNAL|ABORTED)"
 )
 
-_NO_HOST = (
-    " Nobody knows a host of this name. Where it is gone for good, leave what it had out of the data, or fetch it in a "
-    "transform of your own (of images, Image(decode=False) gives the URL), whose errors on_error='skip' leaves out."
-)
+
+class Tries:
+    """The tries of one read: how long to wait after each failure, and the error after the last.
+
+    what: is done, for people ("/data/a: reading").
+    waits_s: before each further try; each is up to half as long again, or as long as the server asks for.
+    patience_s: after so long there is no further try, once there were two.
+    is_secret: the errors may hold what people must not see, so none is a cause.
+    """
+
+    def __init__(
+        self, what: str, waits_s: Sequence[float] = WAITS_S, patience_s: float = math.inf, is_secret: bool = False
+    ) -> None:
+        self._what = what
+        self._waits_s = waits_s
+        self._patience_s = patience_s
+        self._is_secret = is_secret
+        self._began = time.monotonic()
+        self._tell_at = -math.inf
+        self.num_failed = 0
+
+    def wait_s_after(self, error: Exception) -> float:
+        """How long to wait before the next try. Raises: StorageError where this was the last one."""
+        self.num_failed += 1
+        took_s = time.monotonic() - self._began
+        num_left = len(self._waits_s) + 1 - self.num_failed
+        wait_s = self._waits_s[-num_left] if num_left else 0.0
+        if not num_left or (self.num_failed > 1 and took_s + wait_s > self._patience_s):
+            raise StorageError(
+                f"{self._what} failed {self.num_failed} times in {took_s:.0f} s, at last with {words_of(error)}. That "
+                "is the storage or the way to it, no broken data, so nothing is skipped for it. Look at the mount, "
+                "network or service, and go on from the last state."
+            ) from (None if self._is_secret else error)
+        repeats["requests"] += 1
+        wait_s = max(wait_s, min(asked_wait_s(error), _MOST_ASKED_S))
+        return wait_s * (1 + random.random() / 2)  # or all that were refused would come back at once
+
+    def log(self, error: Exception) -> None:
+        """Log a failure, but no more than one in _TELL_EVERY_S."""
+        now = time.monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY_S
+            times = f"{self.num_failed} times in {now - self._began:.0f} s"
+            num_left = len(self._waits_s) + 1 - self.num_failed
+            logger.warning("%s failed %s, trying up to %d more times: %s", self._what, times, num_left, words_of(error))
+
+
+def retried(read: Callable[[], T], what: str = "the dataset") -> T:
+    """The result of read(), called again after a while, and then after longer, where the storage failed.
+
+    what: is read, for the log and the error.
+    Raises: StorageError where the storage failed each time; any other error of read() at once.
+    """
+    tries = Tries(f"{what}: reading")
+    while True:
+        try:
+            return read()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            wait_s = tries.wait_s_after(error)
+            tries.log(error)
+        with lap("storage"):
+            time.sleep(wait_s)
 
 
 class RetriedRun:
-    """A run through a shard that is opened again, behind what it gave, where the network failed it.
+    """A run through a shard that is opened again after its last rows where the network failed.
 
-    open_run: a run from a state on.
+    open_run: opens a run at a state.
     """
 
     def __init__(
@@ -103,82 +161,31 @@ class RetriedRun:
         return given
 
 
-def retried(read: Callable[[], T], what: str = "the dataset") -> T:
-    """What read() gives; called again after a while, and then after longer, where the storage failed it.
-
-    what: that is read, in the log, once and again while it lasts, and in the error.
-    Raises: StorageError where it failed each time; at once, whatever else read() raises.
-    """
-    said_at = begin = time.monotonic()
-    for tries, wait_s in enumerate(WAITS_S):
-        try:
-            return read()
-        except Exception as error:
-            if not is_transient(error):
-                raise
-            wait_s = max(wait_s, min(asked_wait_s(error), WAITS_S[-1]))
-            now, num_left = time.monotonic(), len(WAITS_S) - tries
-            if not tries:
-                said = f"asking again up to {num_left} times, over {_IN_ALL} and what they take"
-                logger.warning("reading %s failed, %s: %s: %s", what, said, type(error).__name__, _with_cause(error))
-                said_at = now
-            elif now - said_at >= _SAID_EVERY_S:
-                said = f"{tries + 1} times in {now - begin:.0f} s, asking up to {num_left} more times"
-                logger.warning("reading %s failed %s", what, said)
-                said_at = now
-            repeats["requests"] += 1
-            with lap("storage"):
-                time.sleep(wait_s * (1 + random.random()))  # or all that were refused would come back at once
-    try:
-        return read()
-    except Exception as error:
-        if not is_transient(error):
-            raise
-        raise StorageError(
-            f"{what}: reading failed {len(WAITS_S) + 1} times in {time.monotonic() - begin:.0f} s, at last with "
-            f"{type(error).__name__}: {_with_cause(error)}. That is the storage or the way to it, no broken data, so "
-            "nothing is left out for it. Look at the mount, network or service, and go on from the last state."
-            + (_NO_HOST if _has_no_host(error) else "")
-        ) from error
-
-
-def _with_cause(error: Exception) -> str:
-    """What an error says, and what it came from: fsspec's FileNotFoundError is the URL alone where nobody answers."""
-    cause = error.__cause__
-    if cause is None or _is_no_http(error) or str(cause) in str(error):
-        return words_of(error)
-    return f"{error} ({type(cause).__name__}: {words_of(cause)})"
-
-
 def words_of(error: BaseException) -> str:
-    """What an error says; of what could not be read as HTTP not the bytes, and of what was redirected again and again
-    where to at last.
-    """
-    if history := _redirects(error):
-        return f"its server redirected it {len(history)} times, at last to {history[-1].headers.get('Location')}"
-    if not _is_no_http(error):
-        return message_of(error)
-    what = str(error.message).partition("\n")[0].rstrip(":")[:80]  # type: ignore[attr-defined]
-    return f"what came could not be read as HTTP ({what})"
+    """An error and its cause in words, without the queries of URLs: fsspec's FileNotFoundError is the URL alone."""
+    said, cause = f"{type(error).__name__}: {message_of(error)}", error.__cause__
+    if cause is not None and message_of(cause) not in said:
+        said += f" ({type(cause).__name__}: {message_of(cause)})"
+    return re.sub(r"\?[^\s'\")]+", "", said)[:500]
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, is the storage's or network's, and may be over when asked again.
+    """Whether an error, or one of its causes, is of the storage or network, and may be over at the next try.
 
     The first in the chain that tells decides: an HTTP status, a number of the system, or the class. 404 stays 404.
     """
     seen: set[int] = set()  # a library may raise an error from itself, or two from one another
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        told = _told(error)
-        if told is not None:
-            return told
+        passes = _passes(error)
+        if passes is not None:
+            return passes
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False
 
 
-def _told(error: BaseException) -> bool | None:
-    """Whether it is transient, None where that is not for this error alone to say."""
+def _passes(error: BaseException) -> bool | None:
+    """Whether this error is transient; None where its cause decides."""
     if isinstance(error, StorageError):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
@@ -186,11 +193,11 @@ def _told(error: BaseException) -> bool | None:
     status = status_of(error)
     if status is not None:
         return status in _BUSY
-    if isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError):
+    if isinstance(error, ConnectionError | TimeoutError):
         return True
     kinds = type(error).__mro__
     if any(f"{kind.__module__}.{kind.__qualname__}".startswith(_NETWORK) for kind in kinds):
-        return _NO_URL.isdisjoint(kind.__name__ for kind in kinds)
+        return _FOR_GOOD.isdisjoint(kind.__name__ for kind in kinds)
     if isinstance(error, OSError):
         if isinstance(error.errno, int):
             return error.errno in _PASSING
@@ -199,38 +206,18 @@ def _told(error: BaseException) -> bool | None:
     return None
 
 
-def _has_no_host(error: BaseException | None) -> bool:
-    """Whether the name of a host was answered not to exist. That is no proof: a service that restarts has none."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        for each in (error, getattr(error, "os_error", None)):  # aiohttp's
-            if isinstance(each, socket.gaierror) and each.errno == socket.EAI_NONAME:
-                return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
 def _is_no_http(error: BaseException) -> bool:
-    """Whether aiohttp could not read what came, as after a body that was longer than it said: it drops the connection.
-
-    Its error then carries 400, as if a server had said that.
+    """Whether aiohttp could not read an answer, as after a body longer than announced: its error carries 400, which no
+    server said.
     """
     kinds = (type(error).__module__, type(error.__cause__).__module__)
     return hasattr(error, "message") and "aiohttp.http_exceptions" in kinds
 
 
-def _redirects(error: BaseException) -> Sequence[Any]:
-    """The answers that aiohttp followed before it gave up, as each led to another one; () for any other error."""
-    kind = type(error)
-    is_redirect = (kind.__module__, kind.__name__) == ("aiohttp.client_exceptions", "TooManyRedirects")
-    return error.history if is_redirect else ()  # type: ignore[attr-defined]
-
-
 def asked_wait_s(error: BaseException) -> float:
-    """For how long a server that refused asks to be left alone (Retry-After of RFC 9110, in seconds); 0.0 for no word.
+    """The seconds after which a server that refused may be asked again (Retry-After of RFC 9110); 0.0 for none.
 
-    That may be a date, too, which services give for hours of maintenance: no word here.
+    A date, which services give for hours of maintenance, counts as none.
     """
     for each in (error, error.__cause__):
         headers = getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None)
@@ -241,11 +228,9 @@ def asked_wait_s(error: BaseException) -> float:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The status of HTTP that an error of an HTTP library carries, as a server said it."""
+    """The HTTP status in an error of an HTTP library, where a server said it."""
     if _is_no_http(error):
         return None
-    if history := _redirects(error):
-        return int(history[-1].status)
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore's
         metadata = response.get("ResponseMetadata")

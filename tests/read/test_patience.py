@@ -21,7 +21,6 @@ import datasets
 import numpy as np
 import PIL.Image
 import pytest
-from aiohttp.client_reqrep import ConnectionKey
 from fsspec.implementations.http import HTTPFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -70,7 +69,6 @@ class ClientError(Exception):
         self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
 
 
-KEY = ConnectionKey("gone.example", 80, False, True, None, None, None)
 PASSING = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ECONNRESET, errno.ENETUNREACH)
 AWS = "When reading information for key 'a' in bucket 'b': AWS Error {} during GetObject operation: ..."
 
@@ -151,42 +149,39 @@ def test_it_is_asked_again_later_and_later_and_logged_once(
     with caplog.at_level(logging.WARNING, "datarax_ray"):
         assert retried(failing(5), "/data/a") == "read"
     (line,) = caplog.messages
-    said = (
-        r"reading /data/a failed, asking again up to 5 times, over 31 to 62 s and what they take: OSError: \[Errno 5\]"
-    )
-    assert re.match(said, line)
-    assert all(wait <= so_long < 2 * wait for wait, so_long in zip((1, 2, 4, 8, 16), waited, strict=True))
+    assert re.match(r"/data/a: reading failed 1 times in 0 s, trying up to 5 more times: OSError: \[Errno 5\]", line)
+    assert all(wait <= so_long < 1.5 * wait for wait, so_long in zip((1, 2, 4, 8, 16), waited, strict=True))
 
 
-def test_who_waits_is_told_again_while_it_lasts(
+def test_a_failure_that_lasts_is_logged_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, waited: list[float]
 ) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 8.0 * (len(waited) + 1))  # each try takes so long
     with caplog.at_level(logging.WARNING, "datarax_ray"):
         assert retried(failing(5), "/data/a") == "read"
-    assert caplog.messages[1:] == [
-        "reading /data/a failed 3 times in 16 s, asking up to 3 more times",
-        "reading /data/a failed 5 times in 32 s, asking up to 1 more times",
+    assert [line.partition(": OSError")[0] for line in caplog.messages[1:]] == [
+        "/data/a: reading failed 3 times in 16 s, trying up to 3 more times",
+        "/data/a: reading failed 5 times in 32 s, trying up to 1 more times",
     ]
 
 
 def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy() -> None:
-    with pytest.raises(StorageError, match=r"/data/a: reading failed 6 times in .*, at last with OSError: \[Errno 5\]"):
-        retried(failing(6), "/data/a")
-    with pytest.raises(StorageError, match="no broken data, so nothing is left out for it. Look at the mount"):
+    said = (
+        r"/data/a: reading failed 6 times in .*, at last with OSError: \[Errno 5\].* so nothing is skipped for it. Look"
+    )
+    with pytest.raises(StorageError, match=said):
         retried(failing(6), "/data/a")
 
 
-def test_a_missing_file_that_is_none_is_told_with_what_it_came_from(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_told_with_its_cause() -> None:
     def read() -> None:
-        raise FileNotFoundError("http://a/x") from ConnectionRefusedError("Connect call failed")
+        raise FileNotFoundError("http://a/x?secret") from ConnectionRefusedError("Connect call failed")
 
     with pytest.raises(StorageError, match=r"FileNotFoundError: http://a/x \(ConnectionRefusedError: Connect call"):
         retried(read, "x")
-    assert "FileNotFoundError: http://a/x (ConnectionRefusedError: Connect call failed)" in caplog.text
 
 
-def test_what_is_no_answer_of_http_is_asked_for_again_and_none_of_its_bytes_told() -> None:
+def test_an_answer_that_is_no_http_is_asked_for_again() -> None:
     """aiohttp's error of it carries 400, which no server said."""
     num_asked = 0
 
@@ -200,11 +195,10 @@ def test_what_is_no_answer_of_http_is_asked_for_again_and_none_of_its_bytes_told
     with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/a"
-        with pytest.raises(StorageError) as raised:
+        with pytest.raises(StorageError, match="reading failed 6 times .* with ClientResponseError"):
             retried(lambda: HTTPFileSystem(skip_instance_cache=True).cat_file(url), "a")
         server.shutdown()
     assert num_asked == 6
-    assert "with ClientResponseError: what came could not be read as HTTP (Bad status line). That" in str(raised.value)
 
 
 # Parquet, over HTTP and on a filesystem that fails
@@ -479,19 +473,6 @@ def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elem
         of(RandomAccessReader(Remote(1))).read(ReadRequest(0, 20))
     failed = of(RandomAccessReader(Remote(10**6)), "raise").read(ReadRequest(0, 20)).failure
     assert isinstance(failed, RecordError)
-
-
-@pytest.mark.parametrize(("number", "is_told"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
-def test_of_a_host_that_nobody_knows_it_is_told_how_to_go_on_without_it(number: int, is_told: bool) -> None:
-    def read() -> None:
-        try:
-            raise aiohttp.ClientConnectorDNSError(KEY, socket.gaierror(number, "Name or service not known"))
-        except aiohttp.ClientConnectorDNSError as error:
-            raise FileNotFoundError("http://gone.example/a.png") from error
-
-    with pytest.raises(StorageError, match="column 'image': reading failed 6 times") as failed:
-        retried(read, "column 'image'")
-    assert ("Nobody knows a host of this name" in str(failed.value)) is is_told
 
 
 def test_a_storage_error_of_a_transform_skips_no_element() -> None:

@@ -516,7 +516,7 @@ def test_a_server_that_gave_ranges_and_once_gives_none_is_asked_again(tmp_path, 
     served.what = lambda number: what
     with pytest.raises(ValueError, match="no byte ranges|no Content-Range|neither an ETag"):
         other.read(np.arange(200))
-    assert served.num_broken == 1 + 4
+    assert served.num_broken == 1 + 2
     reader.close(), other.close()
 
 
@@ -555,12 +555,7 @@ def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, serv
         (bytes(2**19), "bare", ValueError, "tells neither an ETag nor a time of change"),
         (bytes(2**19), "mute", ValueError, "is answered with no Content-Range. A proxy or cache.*copy them"),
         (bytes(2**19), "400", StorageError, "400, message='Bad Request'.* not asked again. Look at the URL"),
-        (
-            bytes(2**19),
-            "loop",
-            StorageError,
-            r"its server redirected it 10 times, at last to /a\.array_record\. .* not asked again",
-        ),
+        (bytes(2**19), "loop", StorageError, "TooManyRedirects.* not asked again"),
         (bytes(2**19), "403", PermissionError, "access is refused.*Give credentials"),
         (bytes(2**19), "404", FileNotFoundError, "no such file"),
     ],

@@ -135,7 +135,7 @@ def hiding() -> Iterator[None]:
         raise
     except Exception as error:
         cause = error.__cause__ or error
-        said = _URL.sub(lambda url: redacted(url[0]), f"{type(cause).__name__}: {words_of(cause)}")
+        said = _URL.sub(lambda url: redacted(url[0]), words_of(cause))
         kind: type[OSError] = OSError
         if is_transient(error):
             kind = ConnectionError

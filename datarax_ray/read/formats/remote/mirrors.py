@@ -179,7 +179,7 @@ class Mirrors:
         if not self.ahead.ask_ends(ahead, {index: self._span_of_end(index) for index in missing}):
             return False
         for index in missing:
-            if not asked[index].has_come:
+            if not asked[index].is_answered:
                 return True
             opened[index] = self._layout_of(index, asked[index].result()[0])
         missing_pages = self._missing(pages_needed(ahead.wanted, opened)) - self.ahead.pages

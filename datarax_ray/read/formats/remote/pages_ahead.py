@@ -84,7 +84,7 @@ class PagesAhead:
         taken: dict[int, bytes] = {}
         with lap("storage"):
             for index in indices:
-                if (end := self.ends.pop(index, None)) is not None and (data := end.if_well()) is not None:
+                if (end := self.ends.pop(index, None)) is not None and (data := end.result_if_well()) is not None:
                     (taken[index],) = data
         return taken
 
@@ -98,7 +98,7 @@ class PagesAhead:
         """What came of these files; it is held here no more."""
         if ahead.asked is not None:
             with lap("storage"):
-                data = ahead.asked.if_well()
+                data = ahead.asked.result_if_well()
             ahead.asked, ahead.come = None, {} if data is None else dict(zip(ahead.runs, data, strict=True))
         come = ahead.come or {}
         taken = {run: come.pop(run) for run in list(come) if run[0] in indices}
