@@ -19,6 +19,7 @@ from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_i
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
+from datarax_ray.read.elements.rows_consumed import Part
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.reused_memory import ReusedMemory
 
@@ -61,6 +62,8 @@ class HostBatch:
     offset: how much of the record at start was in the batches before.
     pieces: of all rows of the global batch, where they are packed.
     digest: of those of its elements that count in this trainer's, see plan.rolling_digest; 0 where nobody wants one.
+    last_run: how many of the last rows are consecutive in the stream; 0 where all are.
+    documents: of packed rows, the last documents that end in them; see read.elements.rows_consumed.
     """
 
     columns: Columns
@@ -73,6 +76,8 @@ class HostBatch:
     offset: int = 0
     pieces: Pieces | None = None
     digest: int = 0
+    last_run: int = 0
+    documents: Part | None = None
 
     @property
     def stop(self) -> int:
@@ -451,6 +456,7 @@ class Batcher:
             ordinals,
             self._offset,
             digest=sum(int(each.sum()) for each in counted),
+            last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
         )
         self._begin(stop, offset)
         return batch

@@ -19,11 +19,20 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.trail import Trail, part_consumed
 from datarax_ray.feed.turns import Turns
+from datarax_ray.plan.evidence import Evidence
+from datarax_ray.plan.fingerprint import code_changes, flattened
 from datarax_ray.plan.rolling_digest import RollingDigest
-from datarax_ray.plan.state import Stateful, StreamState, Unit, num_skipped_in
+from datarax_ray.plan.state import Stateful, StatefulOrder, StreamState, Unit, num_skipped_in
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
+
+ROWS = "rows"  # of allow_drift: the last rows may be others
+# Settings that leave the rows as they are, where a person allows them to differ.
+_SAME_ROWS = frozenset(
+    {"batch_size", "drop_remainder", "pad_remainder", "stages", "order.num_epochs", "mixture.length", "mixture.weights"}
+)
 
 logger = logging.getLogger("datarax_ray")
 
@@ -40,6 +49,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's.
     num_waiting: broken records behind the state that were told before the last of them (skipped), as no batch came for
         long.
+    trail: the last rows that were handed out.
     """
 
     state: StreamState
@@ -49,6 +59,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     digest: RollingDigest | None = None
     num_rows: int = 0
     num_waiting: int = 0
+    trail: Trail = Trail()
 
     def then(
         self,
@@ -58,15 +69,17 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         is_end: bool = False,
         digest: int = 0,
         num_rows: int = 0,
+        trail: Trail | None = None,
     ) -> Consumed:
-        """The same and a batch that ends at this state and leaves these out. digest, num_rows: of the batch."""
+        """The same and a batch that ends at this state and leaves these out. digest, num_rows, trail: of it."""
         whole = None if self.digest is None else self.digest.plus(digest)
-        return Consumed(state, self.num_told, skipped, is_end, whole, num_rows)
+        return Consumed(state, self.num_told, skipped, is_end, whole, num_rows, trail=trail or self.trail)
 
     def without_batch(self, skipped: tuple[Skipped, ...], *, is_end: bool = False) -> Consumed:
         """The same and these, behind the state, that are left out of what comes next, or of the end."""
         num_before = self.num_skipped
-        return Consumed(self.state, num_before, skipped, is_end, self.digest, num_waiting=self.num_told - num_before)
+        num_waiting = self.num_told - num_before
+        return Consumed(self.state, num_before, skipped, is_end, self.digest, 0, num_waiting, self.trail)
 
     def moved(self, state: StreamState) -> Consumed:
         """The same with this state, before which all stands that was told."""
@@ -82,10 +95,16 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         """Broken records left out before the state."""
         return self.num_before + sum(skip.position < self.state.position for skip in self.skipped)
 
-    def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def to_json(self, settings: Mapping[str, Any], order: StatefulOrder) -> dict[str, Any]:
         """Everything needed to go on, in plain values."""
         digest = {} if self.digest is None else {"digest": self.digest.to_json()}
-        return self.state.to_json(settings) | {"statistics": {"num_skipped": self.num_skipped}} | digest
+        statistics = {"statistics": {"num_skipped": self.num_skipped}}
+        return self.state.to_json(settings) | statistics | self.evidence(order) | digest
+
+    def evidence(self, order: StatefulOrder) -> dict[str, Any]:
+        """{"evidence": of the last rows}; {} for none."""
+        found = self.trail.evidence(self.state, order)
+        return {} if found is None else {"evidence": found.to_json()}
 
     @classmethod
     def from_json(
@@ -100,9 +119,14 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         """What was saved. Raises: as StreamState.from_json; ValueError for what is no count of skipped records, and no
         digest.
         """
-        found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=allow_drift)
+        checked = [name for name in allow_drift if name != ROWS]
+        found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=checked)
         digest = RollingDigest.from_json(state["digest"]) if "digest" in state else None
-        return cls(found, num_skipped_in(state), digest=digest)
+        evidence = Evidence.from_json(state["evidence"]) if "evidence" in state else None
+        changed = code_changes(flattened(state["settings"]), flattened(settings))
+        may_differ = not _SAME_ROWS.issuperset(allow_drift)
+        trail = Trail() if may_differ else Trail(saved=evidence, changed=tuple(changed))
+        return cls(found, num_skipped_in(state), digest=digest, trail=trail)
 
 
 # A batch or an element, and what was handed out once it is; at the end of the stream no batch, and what is left to say.
@@ -245,7 +269,7 @@ class Consumer:
         if session is None:
             # what is behind the state comes again
             was = leg.consumed
-            leg.consumed = Consumed(was.state, was.num_skipped, digest=was.digest)
+            leg.consumed = Consumed(was.state, was.num_skipped, digest=was.digest, trail=was.trail)
             self._skipped_records.rewind(leg.consumed.state.position)
             session = begin(leg.consumed)
             leg.key, leg.session = key, session
@@ -294,9 +318,12 @@ class Consumer:
 
 
 def deliveries(
-    stream: Generator[HostBatch, None, tuple[Skipped, ...]], consumed: Consumed
+    stream: Generator[HostBatch, None, tuple[Skipped, ...]], consumed: Consumed, *, is_written: bool = True
 ) -> Generator[Delivery, None, None]:
-    """The batches of a stream, and its end. consumed: what was handed out where it begins."""
+    """The batches of a stream, and its end. consumed: what was handed out where it begins.
+
+    is_written: whether whoever has a batch may write to its arrays.
+    """
     with closing(stream):
         while True:
             try:
@@ -308,5 +335,9 @@ def deliveries(
                 consumed = consumed.without_batch(batch.skipped)
                 yield NO_BATCH_YET, consumed
                 continue
-            consumed = consumed.then(batch.state, batch.skipped, digest=batch.digest, num_rows=batch.global_rows)
+            part = part_consumed(batch, is_written=is_written)
+            trail = consumed.trail.then(part, consumed.state, is_next=batch.last_run == 0)
+            consumed = consumed.then(
+                batch.state, batch.skipped, digest=batch.digest, num_rows=batch.global_rows, trail=trail
+            )
             yield batch, consumed

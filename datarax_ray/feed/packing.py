@@ -22,7 +22,11 @@ from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
+from datarax_ray.read.elements.rows_consumed import Part, part_of
 from datarax_ray.read.errors import Skipped
+
+# Documents of a batch that a state records, and among how many they are looked for, where other trainers have some.
+_MAX_LAST, _MAX_SEEN = 8, 32
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class _Pieces:
     position: of its document; units: of that position, that precede it.
     is_full: whether the batch is complete with them.
     digest: of the documents that end with them.
+    ended: the last of these documents, as their numbers among `documents`.
     """
 
     start: Indices
@@ -67,6 +72,8 @@ class _Pieces:
     units: Indices
     is_full: bool
     digest: int
+    documents: _Documents
+    ended: range
 
 
 class _Placing:
@@ -104,7 +111,11 @@ class _Placing:
                     index, skip = index + 1, 0
                 self.after = self._place_at(documents, index, skip)
             digest = 0 if documents.digest is None else int(documents.digest[first:index].sum())
-            yield _Pieces(starts, sizes, documents.block[of], begin, documents.position[of], units, is_full, digest)
+            of_record = documents.position[of]
+            ended = range(first, index)
+            yield _Pieces(
+                starts, sizes, documents.block[of], begin, of_record, units, is_full, digest, documents, ended
+            )
             if is_full:
                 self._placer = self._packing.placer(self._batch_size)
 
@@ -204,6 +215,32 @@ class _Held:
             yield first, min(end, self.ends[at]), self.rows[at] + first - self.begins[at]
 
 
+def _last_documents(pieces: _Pieces, held: Sequence[_Held]) -> Part | None:
+    """The last consecutive documents that end with these pieces and are held whole; None for none."""
+    documents = pieces.documents
+    rows: list[tuple[int, int, int, int]] = []
+    for index in reversed(pieces.ended[-_MAX_SEEN:]):
+        begin, length = int(documents.begin[index]), int(documents.length[index])
+        parts = list(held[int(documents.block[index])].of_run(begin, begin + length))
+        if length and (len(parts) != 1 or parts[0][1] - parts[0][0] != length):
+            if rows:
+                break
+            continue
+        rows.append((index, int(documents.block[index]), parts[0][2] if length else 0, length))
+        if len(rows) == _MAX_LAST:
+            break
+    if not rows:
+        return None
+    rows.reverse()
+    columns = {
+        name: np.concatenate([held[block].columns[name][row : row + length] for _, block, row, length in rows])
+        for name in held[rows[0][1]].columns
+    }
+    at = [index for index, *_ in rows]
+    nth = ordinals(documents.position)[at]
+    return part_of(documents.position[at], nth, columns, documents.length[at])
+
+
 class PackedBatcher:
     """Takes complete chunks of documents in order, gives batches of packed rows; in every other way a Batcher.
 
@@ -268,11 +305,13 @@ class PackedBatcher:
         self._digest = 0
         self._pieces: list[_Pieces] = []
         self._copied: list[tuple[int, int]] = []  # [start, stop) in the flat batch
+        self._last: Part | None = None
 
     def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
         """Copy what is held of the pieces to their places: one slice for each run that is a run in its block, too."""
         self._pieces.append(pieces)
         self._digest += pieces.digest
+        self._last = _last_documents(pieces, held) or self._last
         if self._buffers is None:
             self._check_fill(self._intake.like)
             self._buffers = self._intake.empty(self._batch_size * self._packing.seq_len)
@@ -314,6 +353,8 @@ class PackedBatcher:
             self._offset,
             pieces,
             self._digest,
+            documents=self._last,
+            last_run=1,
         )
         self._begin(stop, offset)
         return batch

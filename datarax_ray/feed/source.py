@@ -15,11 +15,14 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import LocalPool, Pool, reading
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
+from datarax_ray.feed.trail import Trail, verify
 from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
+from datarax_ray.read.elements.rows_consumed import part_of
 from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream
@@ -160,8 +163,9 @@ class Source(Uncopied):
         return spec(first.columns)
 
     def get_state(self) -> dict[str, Any]:
-        """Position and settings, in plain values: under 4 KB whatever the dataset."""
-        return self.state.to_json(self.description.settings())
+        """Position, settings and evidence, in plain values: under 4 KB whatever the dataset."""
+        consumed = self._consumer.consumed
+        return consumed.state.to_json(self.description.settings()) | consumed.evidence(self.description.order)
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state.
@@ -169,13 +173,26 @@ class Source(Uncopied):
         Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
         """
         description = self.description
-        self.seek(StreamState.from_json(state, description, description.settings(), allow_drift=allow_drift))
+        found = Consumed.from_json(state, description, description.settings(), allow_drift=allow_drift)
+        self._consumer.go_to(Consumed(found.state, trail=found.trail))
 
     def seek(self, position: int | StreamState) -> None:
         """Go on from a position or a state, at no cost. Raises: ValueError for a negative one, or above 2**62, or
         where a mixture had other weights.
         """
         self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
+
+    def verify(
+        self, state: StreamState | None = None, trail: Trail | None = None, packing: Packing | None = None
+    ) -> None:
+        """Make the last rows of the restored state again, and compare; see feed.trail.
+
+        state, trail, packing: of a Pipeline, which has its own. Raises: DriftError where a row differs.
+        """
+        consumed = self._consumer.consumed
+        options = self._told(StreamOptions(1)) if state is None else StreamOptions(1)
+        its = (state or consumed.state, trail or consumed.trail)
+        verify(self.description, self._pool, *its, packing, options)
 
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""
@@ -192,10 +209,12 @@ class Source(Uncopied):
 
     def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
         options = self._told(options)
+        self.verify()
         return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
     def _elements(self, consumed: Consumed) -> Reading:
         many, one = (self._told(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
+        self.verify()
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
 
 
@@ -256,13 +275,15 @@ def _one_by_one(
                         for (position, following), ordinal in zip(pairs, ordinals, strict=True)
                     ]
                     states.append(batch.state)
+                    part = part_of(batch.positions, batch.ordinals, batch.columns, is_written=True, most=batch.num_rows)
+                    trail = consumed.trail.then(part, begin, is_next=True)
                     for element, state in zip(unstack(batch.columns, batch.num_rows), states, strict=True):
                         gone: tuple[Skipped, ...] = ()
                         if skipped:
                             count = bisect_left(skipped, state.position, key=lambda skip: skip.position)
                             gone = tuple(skipped[:count])
                             del skipped[:count]
-                        consumed = Consumed(state, num_told, gone)
+                        consumed = Consumed(state, num_told, gone, trail=trail)
                         num_told += len(gone)
                         yield element, consumed
                     if options is one:

@@ -183,11 +183,15 @@ def chunks(description: Stream, pool: Pool, start: int, options: StreamOptions) 
     Of options, it is how much of the stream is in flight that counts. A list of blocks is emptied when the next chunk
     is asked for, or a consumer's variable would keep them outside the bound.
     """
-    if (stop := _stop(description, options)) is not None and start >= stop:
+    yield from chunks_from(description, pool, StreamState(start), options)
+
+
+def chunks_from(description: Stream, pool: Pool, start: StreamState, options: StreamOptions) -> Chunks:
+    """The same from a state on."""
+    if (stop := _stop(description, options)) is not None and start.position >= stop:
         return
-    begin = StreamState(start)
-    wanted = _wanted(description, begin, replace(options, shares_actors=False))
-    with closing(_opened(description, pool, begin, stop, wanted, options).chunks) as found:
+    wanted = _wanted(description, start, replace(options, shares_actors=False))
+    with closing(_opened(description, pool, start, stop, wanted, options).chunks) as found:
         yield from found
 
 

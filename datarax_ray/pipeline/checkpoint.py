@@ -171,7 +171,7 @@ def check_trainers(states: Sequence[Mapping[str, Any]]) -> None:
 
 def _states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Those of all processes of the job, each of which must ask; this one alone where all are the same."""
-    of_own = ("digest", "statistics")
+    of_own = ("digest", "statistics", "evidence")
     told = json.dumps({name: value for name, value in state.items() if name not in of_own}, sort_keys=True).encode()
     mark = np.frombuffer(hashlib.sha256(told).digest() + len(told).to_bytes(8), np.uint8)
     marks = multihost_utils.process_allgather(mark)

@@ -498,7 +498,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         It is the state of what was yielded; batches made ahead are not in it.
         """
-        return self._consumer.consumed.to_json(self._settings())
+        return self._consumer.consumed.to_json(self._settings(), self.source.describe().order)
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
         """Go on from a state, whatever the number of actors and trainers that wrote it.
@@ -517,6 +517,18 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 "this pipeline was amended (%s), and the state was not, so that holds no more; amend it once more",
                 "; ".join(gone),
             )
+
+    def verify(self) -> None:
+        """Make the last rows of the restored state again, and compare; the first read does so, too.
+
+        The source's actors make them. Without a restored state, or once rows were yielded, nothing is read.
+
+        Raises: DriftError where a row is another now, with its file, record and field.
+        """
+        self._check_usable()
+        consumed = self._consumer.consumed
+        if (verify := getattr(self.source, "verify", None)) is not None:
+            verify(consumed.state, consumed.trail, self.packing)
 
     @named_arguments
     def amend(

@@ -78,7 +78,9 @@ class BatchProducer:
         options = replace(self.options, cancelled=cancelled, timings=self.timings, max_waiting=max_waiting)
         making = self.timings.making
         is_first = True
-        stream = deliveries(self.source.batches(consumed.state, options), consumed)
+        if (verify := getattr(self.source, "verify", None)) is not None:  # of a source of this package
+            verify(consumed.state, consumed.trail, options.packing)
+        stream = deliveries(self.source.batches(consumed.state, options), consumed, is_written=prepare == self.keep)
         with contextlib.closing(stream):
             while True:
                 with making.lap("assembling"):

@@ -6,7 +6,6 @@ read; behind that, code trusts a StreamState.
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -14,8 +13,6 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 from datarax_ray.plan.amendments import Amendments, changes_of, saved_amendments
 from datarax_ray.plan.fingerprint import VERSION, check_drift, digest, shown
 from datarax_ray.plan.position import Yields, check_position, is_count
-
-logger = logging.getLogger("datarax_ray")
 
 Unit = Literal["elements", "tokens", "documents"]
 
@@ -49,6 +46,10 @@ class Extra(Protocol):
 class StatefulOrder(Protocol):
     """What reading a state needs of an order. The bodies are those of one for which a position is all."""
 
+    def earlier(self, state: StreamState, position: int) -> StreamState | None:
+        """The state of an earlier position, from which its rows are made again; None where that is not possible."""
+        return _earlier(state, position)
+
     @property
     def may_differ(self) -> tuple[str, ...]:
         """Settings that a state may have other values of, because extra_in makes up for them."""
@@ -73,7 +74,7 @@ class Stateful(Protocol):
     """What reading a state needs of a description."""
 
     @property
-    def order(self) -> StatefulOrder: ...
+    def order(self) -> Any: ...
 
     @property
     def yields(self) -> Yields: ...
@@ -131,8 +132,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
         """
         position, rest, saved = parts_of(state)
-        for said in check_drift(saved, settings, (*allow_drift, *stream.order.may_differ)):
-            logger.warning("the state is taken: %s", said)
+        check_drift(saved, settings, (*allow_drift, *stream.order.may_differ))
         others = {key: value for key, value in rest.items() if key not in (_NAMES[unit], _LOG)}
         amendments = saved_amendments(rest[_LOG]) if _LOG in rest else ()
         stream.order.check(amendments)
@@ -151,7 +151,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
             )
         found = cls(position, offset, unit, None, amendments)
         found = found._replace(extra=stream.order.extra_in(others, found, saved))
-        if _CHECKSUM in state and state[_CHECKSUM] != _checksum(position, rest):  # states of earlier releases have none
+        if rest and state.get(_CHECKSUM) != _checksum(position, rest):
             raise ValueError(
                 "the state's position, or what it says beside it, is not what was written: it is damaged, or was "
                 "edited. Restore an earlier one; seek(position) goes elsewhere, and amend(...) changes the stream"
@@ -160,6 +160,13 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
 
 
 BEGIN = StreamState()
+
+
+def _earlier(state: StreamState, position: int) -> StreamState | None:
+    try:
+        return state.moved(position)
+    except ValueError:  # a mixture had other weights there
+        return None
 
 
 def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

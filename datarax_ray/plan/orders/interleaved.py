@@ -180,6 +180,18 @@ class InterleavedOrder:
             )
         return ShardCursors(epoch, cursors, lengths)
 
+    def earlier(self, state: StreamState, position: int) -> StreamState | None:
+        """The state of an earlier position that stands behind all cursors; None for any other."""
+        epoch, offset = divmod(position, EPOCH_POSITIONS)
+        if epoch != state.position // EPOCH_POSITIONS:
+            return None
+        places = self.places(epoch)
+        cursors = state.extra.cursors if isinstance(state.extra, ShardCursors) else {}
+        for shard, cursor in cursors.items():
+            if cursor.ordinal > self.window_start(self.count_before(int(places[shard]), offset)):
+                return None
+        return state._replace(position=position, offset=0, unit="elements")
+
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights, and for records by number, which those of shards have not."""
         refuse_weights(amendments)

@@ -84,6 +84,10 @@ class MergedOrder(WeightedOrder):
     components: tuple[Component, ...]
     allow_new_weights: bool = False
 
+    def earlier(self, state: StreamState, position: int) -> StreamState | None:
+        """None: where its components stood before is not known."""
+        return None
+
     @property
     def num_records(self) -> int:
         """Raises: TypeError, which is what has no length in Python."""

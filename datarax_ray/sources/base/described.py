@@ -11,7 +11,9 @@ from flax import nnx
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.trail import Trail
 from datarax_ray.feed.turns import Turns
+from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
@@ -54,6 +56,16 @@ class DescribedSourceModule(Closing, SourceModule, pytree=False):  # type: ignor
     ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
         """The batches from a position or state on; does not move this source's own."""
         return self._source.batches(start, options)
+
+    def verify(
+        self, state: StreamState | None = None, trail: Trail | None = None, packing: Packing | None = None
+    ) -> None:
+        """Make the last rows of the restored state again, and compare; the first read does so, too.
+
+        state, trail, packing: of a Pipeline, which has its own. Raises: DriftError where a row is another now, with its
+        file, record and field.
+        """
+        self._source.verify(state, trail, packing)
 
     def traced(self) -> TracedBatches:
         """What get_batch_at gives under a trace: of this source, and of a RaySource over it, which knows no JAX."""

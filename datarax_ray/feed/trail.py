@@ -1,0 +1,158 @@
+"""The trail: the last rows that were consumed, until a state records evidence of them; and the check of a resume.
+
+Indexed streams make any of their rows again. Streams of shards make those that a resume reads anyway, behind the
+cursors of their state; where there are none, the first rows of the stream stand for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.flow import Pool
+from datarax_ray.feed.stream import StreamOptions, chunks_from
+from datarax_ray.plan.evidence import MAX_ROWS, Evidence, OtherRow, RowsDigested
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.state import StatefulOrder, StreamState
+from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, followed, of_blocks, part_of, recent
+from datarax_ray.read.stream import Stream
+
+logger = logging.getLogger("datarax_ray")
+
+_SINCE = "since the checkpoint was written"
+
+
+@dataclass(frozen=True)
+class Trail:
+    """The rows that were consumed last. All trails are equal: they do not say where a stream stands.
+
+    parts: the last rows. first: the first rows of the stream, where this process read them.
+    saved: the evidence of the state that was restored, until it is followed by rows of this process.
+    changed: names of transforms and stages whose code is not that of the restored state.
+    """
+
+    parts: Parts = field(default=(), compare=False)
+    first: Parts = field(default=(), compare=False)
+    saved: Evidence | None = field(default=None, compare=False)
+    changed: tuple[str, ...] = field(default=(), compare=False)
+
+    def then(self, part: Part | None, state: StreamState, *, is_next: bool) -> Trail:
+        """The trail behind one more batch. state: before it. is_next: whether its rows follow those before."""
+        if part is None:
+            return self
+        first = (part,) if state.position == state.offset == 0 else self.first
+        return Trail(followed(self.parts, part, is_next=is_next), first, self.saved)
+
+    def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
+        """What a state records. None where nothing was consumed, or nothing that could be made again."""
+        rows = _before(state, self.parts)
+        rows = recent(rows, state.position)
+        begin = bisect_left(rows.positions, True, key=lambda position: order.earlier(state, int(position)) is not None)
+        rows = rows.part(begin, len(rows)) if begin < len(rows) else _before(state, self.first).part(0, MAX_ROWS)
+        return Evidence.of(rows) if len(rows) else self.saved
+
+
+def _before(state: StreamState, parts: Parts) -> RowsDigested:
+    """The rows that were consumed in this state: parts may hold elements that are given one by one."""
+    rows = digested(parts) if parts else RowsDigested.none()
+    count = int(np.searchsorted(rows.positions, state.position))
+    if state.offset and state.unit == "elements":
+        count += int(np.searchsorted(rows.ordinals[rows.positions == state.position], state.offset))
+    return rows.part(0, count)
+
+
+def part_consumed(batch: HostBatch, *, is_written: bool) -> Part | None:
+    """The last consecutive rows of a batch, as the trail keeps them; None for none."""
+    if batch.documents is not None:
+        return batch.documents
+    if batch.pieces is not None or not batch.num_rows:
+        return None
+    run = batch.last_run or batch.num_rows
+    return part_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=min(run, MAX_ROWS))
+
+
+def verify(
+    description: Stream, pool: Pool, state: StreamState, trail: Trail, packing: Packing | None, options: Any = None
+) -> None:
+    """Make the rows of a restored state again, and compare.
+
+    Raises: DriftError where a row is another now, with its file, record and field; what reading raises.
+    """
+    saved = trail.saved
+    if saved is None or trail.parts:
+        return
+    begin = description.order.earlier(state, saved.start[0])
+    is_first = begin is None and saved.start[0] == 0
+    if begin is None and not is_first:
+        return  # a state that was moved, as by allow_drift
+    begin = begin or StreamState(amendments=state.amendments)
+    limit = None if is_first else state.position + (state.offset > 0)
+    rows = _made_again(description, pool, begin, saved, limit, packing, options)
+    other = saved.differing(rows)
+    if other is None:
+        _report_code(trail.changed, saved)
+        return
+    raise DriftError(_refusal(description, begin, rows, other, trail.changed))
+
+
+def _made_again(
+    description: Stream,
+    pool: Pool,
+    begin: StreamState,
+    saved: Evidence,
+    limit: int | None,
+    packing: Packing | None,
+    options: Any,
+) -> RowsDigested:
+    """The rows from the evidence's start on, as many as it is of, or fewer where the limit comes first."""
+    options = options or StreamOptions(saved.num_rows)
+    stop = description.stop if limit is None else limit
+    options = replace(options, batch_size=saved.num_rows, stop=stop, chunk_size=None, digest=False, packing=packing)
+    parts: list[Part] = []
+    count = 0
+    with contextlib.closing(chunks_from(description, pool, begin, options)) as stream:
+        for _, _, blocks in stream:
+            failure = next((block.failure for block in blocks if block.failure is not None), None)
+            parts += of_blocks(blocks)
+            count = sum(len(part.positions) for part in parts)
+            if count >= saved.num_rows + saved.start[1] or failure is not None:
+                break
+    if not count:
+        return RowsDigested.none()
+    rows = digested(parts)
+    first = next(
+        (at for at, place in enumerate(zip(rows.positions, rows.ordinals, strict=True)) if place >= saved.start), count
+    )
+    return rows.part(first, first + saved.num_rows)
+
+
+def _refusal(
+    description: Stream, begin: StreamState, rows: RowsDigested, other: OtherRow, changed: tuple[str, ...]
+) -> str:
+    where = "the rows"
+    if other.row < len(rows):
+        position = rows.positions[other.row : other.row + 1]
+        where = f"position {position[0]}"
+        with contextlib.suppress(Exception):  # of a merged mixture, nobody knows before it is read
+            where = f"{description.locations(position, begin)[0]} (position {position[0]})"
+    code = f" The code of {', '.join(changed)} changed {_SINCE}." if changed else ""
+    return (
+        "the checkpoint belongs to another stream: its last rows are not the same any more, so the remaining batches "
+        f"would not be either.\n  {where}: {other.said}.\nSomething that they are made of changed {_SINCE}: the data, "
+        f"a transform or a value that it reads, a library, or the environment.{code} Restore it, or pass "
+        "allow_drift=('rows',) to continue with the new rows."
+    )
+
+
+def _report_code(changed: tuple[str, ...], saved: Evidence) -> None:
+    if changed:
+        logger.warning(
+            "the code of %s changed %s; its last %d rows are the same", ", ".join(changed), _SINCE, saved.num_rows
+        )

@@ -1,0 +1,174 @@
+"""The last rows that were consumed, kept until a state is taken, and the digests of rows that evidence is made of.
+
+Legend: a part is some consecutive rows of one batch, or of one block; its fields are views of the batch's columns where
+nobody writes to these, copies where they are small, and digests otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from datarax_ray.plan.evidence import MAX_POSITIONS, MAX_ROWS, RowsDigested
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.position import element_ids, ordinals
+from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.row_digests import Digests, row_digests
+
+# Of the rows of one batch, at least one of which is kept whatever its size.
+_MAX_NBYTES = 16 * 2**20
+# Of rows that somebody may write to: a larger field is digested at once, at 10 GB/s, and a smaller one is copied.
+_MAX_COPIED_NBYTES = 64 * 2**10
+_MAX_DIGESTED = 16
+_IMMUTABLE = frozenset({str, bytes, int, float, bool, complex, type(None)})
+
+
+class Field(NamedTuple):
+    """One field of some rows. kind: its dtype and shape. values: of each row, or its digests where there are none."""
+
+    kind: str
+    values: np.ndarray | None
+    lengths: Indices | None
+    digests: Digests | None
+
+
+class Part(NamedTuple):
+    """Consecutive rows. positions, ordinals: int64 (k,)."""
+
+    positions: Indices
+    ordinals: Indices
+    fields: dict[str, Field]
+
+    def last(self, count: int) -> Part:
+        """The last rows, so many."""
+        return self if count >= len(self.positions) else self.upto(len(self.positions), count)
+
+    def upto(self, stop: int, count: int) -> Part:
+        """The `count` rows before row `stop`."""
+        rows = slice(max(0, stop - count), stop)
+        fields = {name: _rows_of(field, rows) for name, field in self.fields.items()}
+        return Part(self.positions[rows], self.ordinals[rows], fields)
+
+
+Parts: TypeAlias = tuple[Part, ...]
+
+
+def part_of(
+    positions: Indices,
+    ordinals: Indices | None,
+    columns: Columns,
+    lengths: Indices | None = None,
+    *,
+    is_written: bool = False,
+    most: int = MAX_ROWS,
+) -> Part:
+    """The last rows of these. lengths: of documents, whose columns hold one token a row; else one element a row.
+
+    is_written: whether whoever has the columns may write to them.
+    """
+    if any(array.dtype == object and not _is_immutable(array) for _, array in leaves(columns)):
+        most = min(most, _MAX_DIGESTED)  # at once, at some microseconds each
+    if lengths is None:
+        row_nbytes = sum(array[:1].nbytes for _, array in leaves(columns)) or 1
+        most = max(1, min(most, len(positions), _MAX_NBYTES // row_nbytes))
+        first, token = len(positions) - most, len(positions) - most
+    else:
+        most = min(most, len(positions))
+        first, token = len(positions) - most, int(lengths[: len(positions) - most].sum())
+        lengths = lengths[first:]
+    positions = positions[first:]
+    ordinals = np.zeros(len(positions), np.int64) if ordinals is None else ordinals[first:]
+    ids = element_ids(positions, ordinals)
+    fields = {
+        ".".join(path): _field(".".join(path), array[token:], lengths, ids, is_written)
+        for path, array in leaves(columns)
+    }
+    return Part(positions, ordinals, fields)
+
+
+def followed(parts: Parts, part: Part, *, is_next: bool) -> Parts:
+    """The parts with one more, as far as evidence goes back. is_next: whether it follows the last of them."""
+    if not is_next:
+        return (part,)
+    found, count = [part], len(part.positions)
+    for each in reversed(parts):
+        if count >= MAX_ROWS:
+            break
+        found.append(each.last(MAX_ROWS - count))
+        count += len(found[-1].positions)
+    return tuple(reversed(found))
+
+
+def digested(parts: Iterable[Part]) -> RowsDigested:
+    """The digests of all rows, in order of position."""
+    parts = [part for part in parts if len(part.positions)]
+    positions, ordinals = (np.concatenate([getattr(p, name) for p in parts]) for name in ("positions", "ordinals"))
+    order = np.lexsort((ordinals, positions))
+    kinds: dict[str, str] = {name: field.kind for part in reversed(parts) for name, field in part.fields.items()}
+    fields = {}
+    for name in kinds:
+        each = [_digests(name, part) for part in parts]
+        fields[name] = np.concatenate(each)[order]
+    return RowsDigested(positions[order], ordinals[order], kinds, fields)
+
+
+def recent(rows: RowsDigested, position: int) -> RowsDigested:
+    """The last rows that a state at this position keeps."""
+    first = max(0, len(rows) - MAX_ROWS, int(np.searchsorted(rows.positions, position - MAX_POSITIONS)))
+    return rows.part(first, len(rows))
+
+
+def _digests(name: str, part: Part) -> Digests:
+    field = part.fields.get(name)
+    if field is None:  # a stream refuses such rows before they are consumed
+        return np.zeros(len(part.positions), np.uint64)
+    if field.digests is not None:
+        return field.digests
+    assert field.values is not None
+    return _digest(name, field.values, field.lengths, element_ids(part.positions, part.ordinals))
+
+
+def _digest(name: str, values: np.ndarray, lengths: Indices | None, ids: Indices) -> Digests:
+    try:
+        return row_digests(ids, {name: values}, lengths)
+    except TypeError:  # objects of a class, whose bytes differ in every process: their classes are compared
+        kinds = np.array([type(value).__qualname__ for value in values] or [], object)
+        return row_digests(ids, {name: kinds}, None)
+
+
+def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_written: bool) -> Field:
+    kind = f"{array.dtype} {array.shape[1:]}".replace(",)", ")")
+    if array.dtype == object:
+        if _is_immutable(array):
+            return Field(kind, array.copy(), lengths, None)
+    elif not is_written:
+        return Field(kind, array, lengths, None)
+    elif array.nbytes <= _MAX_COPIED_NBYTES:
+        return Field(kind, array.copy(), lengths, None)
+    return Field(kind, None, None, _digest(name, array, lengths, ids))
+
+
+def _is_immutable(array: np.ndarray) -> bool:
+    return all(type(value) in _IMMUTABLE for value in array[-MAX_ROWS:].flat)
+
+
+def _rows_of(field: Field, rows: slice) -> Field:
+    values, lengths = field.values, field.lengths
+    if values is not None and lengths is not None:
+        ends = np.cumsum(lengths)
+        values = values[int(ends[rows.start] - lengths[rows.start]) : int(ends[rows.stop - 1])]
+    elif values is not None:
+        values = values[rows]
+    digests = None if field.digests is None else field.digests[rows]
+    return Field(field.kind, values, None if lengths is None else lengths[rows], digests)
+
+
+def of_blocks(blocks: Sequence[Any]) -> list[Part]:
+    """The rows of blocks, all of them. blocks: see read.block."""
+    return [
+        part_of(block.positions, ordinals(block.positions), block.columns, block.lengths, most=len(block.positions))
+        for block in blocks
+        if len(block.positions)
+    ]
