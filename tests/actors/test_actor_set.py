@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import ray
-from datarax_ray.read.hazards.same_code import Code
 
 from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet, InFlight
@@ -42,7 +41,7 @@ class Told:
 @pytest.fixture
 def actors(monkeypatch: Any) -> ActorSet:
     monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
-    return ActorSet(1, ActorOptions(thresholds=Thresholds(look_s=1e-9)), "", Code({}), is_managed=False)
+    return ActorSet(1, ActorOptions(thresholds=Thresholds(look_s=1e-9)), "", is_managed=False)
 
 
 def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import ray
-from datarax_ray.read.hazards.same_code import Code
 
 from datarax_ray import RaySource
 from datarax_ray.actors import actor_set as actor_set_module
@@ -210,7 +209,7 @@ def test_what_is_no_number_or_name_is_refused_by_its_own(
 
 
 class FullDisk(ReaderActor):
-    def __init__(self, index: int, code: Code, linger_s: float | None, lease_s: float) -> None:
+    def __init__(self, index: int, linger_s: float | None, lease_s: float) -> None:
         raise OSError("there is no space left on this host")
 
 
@@ -251,10 +250,10 @@ def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], m
 class FullLater(ReaderActor):
     """Starts as long as the file named in the environment is not there."""
 
-    def __init__(self, index: int, code: Code, linger_s: float | None, lease_s: float) -> None:
+    def __init__(self, index: int, linger_s: float | None, lease_s: float) -> None:
         if Path(os.environ["FULL_LATER"]).exists() and str(index) in Path(os.environ["FULL_LATER"]).read_text():
             raise OSError("there is no space left on this host")
-        super().__init__(index, code, linger_s, lease_s)
+        super().__init__(index, linger_s, lease_s)
 
 
 @pytest.mark.slow  # Ray tries several times, each a process

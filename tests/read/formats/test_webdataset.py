@@ -20,7 +20,6 @@ import braceexpand
 import fsspec
 import numpy as np
 import pytest
-from datarax_ray.read.identity.code import code_fingerprint
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import FSSpecHandler, PyFileSystem
@@ -603,11 +602,6 @@ def test_what_unpacks_to_more_than_it_may_is_refused_by_name(extension: str, dat
     assert len(DecodeExtensions().map(sample)) == 2
     with pytest.raises(ValueError, match=rf"'k\.{extension}', .* it unpacks to .* or more, and max_unpacked_nbytes is"):
         DecodeExtensions(max_unpacked_nbytes=10**5).map(sample)
-
-
-def test_the_decoder_counts_in_states_as_it_did_before_it_had_a_bound() -> None:
-    assert code_fingerprint([DecodeExtensions()])["digest"] == "dc62dfb830306584"
-    assert code_fingerprint([DecodeExtensions(5)])["digest"] != "dc62dfb830306584"
 
 
 def test_a_file_that_a_source_holds_is_not_indexed_again_until_it_changes(
