@@ -1,4 +1,4 @@
-"""What is written of a stream: for each of its records, what the first transforms make of it."""
+"""Runs the first transforms of a stream on every record of its source, and gives the records to store."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from datarax_ray.plan.orders.kinds import FileOrder
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError, Step
 from datarax_ray.read.errors import UnwritableError
-from datarax_ray.read.formats.materialized.encoding import Failed, encoded, encoded_rows, record_of
-from datarax_ray.read.formats.materialized.written import Origin, Written, origins_of
+from datarax_ray.read.formats.materialized.records import Failed, encoded, encoded_rows, record_of
+from datarax_ray.read.formats.materialized.written import Written, origins_of
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
 
-# What these make of a record is another at each of its positions.
+# These give a different result for a record at each of its positions.
 _RANDOM = {
     "random_map": "draws random numbers for each position",
     "map_with_index": "is told the position",
@@ -25,10 +25,10 @@ _RANDOM = {
 
 
 def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:
-    """How many of the stream's first transforms make the same of a record wherever it stands; num_transforms at most.
+    """How many of the stream's first transforms run once, on each record; at most num_transforms.
 
-    Raises: ValueError where there is none, where one of those that were asked for does not, and, where nobody said how
-    many, for one that would be left behind such.
+    Raises: ValueError where there is none, where num_transforms includes one that must run live, and, without
+    num_transforms, for a transform that could run once but follows one that must run live.
     """
     steps = stream.steps
     live = next((step for step in steps if _why_live(step)), None)
@@ -47,7 +47,7 @@ def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:
             raise ValueError(f"num_transforms={num_transforms}, and the source has {most} transforms")
         raise ValueError(
             f"num_transforms={num_transforms}, and transform {live.index} ({live.name}) {_why_live(live)}: "
-            f"what it makes of a record is another in every epoch. Give at most {most}; it then runs live"
+            f"its result for a record differs in every epoch. Give at most {most}; it then runs live"
         )
     if num_transforms < 1:
         first = f": the first, {live.name}, {_why_live(live)}" if live is not None else ""
@@ -60,19 +60,10 @@ def _why_live(step: Step) -> str:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What came of some consecutive records. records: as they are to be stored. origins: where they were."""
-
-    records: list[bytes]
-    statistics: Statistics
-    origins: list[Origin]
-
-
-@dataclass(frozen=True)
 class Materializing:
-    """A stream's first transforms, to be run on all records of its source. Picklable.
+    """The first transforms of a stream, to run on all records of its source. Picklable.
 
-    stream: with these transforms alone, in file order, and with failures let pass where on_error may let them.
+    stream: with these transforms alone, in file order, and with failures skipped where on_error may skip them.
     transforms: the names and code of these.
     """
 
@@ -96,53 +87,52 @@ class Materializing:
 
     @property
     def num_records(self) -> int:
+        """Of the source."""
         return self.stream.order.num_records
 
     def written(self) -> Written:
-        """What a stream must have that is to be read from what is written."""
+        """What a stream must match to be read from the written files."""
         files = self.stream.reader.fingerprint()
         return Written(self.num_records, len(self.stream.transforms), files, self.transforms)
 
     def __call__(self, start: int, stop: int) -> Generator[bytes, None, dict[str, Any]]:
-        """What comes of each of the records [start, stop), to be stored; see write.shards.ReadRun.
+        """The stored record of each of the records [start, stop); see write.shards.ReadRun.
 
-        A few are read at a time, and the same ones wherever this is called, so that statistics are the same as well.
+        The records are read in the same small runs by any actor, so the statistics are the same as well.
         """
-        statistics, origins = Statistics(), list[Origin]()
+        statistics = Statistics()
         size = run_of(self.stream.reader)
         for first in range(start, stop, size):
-            piece = self._piece(np.arange(first, min(first + size, stop)))
-            yield from piece.records
-            statistics += piece.statistics
-            origins += piece.origins[bool(origins and origins[-1].goes_on_in(piece.origins[0])) :]
+            stored, piece = self._stored(np.arange(first, min(first + size, stop)))
+            yield from stored
+            statistics += piece
+        origins = origins_of(map(self.stream.locate, range(start, stop)), start)
         return {"statistics": statistics.to_json(), "origins": list(map(list, origins))}
 
-    def _piece(self, records: np.ndarray) -> Piece:
+    def _stored(self, records: np.ndarray) -> tuple[list[bytes], Statistics]:
+        """The stored record of each of these consecutive records, and the statistics of all."""
         progress, columns = self.stream._elements(records, records)
         if progress.failure is not None:
             raise progress.failure
-        positions = list(map(int, progress.positions))
+        positions: list[int] = np.asarray(progress.positions).tolist()
         try:
-            found = encoded_rows(columns, len(positions)) if columns is not None else None
-            stored = found or [encoded(element) for element in progress.elements]
+            if columns is None:
+                found = list(map(encoded, progress.elements))
+                fields = fields_of_elements(progress.elements)
+            else:
+                found = encoded_rows(columns, len(positions))
+                fields = fields_of_columns(columns)
         except UnwritableError as error:
             error.add_note(f"among the records from {self.stream.locate(int(records[0]))} on")
             raise
-        fields = fields_of_columns(columns) if columns is not None else fields_of_elements(progress.elements)
         ordinals: Sequence[int] = progress.ordinals or [0] * len(positions)
         elements: dict[int, list[tuple[int, bytes]]] = {}
-        for position, ordinal, data in zip(positions, ordinals, stored, strict=True):
+        for position, ordinal, data in zip(positions, ordinals, found, strict=True):
             elements.setdefault(position, []).append((ordinal, data))
         failed: dict[int, list[Failed]] = {}
         for skip in progress.skipped:
             failed.setdefault(skip.position, []).append(Failed(skip.where, skip.reason))
         numbers = records.tolist()
-        statistics = Statistics(
-            len(numbers), len(positions), sum(n not in elements for n in numbers), len(progress.skipped), fields
-        )
-        names = [self.stream.locate(number) for number in numbers]
-        return Piece(
-            [record_of(elements.get(number, ()), failed.get(number, ())) for number in numbers],
-            statistics,
-            origins_of(names, numbers[0]),
-        )
+        stored = [record_of(elements.get(number, ()), failed.get(number, ())) for number in numbers]
+        num_empty = len(numbers) - len(elements)
+        return stored, Statistics(len(numbers), len(positions), num_empty, len(progress.skipped), fields)

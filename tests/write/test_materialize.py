@@ -278,7 +278,7 @@ def test_a_folder_that_is_damaged_or_not_whole_is_refused(files: list[Path], tmp
     with pytest.raises(ValueError, match="is not the file that was written"):
         MaterializedSource(source, tmp_path / "out")
     (tmp_path / "out" / "dataset.json").write_text("{}")
-    with pytest.raises(ValueError, match="written by something else than materialize"):
+    with pytest.raises(ValueError, match="was not written by materialize"):
         MaterializedSource(source, tmp_path / "out")
     with pytest.raises(TypeError, match="given to materialize, got"):
         MaterializedSource(tmp_path, tmp_path / "out")

@@ -8,10 +8,10 @@ or Grain.
 
 from datarax_ray.read.decode.example import DecodeExample, FixedLen, VarLen
 from datarax_ray.read.decode.image import DecodeImage
-from datarax_ray.read.decode.materialized import DecodeMaterialized
 from datarax_ray.read.decode.pad import PadTo
 from datarax_ray.read.decode.raw import DecodeFields, DecodeRaw
 from datarax_ray.read.decode.rows import DecodeJson, DecodeMsgpack
+from datarax_ray.read.formats.materialized.records import DecodeMaterialized
 
 __all__ = [
     "DecodeExample",

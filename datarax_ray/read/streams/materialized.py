@@ -22,9 +22,8 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.differences import first_difference
 from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.formats.cache import cached
-from datarax_ray.read.formats.materialized.columns import columns_of
-from datarax_ray.read.formats.materialized.encoding import ELEMENT, ROW, parts_of, value_of
-from datarax_ray.read.formats.materialized.written import Written, component_path, opened
+from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
+from datarax_ray.read.formats.materialized.written import Origins, Written, component_path, opened
 from datarax_ray.read.laps import lap
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
 from datarax_ray.read.streams.mixture import MixtureStream
@@ -44,10 +43,11 @@ class MaterializedStream(IndexedStream):
     """
 
     written: Written = field(kw_only=True)
+    origins: Origins = field(kw_only=True)
     files: Mapping[str, Any] = field(kw_only=True)  # the fingerprint of the live stream's
 
     @classmethod
-    def of(cls, live: IndexedStream, reader: Any, written: Written, where: str) -> MaterializedStream:
+    def of(cls, live: IndexedStream, reader: Any, written: Written, origins: Origins, where: str) -> MaterializedStream:
         """The live stream, with its elements read from there. where: for people.
 
         Raises: DriftError where others were written.
@@ -58,7 +58,7 @@ class MaterializedStream(IndexedStream):
         if getattr(live.reader, "keeps_records", False):
             reader = cached(reader, getattr(live.reader, "max_nbytes", None))
         given = live.order, live.num_epochs, live.transforms, live.on_error, live.first_yields
-        found = cls(reader, *given, written=written, files=files)
+        found = cls(reader, *given, written=written, origins=origins, files=files)
         if changed:
             _compare(live, found, where)
             names = ", ".join(changed)
@@ -74,7 +74,7 @@ class MaterializedStream(IndexedStream):
 
     def locate(self, record: int) -> str:
         """Where the record was that this was made of, where that is known, else where it is now."""
-        return self.written.origin(record) or self.reader.locate(record)
+        return self.origins.name(record) or self.reader.locate(record)
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files that are read, where they are now."""
@@ -152,5 +152,4 @@ def materialized(stream: Any, path: str) -> Any:
     if isinstance(stream, MixtureStream):
         parts = (materialized(each, component_path(path, index)) for index, each in enumerate(stream.components))
         return replace(stream, components=tuple(parts))
-    reader, written = opened(path)
-    return MaterializedStream.of(stream, reader, written, path)
+    return MaterializedStream.of(stream, *opened(path), path)

@@ -1,29 +1,16 @@
-"""Any value as a head, which is plain values, and the bytes of its payload; and back, which runs no code.
+"""Any value as msgpack, and back as it was, bit for bit and type for type. Reading it runs no code.
 
-The head of a value is a letter, or a list that begins with it. A size is a u64, a count of bytes or items.
+msgpack has None, bool, int of 64 bits, float, str, bytes, list and dict of its own. All other types are extensions:
 
-    letter  value                           behind it in the head        payload
-    n       None                                                         nothing
-    b       bool                                                         1 byte
-    i       int of 64 bits                                               8 bytes
-    I       int beyond 64 bits                                           size, bytes of the two's complement
-    f       float                                                        8 bytes
-    c       complex                                                      16 bytes
-    s       str                                                          size, UTF-8, lone surrogates as well
-    y       bytes                                                        size, bytes
-    x       date, time, datetime, Decimal,  name of the type             size, text
-            timedelta
-    g       NumPy scalar                    dtype                        bytes
-    a       NumPy array                     dtype, shape                 bytes in C order
-    r       array of a ragged column        dtype, shape                 bytes in C order
-    o       array of objects                shape, heads, is it ragged   of each item in C order
-    L       list of b, i, f or c alone      letter of all                size, numbers
-    S       list of s or y alone            letter of all                size, size of each, bytes of all
-    l       list                            heads                        of each item
-    t       tuple                           heads                        of each item
-    d       dict                            keys, heads                  of each item
-
-In records that are older than S, lists of text are l.
+    code  value                                    msgpack of
+    1     tuple                                    its items
+    2     int beyond 64 bits                       the bytes of its two's complement
+    3     complex                                  real, imag
+    4     date, time, datetime, Decimal, timedelta  name of the type, text
+    5     NumPy scalar                             dtype, bytes
+    6     NumPy array                              dtype, shape, bytes in C order
+    7     row of a ragged column                   dtype, shape, bytes in C order
+    8     array of objects                         shape, whether it is a row of a ragged column, items in C order
 """
 
 from __future__ import annotations
@@ -31,292 +18,186 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
-import itertools
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import msgpack
 import numpy as np
 
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import Path, is_ragged_row, named, ragged_row
 from datarax_ray.read.errors import UnwritableError
-from datarax_ray.read.formats.materialized.arrays import (
-    Decoder,
-    decode_array,
-    decode_scalar,
-    encode_array,
-    encode_ragged,
-    encode_scalar,
-)
 
-LENGTH = struct.Struct("<Q")
-_SIZES = np.dtype("<u8")  # the same, of many
-_NUMBERS: dict[type, tuple[str, struct.Struct, np.dtype]] = {
-    bool: ("b", struct.Struct("<?"), np.dtype(np.bool_)),
-    int: ("i", struct.Struct("<q"), np.dtype("<i8")),
-    float: ("f", struct.Struct("<d"), np.dtype("<f8")),
-    complex: ("c", struct.Struct("<dd"), np.dtype("<c16")),
-}
-NUMBER_DTYPES = {letter: dtype for letter, _, dtype in _NUMBERS.values()}
-_KEYS = frozenset({str, bytes, int, bool, float, type(None)})
-_AS_TEXT: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {  # name, to text, and from it
-    datetime.datetime: ("datetime", datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
-    datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
-    decimal.Decimal: ("decimal", str, decimal.Decimal),
+_TUPLE, _LARGE_INT, _COMPLEX, _TEXT, _SCALAR, _ARRAY, _RAGGED, _OBJECTS = range(1, 9)
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+_AS_TEXT: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {  # to text, and from it
+    datetime.datetime: (datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    datetime.date: (datetime.date.isoformat, datetime.date.fromisoformat),
+    datetime.time: (datetime.time.isoformat, datetime.time.fromisoformat),
+    decimal.Decimal: (str, decimal.Decimal),
     datetime.timedelta: (
-        "timedelta",
         lambda value: f"{value.days} {value.seconds} {value.microseconds}",
         lambda text: datetime.timedelta(*map(int, text.split())),
     ),
 }
-_FROM_TEXT = {name: from_text for name, _, from_text in _AS_TEXT.values()}
-_STRINGS: dict[type, tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]] = {  # letter, to bytes, and back
-    str: ("s", lambda text: text.encode("utf-8", "surrogatepass"), lambda data: data.decode("utf-8", "surrogatepass")),
-    bytes: ("y", bytes, bytes),
-}
-_FROM_BYTES = {letter: from_bytes for letter, _, from_bytes in _STRINGS.values()}
-# Decoders that are cached, which take some ten times the memory of their heads: 40 MB at the most. Of one dataset there
-# is one, or one for each shape. A longer head has hundreds of values, and to read it adds half to their time.
-_MAX_HEADS = 2**10
-_MAX_HEAD_NBYTES = 2**12
-
-Made = TypeVar("Made")
+_FROM_TEXT = {kind.__name__: from_text for kind, (_, from_text) in _AS_TEXT.items()}
 
 
-@dataclass(frozen=True)
-class _Code:
-    """How values of a type are written and read.
+def packed(value: Any, path: Path = ()) -> bytes:
+    """The value as msgpack. path: the field that holds it, for errors.
 
-    letter: what their heads begin with.
-    type: theirs.
-    encode: (value, path, payload) -> what is behind the letter in the head, after the bytes were added to the payload;
-        None for a value that another code of the type is for.
-    decode: what is behind the letter -> what reads such a value.
+    Raises: UnwritableError for a value of a type that would not come back, with its field and the remedy.
     """
+    try:
+        return pack(_plain(value, path))
+    except (ValueError, RecursionError) as error:  # deeper or larger than msgpack writes
+        raise UnwritableError(f"{named(path)} cannot be written: {error}") from error
 
-    letter: str
-    type: type
-    encode: Callable[[Any, Path, list[bytes]], list[Any] | None]
-    decode: Callable[..., Decoder]
+
+def unpacked(data: bytes) -> Any:
+    """The value that was packed. Raises: an Exception of msgpack, Python or NumPy for other bytes."""
+    return msgpack.unpackb(data, ext_hook=_extended, strict_map_key=False, unicode_errors="surrogatepass")
 
 
-def node_of(value: Any, path: Path, payload: list[bytes]) -> Any:
-    """The head of a value, whose bytes are added to the payload."""
+def pack(plain: Any) -> bytes:
+    """Plain values as msgpack; tuples become lists."""
+    data: bytes = msgpack.packb(plain, default=_large_int, unicode_errors="surrogatepass")
+    return data
+
+
+def list_of(values: Sequence[bytes]) -> bytes:
+    """The msgpack of a list of values that are packed already."""
+    return b"".join([msgpack.Packer().pack_array_header(len(values)), *values])
+
+
+def _large_int(value: int) -> Any:
+    return msgpack.ExtType(_LARGE_INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+
+
+def _plain(value: Any, path: Path) -> Any:
+    """The value with an extension in place of each part that msgpack has no type for."""
     kind = type(value)
-    for code in _BY_TYPE.get(kind) or (_BY_TYPE[np.generic] if isinstance(value, np.generic) else ()):
-        rest = code.encode(value, path, payload)
-        if rest is not None:
-            return [code.letter, *rest] if rest else code.letter
+    if kind in _PLAIN:
+        return value
+    if kind is list:
+        return value if _PLAIN.issuperset(map(type, value)) else _plain_items(value, path)
+    if kind is dict:
+        if odd := [key for key in value if type(key) not in _PLAIN]:
+            raise UnwritableError(f"{named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
+        return {key: _plain(item, (*path, str(key))) for key, item in value.items()}
+    if kind is tuple:
+        return msgpack.ExtType(_TUPLE, pack(_plain_items(value, path)))
+    if kind is complex:
+        return msgpack.ExtType(_COMPLEX, pack([value.real, value.imag]))
+    if kind in _AS_TEXT:
+        to_text, from_text = _AS_TEXT[kind]
+        text = to_text(value)
+        if repr(from_text(text)) == repr(value):  # text has no name of a time zone, and no fold
+            return msgpack.ExtType(_TEXT, pack([kind.__name__, text]))
+    if isinstance(value, np.generic):
+        data = value.tobytes()[: value.dtype.itemsize]  # of an empty np.str_ tobytes gives a zero
+        return msgpack.ExtType(_SCALAR, pack([dtype_node(value.dtype, path), data]))
+    if kind is np.ndarray and value.dtype == object:
+        items = _plain_items(value.ravel().tolist(), path)
+        return msgpack.ExtType(_OBJECTS, pack([value.shape, is_ragged_row(value), items]))
+    if kind is np.ndarray:
+        parts = [dtype_node(value.dtype, path), value.shape, _without_gaps(value).tobytes()]
+        return msgpack.ExtType(_RAGGED if is_ragged_row(value) else _ARRAY, pack(parts))
     remedy = "np.asarray(value)" if hasattr(value, "__array__") else "a dict, a list, numbers, text or NumPy arrays"
     raise UnwritableError(f"{named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
 
 
-def cached_by_head(make: Callable[[bytes], Made]) -> Callable[[bytes], Made]:
-    """As make, with what it made of the last heads at hand. Not of long ones, or they would fill the memory."""
-    cached = functools.lru_cache(_MAX_HEADS)(make)
-    return lambda head: (cached if len(head) <= _MAX_HEAD_NBYTES else make)(head)
+def _plain_items(values: Iterable[Any], path: Path) -> list[Any]:
+    return [_plain(item, (*path, str(index))) for index, item in enumerate(values)]
 
 
-@cached_by_head
-def decoder_of(head: bytes) -> Decoder:
-    """What reads a value of this head, in msgpack."""
-    return _reading(unpacked(head))
+def _without_gaps(array: np.ndarray) -> np.ndarray:
+    """The array with zeros between the fields of records, where memory may hold anything."""
+    if array.dtype.names is None:
+        return array
+    found = np.zeros(array.shape, array.dtype)
+    for name in array.dtype.names:
+        found[name] = array[name]
+    return found
 
 
-def _reading(node: Any) -> Decoder:
-    """What reads a value of this head."""
-    return _plain_reading(node) if isinstance(node, str) else _BY_LETTER[node[0]].decode(*node[1:])
-
-
-@functools.cache  # a list has thousands of them
-def _plain_reading(letter: str) -> Decoder:
-    return _BY_LETTER[letter].decode()
-
-
-def _number(kind: type) -> _Code:
-    letter, packing, _ = _NUMBERS[kind]
-
-    def encode(value: Any, path: Path, payload: list[bytes]) -> list[Any] | None:
-        if kind is int and not -(2**63) <= value < 2**63:
-            return None
-        payload.append(packing.pack(value.real, value.imag) if kind is complex else packing.pack(value))
-        return []
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        return kind(*packing.unpack_from(data, at)), at + packing.size
-
-    return _Code(letter, kind, encode, lambda: read)
-
-
-def _sized(letter: str, kind: type, to_bytes: Callable[[Any], bytes], from_bytes: Callable[[bytes], Any]) -> _Code:
-    def encode(value: Any, path: Path, payload: list[bytes]) -> list[Any]:
-        _add_sized(to_bytes(value), payload)
-        return []
-
-    return _Code(letter, kind, encode, lambda: decode_sized(from_bytes))
-
-
-def _add_sized(data: bytes, payload: list[bytes]) -> None:
-    payload += [LENGTH.pack(len(data)), data]
-
-
-def decode_sized(make: Callable[[bytes], Any]) -> Decoder:
-    """What reads bytes behind their size, and makes the value of them."""
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        start = at + LENGTH.size
-        end = start + LENGTH.unpack_from(data, at)[0]
-        if end > len(data):
-            raise ValueError(f"a value ends at byte {end} of a record of {len(data)}; it is damaged")
-        return make(data[start:end]), end
-
-    return read
-
-
-def _encode_text(value: Any, path: Path, payload: list[bytes]) -> list[Any] | None:
-    name, to_text, from_text = _AS_TEXT[type(value)]
-    text = to_text(value)
-    if repr(from_text(text)) != repr(value):  # the name of a time zone, or which one of two equal hours it is
-        return None
-    _add_sized(text.encode(), payload)
-    return [name]
-
-
-def _decode_text(name: str) -> Decoder:
-    return decode_sized(lambda data: _FROM_TEXT[name](data.decode()))
-
-
-def _encode_objects(array: np.ndarray, path: Path, payload: list[bytes]) -> list[Any] | None:
-    if array.dtype != object:
-        return None
-    nodes = [node_of(item, path, payload) for item in array.ravel().tolist()]
-    return [list(array.shape), nodes, is_ragged_row(array)]
-
-
-def _decode_objects(shape: Any, nodes: Any, is_ragged: bool) -> Decoder:
-    def array_of(items: list[Any]) -> np.ndarray:
-        array = np.fromiter(items, object, len(items)).reshape(tuple(shape))
+def _extended(code: int, data: bytes) -> Any:
+    """The value of an extension."""
+    if code == _LARGE_INT:
+        return int.from_bytes(data, "little", signed=True)
+    parts = unpacked(data)
+    if code in (_ARRAY, _RAGGED):
+        array = array_of(dtype_of(parts[0]), parts[1], parts[2])
+        return ragged_row(array) if code == _RAGGED else array
+    if code == _TUPLE:
+        return tuple(parts)
+    if code == _COMPLEX:
+        return complex(*parts)
+    if code == _TEXT:
+        return _FROM_TEXT[parts[0]](parts[1])
+    if code == _SCALAR:
+        return _scalar(dtype_of(parts[0]), parts[1])
+    if code == _OBJECTS:
+        shape, is_ragged, items = parts
+        array = np.fromiter(items, object, len(items)).reshape(shape)
         return ragged_row(array) if is_ragged else array
-
-    return _decode_items(array_of, nodes)
-
-
-def _encode_numbers(values: list[Any], path: Path, payload: list[bytes]) -> list[Any] | None:
-    kinds = set(map(type, values))
-    if len(kinds) != 1 or (kind := kinds.pop()) not in _NUMBERS:
-        return None
-    letter, _, dtype = _NUMBERS[kind]
-    try:
-        numbers = np.array(values, dtype)
-    except OverflowError:  # each is written alone
-        return None
-    payload += [LENGTH.pack(len(values)), numbers.tobytes()]
-    return [letter]
+    raise ValueError(f"there is no extension {code}")
 
 
-def _decode_numbers(letter: str) -> Decoder:
-    dtype = NUMBER_DTYPES[letter]
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        count, start = LENGTH.unpack_from(data, at)[0], at + LENGTH.size
-        return np.frombuffer(data, dtype, count, start).tolist(), start + count * dtype.itemsize
-
-    return read
+def array_of(dtype: np.dtype, shape: Sequence[int], data: bytes, start: int = 0) -> np.ndarray:
+    """An array of the bytes from `start` on. It can be written to, and shares no memory with them."""
+    count = math.prod(shape)
+    if not count or not dtype.itemsize:
+        return np.zeros(shape, dtype)
+    return np.frombuffer(data, dtype, count, start).reshape(shape).copy()
 
 
-def _encode_strings(values: list[Any], path: Path, payload: list[bytes]) -> list[Any] | None:
-    kinds = set(map(type, values))
-    if len(kinds) != 1 or (kind := kinds.pop()) not in _STRINGS:
-        return None
-    letter, to_bytes, _ = _STRINGS[kind]
-    items = list(map(to_bytes, values))
-    sizes = np.fromiter(map(len, items), _SIZES, len(items))
-    payload += [LENGTH.pack(len(items)), sizes.tobytes(), *items]
-    return [letter]
+def _scalar(dtype: np.dtype, data: bytes) -> Any:
+    if dtype.kind == "S":  # NULs at the end of a text are its own, and in an array they fill it up
+        return dtype.type(data)
+    if dtype.kind == "U":
+        return dtype.type(data.decode(f"utf-32-{'be' if dtype.str[0] == '>' else 'le'}", "surrogatepass"))
+    return array_of(dtype, (1,), data)[0]
 
 
-def _decode_strings(letter: str) -> Decoder:
-    from_bytes = _FROM_BYTES[letter]
+def dtype_node(dtype: np.dtype, path: Path) -> Any:
+    """A dtype as plain values: the name of one of ml_dtypes (bfloat16, float8), else as NumPy's own files have it.
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        count, start = LENGTH.unpack_from(data, at)[0], at + LENGTH.size
-        sizes = np.frombuffer(data, _SIZES, count, start).tolist()
-        cuts = list(itertools.accumulate(sizes, initial=start + count * _SIZES.itemsize))
-        if cuts[-1] > len(data):
-            raise ValueError(f"a list ends at byte {cuts[-1]} of a record of {len(data)}; it is damaged")
-        return [from_bytes(data[begin:end]) for begin, end in itertools.pairwise(cuts)], cuts[-1]
-
-    return read
+    Raises: UnwritableError for one with Python objects or metadata, with the field.
+    """
+    if dtype.isbuiltin == 2:
+        return ["ml_dtypes", dtype.name]
+    if dtype.hasobject or dtype.metadata:
+        raise UnwritableError(f"{named(path)} is of dtype {dtype}, which cannot be written; make a field of each part")
+    return dtype.str if dtype.names is None else _as_lists(np.lib.format.dtype_to_descr(dtype))
 
 
-def _encode_items(values: Sequence[Any], path: Path, payload: list[bytes]) -> list[Any]:
-    return [[node_of(value, (*path, str(index)), payload) for index, value in enumerate(values)]]
+def dtype_of(node: Any) -> np.dtype:
+    """The dtype that became this node."""
+    if isinstance(node, str):
+        return np.dtype(node)
+    return _named_dtype(node[1]) if node[0] == "ml_dtypes" else np.lib.format.descr_to_dtype(_as_fields(node))
 
 
-def _decode_items(make: Callable[[list[Any]], Any], nodes: Any) -> Decoder:
-    readers = [_reading(node) for node in nodes]
+@functools.lru_cache
+def _named_dtype(name: str) -> np.dtype:
+    import ml_dtypes  # comes with JAX, and does not load it
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        values = []
-        for reader in readers:
-            value, at = reader(data, at)
-            values.append(value)
-        return make(values), at
-
-    return read
+    return np.dtype(getattr(ml_dtypes, name))
 
 
-def _encode_dict(value: dict[Any, Any], path: Path, payload: list[bytes]) -> list[Any]:
-    if odd := [key for key in value if type(key) not in _KEYS]:
-        raise UnwritableError(f"{named(path)} has the key {odd[0]!r} of {type(odd[0]).__name__}; use a str")
-    if beyond := [key for key in value if type(key) is int and not -(2**63) <= key < 2**64]:  # of msgpack
-        raise UnwritableError(f"{named(path)} has the key {shown(beyond[0])}, which is beyond 64 bits; use a str")
-    return [list(value), [node_of(item, (*path, str(key)), payload) for key, item in value.items()]]
+def _as_lists(value: Any) -> Any:
+    return list(map(_as_lists, value)) if isinstance(value, list | tuple) else value
 
 
-def _decode_dict(keys: Any, nodes: Any) -> Decoder:
-    return _decode_items(lambda values: dict(zip(keys, values, strict=True)), nodes)
-
-
-# Of a type that has several, the first that is for the value.
-_CODES = [
-    _Code("n", type(None), lambda value, path, payload: [], lambda: lambda data, at: (None, at)),
-    *map(_number, _NUMBERS),
-    _sized(
-        "I",
-        int,
-        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True),
-        lambda data: int.from_bytes(data, "little", signed=True),
-    ),
-    *(_sized(letter, kind, *both) for kind, (letter, *both) in _STRINGS.items()),
-    *(_Code("x", kind, _encode_text, _decode_text) for kind in _AS_TEXT),
-    _Code("g", np.generic, encode_scalar, decode_scalar),
-    _Code("o", np.ndarray, _encode_objects, _decode_objects),
-    _Code("r", np.ndarray, encode_ragged, functools.partial(decode_array, is_ragged=True)),
-    _Code("a", np.ndarray, encode_array, decode_array),
-    _Code("L", list, _encode_numbers, _decode_numbers),
-    _Code("S", list, _encode_strings, _decode_strings),
-    _Code("l", list, _encode_items, functools.partial(_decode_items, list)),
-    _Code("t", tuple, _encode_items, functools.partial(_decode_items, tuple)),
-    _Code("d", dict, _encode_dict, _decode_dict),
-]
-_BY_LETTER = {code.letter: code for code in _CODES}
-_BY_TYPE = {kind: [code for code in _CODES if code.type is kind] for kind in {code.type for code in _CODES}}
-
-
-def packed(value: Any) -> bytes:
-    """Plain values as msgpack, lone surrogates as well."""
-    import msgpack  # in here, as of the decoders: an actor that reads none of this does without
-
-    data: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
-    return data
-
-
-def unpacked(data: bytes) -> Any:
-    """The plain values that were packed; tuples are lists."""
-    import msgpack
-
-    return msgpack.unpackb(data, unicode_errors="surrogatepass", strict_map_key=False)
+def _as_fields(node: list[Any]) -> list[Any]:
+    """The fields of a record's dtype: (name, dtype) or (name, dtype, shape), where a name with a title is a tuple."""
+    return [
+        (
+            tuple(name) if isinstance(name, list) else name,
+            _as_fields(dtype) if isinstance(dtype, list) else dtype,
+            *map(tuple, shape),
+        )
+        for name, dtype, *shape in node
+    ]
