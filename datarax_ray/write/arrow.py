@@ -1,6 +1,6 @@
-"""From columns to Arrow: a schema by the first elements, and tables of it. What has no place in Arrow is refused.
+"""From columns to Arrow: a schema of the first elements, and tables of that schema.
 
-The way back is read.formats.arrow.column_types: dense arrays come back as they were, objects as Python has them.
+read.formats.arrow.column_types is the way back: dense arrays come back as they were, objects as Python has them.
 """
 
 from __future__ import annotations
@@ -18,31 +18,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_RAGGED = "; of varying length, a tf.train.Example has it as a list by --decoder 'example:NAME=int64:*'"
-
-
 class UnfitError(ValueError):
-    """A value that has no place in what is written. index: of the row among those that were given."""
-
-    def __init__(self, message: str, index: int = 0) -> None:
-        super().__init__(message)
-        self.index = index
+    """A value that has no place in the written format."""
 
 
 def schema_of(columns: Columns) -> pa.Schema:
     """The Arrow schema of rows like these.
 
-    Raises: UnfitError for a field that Arrow has no type for, or that says none, as all of its values are None.
+    Raises: UnfitError for a field that Arrow has no type for, and for one whose values are all None.
     """
     import pyarrow as pa
 
     if not isinstance(columns, Mapping):
-        raise UnfitError("an element is no dict of fields, and columns have names; name it in a transform")
+        raise UnfitError("an element is no dict of fields, and columns have names; make it a dict in a transform")
     return pa.schema([pa.field(name, _type(columns[name], name)) for name in columns])
 
 
 def table_of(columns: Columns, schema: pa.Schema) -> pa.Table:
-    """The rows as a table of this schema. Raises: UnfitError for others, naming the field and what it holds."""
+    """The rows as a table of this schema. Raises: UnfitError for a field of another type, by name."""
     import pyarrow as pa
 
     if not isinstance(columns, Mapping) or set(columns) != set(schema.names):
@@ -59,28 +52,26 @@ def _type(column: Any, name: str) -> pa.DataType:
     try:
         kind = inferred(column.tolist()) if column.dtype == object else pa.from_numpy_dtype(column.dtype)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        said = type(column[0]).__name__ if column.dtype == object else str(column.dtype)
+        found = type(column[0]).__name__ if column.dtype == object else str(column.dtype)
         raise UnfitError(
-            f"field {name!r} is {said}, which Parquet has no type for ({error}); make it another in a transform, or "
+            f"field {name!r} is {found}, which Parquet has no type for ({error}); make it another in a transform, or "
             "write ArrayRecord"
         ) from error
-    if _says_nothing(kind):
+    if _has_null(kind):
         raise UnfitError(
-            f"field {name!r} is {column[0]!r} in the first {len(column)} elements, which tells no type; write "
-            "ArrayRecord, which needs none"
+            f"field {name!r} is {column[0]!r} in the first {len(column)} elements, so its type is unknown; write "
+            "ArrayRecord, which needs no type"
         )
     if column.ndim == 2:
         return pa.list_(kind, column.shape[1])
     return kind if column.ndim == 1 else pa.fixed_shape_tensor(kind, column.shape[1:])
 
 
-def _says_nothing(kind: Any) -> bool:
-    """Whether this type holds a null type: of None alone, and of empty lists alone."""
+def _has_null(kind: Any) -> bool:
+    """Whether this type holds the null type: the type of None alone, and of the items of empty lists."""
     from pyarrow import types as t
 
-    if t.is_null(kind):
-        return True
-    return any(_says_nothing(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(t.is_null(kind)) or any(_has_null(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _array(column: Any, kind: Any, name: str) -> Any:
@@ -96,8 +87,7 @@ def _array(column: Any, kind: Any, name: str) -> Any:
         if column.dtype == object:
             return pa.array(Exactly(fills=True).values(column.tolist(), kind, name), kind)
         if (found := _type(column, name)) != kind:
-            ragged = column.ndim == 2 and pa.types.is_fixed_size_list(kind) and found.value_type == kind.value_type
-            raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements{_RAGGED if ragged else ''}")
+            raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements")
         if column.ndim == 1:
             return pa.array(column, kind)
         if column.ndim == 2:

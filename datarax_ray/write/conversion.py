@@ -1,36 +1,45 @@
-"""How the records of a reader become those of another format: what reads them, and what they are written in."""
+"""Conversion: reads the records of any reader as they are stored, and gives them as another format writes them.
+
+Nothing is decoded without need: text stays text, a JPEG its bytes, and a null None.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.elements.columns import ColumnError, stack
+from datarax_ray.read.elements.transforms import OnError, leaves_out
+from datarax_ray.read.errors import RecordError, is_of_data, message_of
+from datarax_ray.read.formats.arrow.columns import rows_of_table
+from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.write.arrow import schema_of
-from datarax_ray.write.encoding import EncodeMsgpack
-from datarax_ray.write.formats import (
-    ArrayRecordFormat,
-    Format,
-    ParquetFormat,
-    group_size_for,
-    row_group_size_for,
-)
-from datarax_ray.write.reading import NameRecord, ReadRecords, ReadTables
-from datarax_ray.write.shards import FIRST, ReadRun, mean_nbytes_of
+from datarax_ray.write.arrow import UnfitError, schema_of, table_of
+from datarax_ray.write.formats import ArrayRecordFormat, Format, ParquetFormat, group_size_for, row_group_size_for
+from datarax_ray.write.shards import NUM_FIRST, ReadRun, mean_nbytes_of
 
 To = Literal["array_record", "parquet"]
+
+_READ_NBYTES = 8 * 2**20  # at once: a larger read is no cheaper, and is held several times
+_MAX_READ_RECORDS = 4096
+_MAX_LISTED = 10  # skipped records in the notes of a shard
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """read, format, made_from: as of write_dataset. mean_nbytes: of a record as it is written, before compression.
+    """A conversion, to be given to write_dataset.
 
-    encoding: what one of its records is, where elements were made bytes; None where it is as it was. arrays: the dtypes
-    that its decoder is to be told: of numbers that may not fit in int64.
+    mean_nbytes: of a record as it is written, before compression.
+    encoding: "msgpack" where elements become bytes; None where records are written as they are.
+    arrays: dtypes to give to DecodeMsgpack, of numbers that may not fit in int64.
     """
 
     read: ReadRun
@@ -51,15 +60,14 @@ def conversion_of(
     transforms: tuple[Any, ...] = (),
     about: Mapping[str, Any] | None = None,
 ) -> Conversion:
-    """What writes the records of a reader in a format: `array_record` or `parquet`.
+    """The conversion of a reader's records to `array_record` or `parquet`.
 
-    group_size: None for what fits the size of the records.
-    transforms: decoders, of records that are bytes.
-    about: what else is to stand in `dataset.json`, in plain values: what the numbers of classes mean.
+    group_size: None to choose by the size of the records.
+    transforms: decoders, for records that are bytes.
+    about: plain values to add to `made_from` in `dataset.json`, such as the names of classes.
 
     Raises: ValueError for fields that the format cannot hold, by name; what reading the first records raises.
     """
-    stream = IndexedStream(reader, order_of(reader.num_records), 1, transforms, on_error)
     made_from = {
         "reader": type(reader).__name__,
         "files": reader.fingerprint(),
@@ -67,51 +75,51 @@ def conversion_of(
         "on_error": on_error if isinstance(on_error, str) else "function",
         **(about or {}),
     }
-    encoder: EncodeMsgpack | None = None
+    num_first = min(NUM_FIRST, reader.num_records)
     read: ReadTables | ReadRecords
-    schema: Any = None
-    arrays: dict[str, str] = {}
-    num_first = min(FIRST, reader.num_records)
     if hasattr(reader, "table") and not transforms:
         schema = _schema_of(reader)
-        made_from |= _features(schema)
-        encoder = EncodeMsgpack() if to == "array_record" else None
+        features = (schema.metadata or {}).get(b"huggingface")  # names of classes, say, which msgpack cannot hold
+        if features is not None:
+            made_from["features"] = json.loads(features)["info"]["features"]
         arrays = {column.name: "uint64" for column in schema if str(column.type) == "uint64"}
-        read = ReadTables(reader, schema, on_error, encoder)
-        mean = mean_nbytes_of(read(0, num_first))
+        read = ReadTables(reader, schema, on_error, encodes=to == "array_record")
+        mean_nbytes = mean_nbytes_of(read(0, num_first))
     else:
-        parts = [part[1:] for part in ReadRecords(stream).parts(0, num_first)]
-        first = [element for _, elements in parts for element in elements]
-        if not first:
-            raise ValueError(f"none of the first {FIRST} records can be read; nothing tells what they are")
-        is_bytes = isinstance(first[0], bytes)
-        if to == "array_record" and not is_bytes:
-            encoder = EncodeMsgpack()
-            fields = first[0].items() if isinstance(first[0], Mapping) else ()
-            arrays = {name: "uint64" for name, value in fields if str(getattr(value, "dtype", "")) == "uint64"}
-        elif to == "parquet":
-            if is_bytes:
-                stream = replace(stream, transforms=(*transforms, name := NameRecord()))
-                parts = [(records, list(map(name.map, elements))) for records, elements in parts]
-                first = list(map(name.map, first))
-            schema = schema_of(_columns(first[:FIRST]))
-        read = ReadRecords(stream, schema, encoder)
-        mean = mean_nbytes_of(item for part in parts for item in read.made(*part))
-    format: Format = ArrayRecordFormat(group_size or group_size_for(mean))
+        read, arrays, mean_nbytes = _of_records(
+            IndexedStream(reader, order_of(reader.num_records), 1, transforms, on_error), to, num_first
+        )
+        schema = read.schema
+    format: Format = ArrayRecordFormat(group_size or group_size_for(mean_nbytes))
     if to == "parquet":
-        format = ParquetFormat(schema, group_size or row_group_size_for(mean))
-    encoding = None if encoder is None else "msgpack"
-    return Conversion(read, reader.num_records, format, made_from | {"encoding": encoding}, mean, encoding, arrays)
+        format = ParquetFormat(schema, group_size or row_group_size_for(mean_nbytes))
+    encoding = "msgpack" if read.encodes else None
+    made_from["encoding"] = encoding
+    return Conversion(
+        read, reader.num_records, format, made_from, mean_nbytes, encoding, arrays if read.encodes else {}
+    )
 
 
-def _features(schema: Any) -> dict[str, Any]:
-    """What `datasets` says of the columns (the names of classes, say), which a msgpack map has no place for."""
-    told = (schema.metadata or {}).get(b"huggingface")
-    return {} if told is None else {"features": json.loads(told)["info"]["features"]}
+def _of_records(stream: IndexedStream, to: To, num_first: int) -> tuple[ReadRecords, dict[str, str], float]:
+    """How to read the records of a stream, which of its fields are uint64, and the mean size of a record."""
+    parts = [part[1:] for part in ReadRecords(stream).parts(0, num_first)]  # read once: data in memory may be costly
+    first = [element for _, elements in parts for element in elements]
+    if not first:
+        raise ValueError(f"none of the first {NUM_FIRST} records can be read, so their type is unknown")
+    is_bytes = isinstance(first[0], bytes)
+    if to == "parquet" and is_bytes:
+        stream = replace(stream, transforms=(*stream.transforms, name := NameRecord()))
+        parts = [(records, list(map(name.map, elements))) for records, elements in parts]
+        first = list(map(name.map, first))
+    schema = schema_of(_columns(first[:NUM_FIRST])) if to == "parquet" else None
+    read = ReadRecords(stream, schema, encodes=to == "array_record" and not is_bytes)
+    fields = first[0].items() if isinstance(first[0], Mapping) else ()
+    arrays = {name: "uint64" for name, value in fields if str(getattr(value, "dtype", "")) == "uint64"}
+    return read, arrays, mean_nbytes_of(item for part in parts for item in read.made(*part))
 
 
 def _schema_of(reader: Any) -> Any:
-    """Of the first rows that can be read."""
+    """The schema of the first rows that can be read."""
     broken: Exception | None = None
     for first, _ in reader.runs(0, reader.num_records):
         try:
@@ -123,16 +131,220 @@ def _schema_of(reader: Any) -> Any:
 
 
 def _columns(values: list[Any]) -> Any:
-    """Their columns; of each field, of the values that are not None, before the first that differs: that one is told of
-    when it is read.
+    """The columns of elements: of each field, of its values that are not None, up to the first that differs.
+
+    A value that differs is reported when its record is read.
     """
-    told = [value for value in values if value is not None] or values
-    if isinstance(told[0], Mapping):
-        maps = [each for each in told if isinstance(each, Mapping)]
-        return {name: _columns([each.get(name) for each in maps]) for name in sorted(told[0])}
+    known = [value for value in values if value is not None] or values
+    if isinstance(known[0], Mapping):
+        maps = [each for each in known if isinstance(each, Mapping)]
+        return {name: _columns([each.get(name) for each in maps]) for name in sorted(known[0])}
     try:
-        return stack([{"": value} for value in told])[""]
+        return stack([{"": value} for value in known])[""]
     except ColumnError as error:
         if not error.index:
             raise
-        return _columns(told[: error.index])
+        return _columns(known[: error.index])
+
+
+@dataclass(frozen=True)
+class ReadRecords:
+    """The records of a stream in file order, as bytes or, where there is a schema, as tables. See shards.ReadRun.
+
+    encodes: whether elements become msgpack.
+    """
+
+    stream: IndexedStream
+    schema: Any = None
+    encodes: bool = False
+
+    def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
+        skipped: list[int] = []
+        with closing(self.parts(start, stop)) as parts:
+            for wanted, records, elements in parts:
+                written = yield from self.made(records, elements)
+                skipped += np.setdiff1d(wanted, written).tolist()
+        return _notes(skipped, self.stream.reader)
+
+    def parts(self, start: int, stop: int) -> Generator[tuple[Indices, list[int], list[Any]], None, None]:
+        """Some megabytes of records at a time: the wanted ones, those that can be read, and the element of each."""
+        step = max(1, min(_MAX_READ_RECORDS, _READ_NBYTES // max(1, self.stream.reader.mean_nbytes)))
+        try:
+            for first in range(start, stop, step):
+                wanted = np.arange(first, min(first + step, stop))
+                yield wanted, *self.stream.elements_at(wanted, wanted)
+        finally:
+            self.stream.close()  # in a worker nobody else does
+
+    def made(self, records: list[int], elements: list[Any]) -> Generator[Any, None, list[int]]:
+        """What is written of the elements of these records. The generator returns the records that are written."""
+        if self.schema is not None:
+            records, table = self._table(records, elements)
+            if table is not None:
+                yield table
+            return records
+        if not self.encodes:
+            yield from elements
+            return records
+        kept: list[int] = []
+        for record, element in zip(records, elements, strict=True):
+            encoded = _encoded(element, self.stream.on_error, self.stream.reader, record)
+            if encoded is not None:
+                kept.append(record)
+                yield encoded
+        return kept
+
+    def _table(self, records: list[int], elements: list[Any]) -> tuple[list[int], Any]:
+        """The records that fit, and their table. Where the table fails, each element is tried alone."""
+        import pyarrow as pa
+
+        if not elements:
+            return [], None
+        try:
+            return records, table_of(stack(elements), self.schema)
+        except (UnfitError, ColumnError) as error:
+            if len(elements) == 1:
+                skip_record(self.stream.on_error, self.stream.reader, records[0], str(error), error)
+                return [], None
+        alone = [self._table([record], [element]) for record, element in zip(records, elements, strict=True)]
+        fit = {record: table for (record,), table in filter(all, alone)}
+        return list(fit), pa.concat_tables(fit.values()) if fit else None
+
+
+@dataclass(frozen=True)
+class ReadTables:
+    """The rows of a reader of tables, as tables of one schema. See shards.ReadRun.
+
+    encodes: whether each row becomes msgpack.
+    """
+
+    reader: Any
+    schema: Any
+    on_error: OnError = "raise"
+    encodes: bool = False
+
+    def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
+        skipped: list[int] = []
+        try:
+            for first, last in self.reader.runs(start, stop):
+                for at, table in self._tables(first, last, skipped):
+                    if self.encodes:
+                        yield from self._rows(at, table, skipped)
+                    else:
+                        yield table
+        finally:
+            self.reader.close()  # in a worker nobody else does
+        return _notes(skipped, self.reader)
+
+    def _tables(self, first: int, last: int, skipped: list[int]) -> Iterator[tuple[int, Any]]:
+        """The rows of one group at once; where that fails, by halves if the reader can read a part."""
+        import pyarrow as pa
+
+        try:
+            yield first, self.reader.table(first, last).cast(self.schema)
+            return
+        except Exception as error:
+            if not is_of_data(error, (self.reader.broken, pa.ArrowException)):  # type: ignore[arg-type]
+                raise
+            if last - first == 1 or self.reader.breaks_whole:
+                skip_record(self.on_error, self.reader, first, f"{type(error).__name__}: {message_of(error)}", error)
+                skipped += range(first, last)
+                return
+        middle = (first + last) // 2
+        yield from self._tables(first, middle, skipped)
+        yield from self._tables(middle, last, skipped)
+
+    def _rows(self, first: int, table: Any, skipped: list[int]) -> Iterator[bytes]:
+        for start in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects
+            for record, element in enumerate(rows_of_table(table.slice(start, _MAX_READ_RECORDS)), first + start):
+                encoded = _encoded(element, self.on_error, self.reader, record)
+                if encoded is None:
+                    skipped.append(record)
+                else:
+                    yield encoded
+
+
+def skip_record(on_error: OnError, reader: Any, record: int, reason: str, error: BaseException) -> None:
+    """Raise the RecordError of a record, unless on_error skips it."""
+    failure = RecordError.of(reader.locate(record), record, reason, error)
+    if not leaves_out(on_error, failure):
+        raise failure
+
+
+def _notes(skipped: list[int], reader: Any) -> dict[str, Any] | None:
+    """The notes of a shard on its skipped records; None where there are none."""
+    if not skipped:
+        return None
+    return {"num_skipped": len(skipped), "skipped": [reader.locate(record) for record in skipped[:_MAX_LISTED]]}
+
+
+def _encoded(element: Any, on_error: OnError, reader: Any, record: int) -> bytes | None:
+    """The element as msgpack; None where it cannot be, and on_error skips it."""
+    try:
+        return msgpack_of(element)
+    except ValueError as error:
+        skip_record(on_error, reader, record, str(error), error)
+        return None
+
+
+def msgpack_of(element: Any) -> bytes:
+    """An element, a dict of values by name, as a msgpack map, which `DecodeMsgpack` and any language read.
+
+    None, numbers, text, bytes, lists and dicts come back as they were, and NumPy's arrays and numbers as numbers in
+    lists: `DecodeMsgpack(arrays={"x": "float32"})` makes arrays again.
+
+    Raises: ValueError for a value that msgpack has no place for, by the name of its field.
+
+    >>> msgpack_of({"x": np.array([1, 2], np.int8)})
+    b'\\x81\\xa1x\\x92\\x01\\x02'
+    """
+    import msgpack
+
+    if not isinstance(element, Mapping):
+        raise ValueError(f"an element is a dict of fields, got {type(element).__name__}")
+    try:
+        found: bytes = msgpack.packb({name: _plain(value, name) for name, value in element.items()})
+    except OverflowError as error:  # an int of more than 64 bits
+        raise ValueError(f"one of {sorted(element)} does not fit in msgpack: {error}") from error
+    return found
+
+
+def _plain(value: Any, name: str) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
+        return value.tolist()
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
+        return [_plain(each, name) for each in value]
+    if isinstance(value, Mapping):
+        if odd := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"field {name!r} has the key {odd[0]!r}; a msgpack map that is read here has text")
+        return {key: _plain(each, f"{name}.{key}") for key, each in value.items()}
+    kind = f"{value.dtype} array" if isinstance(value, np.ndarray | np.generic) else type(value).__name__
+    raise ValueError(
+        f"field {name!r} is a {kind}, which msgpack has no place for: write Parquet, or make it a number or text"
+    )
+
+
+class EncodedImages:
+    """The images of an ImageFolder as their files store them: {"image": bytes, "label": int}."""
+
+    def __init__(self, folder: ImageFolder) -> None:
+        self._folder = folder
+
+    def __len__(self) -> int:
+        return len(self._folder)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        encoded, label = self._folder.encoded(index)
+        return {"image": encoded, "label": label}
+
+    def __repr__(self) -> str:
+        return repr(self._folder)
+
+
+class NameRecord:
+    """Makes an element of a record of bytes, for a format that has fields."""
+
+    def map(self, record: bytes) -> dict[str, bytes]:
+        return {"record": record}

@@ -1,22 +1,17 @@
-"""The formats that shards are written in, and one file of each. A format is a value: it travels to the hosts."""
+"""The formats of shards, and the writer of one file in each. A format is a value: it travels to the hosts."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from datarax_ray.read.elements.columns import ColumnError, stack
-from datarax_ray.write.arrow import UnfitError, table_of
-
-# A group or row group is decoded as a whole: so many bytes of one are read and decoded in a millisecond or so, and
-# compress as well as more. 256 records are what the block order is fastest at (docs/how-to/array-record.md).
+# A group is decoded as a whole. A mebibyte is read and decoded in a millisecond or so, and compresses as well as more.
+# The block order is fastest with groups of 256 records (docs/how-to/array-record.md).
 _GROUP_NBYTES = 2**20
 _MAX_GROUP_RECORDS = 256
-# Of a row group, whose columns are stored apart: pyarrow's advice is 64 Ki rows and more, and a reader of ours keeps
-# some of them decoded.
+# Row groups store columns apart: pyarrow's advice is 64 Ki rows and more, and our reader keeps some groups decoded.
 _ROW_GROUP_NBYTES = 32 * 2**20
 _MAX_ROW_GROUP_RECORDS = 64 * 2**10
 
@@ -25,11 +20,11 @@ class Writer(Protocol):
     """One file that is being written."""
 
     def write(self, item: Any) -> int:
-        """Add what reading gave, and say how many records that are."""
+        """Add an item, and return how many records it has."""
         ...
 
     def close(self) -> None:
-        """Write what is left. Raises: OSError where that cannot be."""
+        """Write the rest. Raises: OSError where that fails."""
         ...
 
     def abandon(self) -> None:
@@ -43,16 +38,16 @@ class Format(Protocol):
     suffix: str
 
     def open(self, path: Path) -> Writer:
-        """A new file. Raises: OSError where there can be none."""
+        """A new file. Raises: OSError where it cannot be made."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """What the bytes depend on, in plain values."""
+        """All settings that the bytes depend on, in plain values."""
         ...
 
 
 def group_size_for(mean_nbytes: float) -> int:
-    """How many records of this mean size to store together in ArrayRecord: 256, fewer of large ones; a power of two.
+    """How many records of this mean size ArrayRecord stores together: a power of two, at most 256, fewer if large.
 
     >>> [group_size_for(nbytes) for nbytes in (64, 4096, 150_000, 3_000_000)]
     [256, 256, 4, 1]
@@ -62,7 +57,7 @@ def group_size_for(mean_nbytes: float) -> int:
 
 
 def row_group_size_for(mean_nbytes: float) -> int:
-    """How many rows of this mean size to store in a row group of Parquet: 32 MiB of them, at most 65,536.
+    """How many rows of this mean size a row group of Parquet has: 32 MiB of them, at most 65,536.
 
     >>> [row_group_size_for(nbytes) for nbytes in (64, 4096, 100_000_000)]
     [65536, 8192, 1]
@@ -72,7 +67,7 @@ def row_group_size_for(mean_nbytes: float) -> int:
 
 @dataclass(frozen=True)
 class ArrayRecordFormat:
-    """Records of bytes. group_size: that are compressed together. compression: as array_record's writer takes it."""
+    """Records of bytes. group_size: how many are compressed together. compression: an option of array_record."""
 
     group_size: int = 1
     compression: str = "zstd"
@@ -89,7 +84,7 @@ class ArrayRecordFormat:
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Rows: tables of pyarrow, or elements, dicts of values, all of this schema. group_size: rows of a row group."""
+    """Tables of pyarrow, all of this schema. group_size: rows of a row group."""
 
     schema: Any = field(hash=False)
     group_size: int = _MAX_ROW_GROUP_RECORDS
@@ -140,18 +135,17 @@ class _ArrayRecordWriter:
             raise OSError(f"{self._path} holds {found} records and {self._count} were written; is its disk full?")
 
     def abandon(self) -> None:
-        with contextlib.suppress(Exception):  # what failed is told already
+        with contextlib.suppress(Exception):  # the error that ended the writing is reported
             self._writer.close()
 
 
 class _ParquetWriter:
-    """Row groups of so many rows, however many come at a time: the bytes do not depend on that."""
+    """Writes row groups of `group_size` rows, however many rows arrive at a time."""
 
     def __init__(self, path: Path, format: ParquetFormat) -> None:
         from pyarrow import parquet
 
-        self._format = format
-        self._elements: list[Any] = []
+        self._group_size = format.group_size
         self._tables: list[Any] = []
         self._num_rows = 0  # in these
         self._file = path.open("xb")
@@ -160,53 +154,33 @@ class _ParquetWriter:
         )
 
     def write(self, item: Any) -> int:
-        if isinstance(item, Mapping):
-            self._elements.append(item)
-            if len(self._elements) >= self._format.group_size:
-                self._settle()
-            return 1
-        self._settle()
-        self._add(item)
+        self._tables.append(item)
+        self._num_rows += item.num_rows
+        self._flush(self._num_rows // self._group_size * self._group_size)
         return int(item.num_rows)
 
     def close(self) -> None:
-        self._settle()
-        self._flush(1)
+        self._flush(self._num_rows)
         self._writer.close()
         self._file.flush()
         self._file.close()
 
     def abandon(self) -> None:
-        with contextlib.suppress(Exception):  # what failed is told already
+        with contextlib.suppress(Exception):  # the error that ended the writing is reported
             self._writer.close()
         self._writer.is_open = False  # or it would close once more when it is forgotten
         with contextlib.suppress(Exception):
             self._file.close()
 
-    def _settle(self) -> None:
-        """What came as elements becomes a table."""
-        elements, self._elements = self._elements, []
-        if not elements:
-            return
-        try:
-            self._add(table_of(stack(elements), self._format.schema))
-        except ColumnError as error:
-            raise UnfitError(error.message, error.index) from None
-
-    def _add(self, table: Any) -> None:
-        self._tables.append(table)
-        self._num_rows += table.num_rows
-        self._flush(self._format.group_size)
-
-    def _flush(self, least: int) -> None:
-        """Write full row groups, while there are at least so many rows."""
+    def _flush(self, stop: int) -> None:
+        """Write the first `stop` rows."""
         import pyarrow as pa
 
-        if self._num_rows < least:
+        if not stop:
             return
-        table, size = pa.concat_tables(self._tables), self._format.group_size
-        stop = self._num_rows if least < size else self._num_rows // size * size
-        for start in range(0, stop, size):
-            group = table.slice(start, min(size, stop - start)).combine_chunks()  # pages would follow the chunks
-            self._writer.write_table(group, row_group_size=size)
+        table = pa.concat_tables(self._tables)
+        for start in range(0, stop, self._group_size):
+            # without chunks, whose ends would be ends of pages too
+            group = table.slice(start, min(self._group_size, stop - start)).combine_chunks()
+            self._writer.write_table(group, row_group_size=self._group_size)
         self._tables, self._num_rows = [table.slice(stop)], self._num_rows - stop

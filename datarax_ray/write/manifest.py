@@ -1,7 +1,7 @@
-"""What a folder of written shards holds, and of what it was made: `dataset.json`, which is renamed in last.
+"""`dataset.json`: what a folder of written shards holds, and of what it was made. It is renamed into place last.
 
-Until then `dataset.json.unfinished` stands there, and whoever writes holds it locked: lines of JSON, of which the first
-says what is written, and every other one that a shard is whole. A run that was interrupted goes on from these.
+Until then `dataset.json.unfinished` stands there, locked by the process that writes. It has lines of JSON: the first
+has the settings, and each other line notes a shard that is whole. The next run continues from these notes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from datarax_ray.read.written_whole import written_whole
 
 VERSION = 1
 _PART = re.compile(r"\.data-\d{5,}-of-\d{5,}\.\w+\.[0-9a-f]+\.part|\.dataset\.json\.[0-9a-f]+\.part")
-_BESIDE = ("report.html",)  # which materialize writes anew
+_BESIDE = ("report.html",)  # materialize rewrites it
 _MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file. start, stop: the run of records that it was made of. num_records: in it.
+    """One file. start, stop: the run of records that it was made of. num_records: in the file.
 
-    content: a digest of some of its bytes (read.identity.contents). said: what reading the run said of it besides, a
-    plain value; None for nothing.
+    content: a digest of some of its bytes (read.identity.contents).
+    said: what the reader of the run returned, a plain value; None for nothing.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is in a folder. settings: plain values, what it was made of and how. shards: those that are whole."""
+    """The content of a folder. settings: plain values, what it was made of and how. shards: those that are whole."""
 
     settings: Mapping[str, Any]
     shards: tuple[Shard, ...]
@@ -71,7 +71,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """What stands in `dataset.json`; None where there is none. Raises: ValueError where it is none of ours."""
+        """The manifest in `dataset.json`; None without that file. Raises: ValueError where it is none of ours."""
         path = folder / FINISHED
         try:
             found = json.loads(path.read_bytes())
@@ -85,32 +85,24 @@ class Manifest:
             raise ValueError(f"{path} was not written by this version, or is damaged: {error}") from error
 
 
-def is_whole(folder: Path, shard: Shard) -> bool:
-    """Whether its file is there as it was written."""
-    path = folder / shard.name
-    try:
-        return path.stat().st_size == shard.nbytes and head_and_content(str(path))[1] == shard.content
-    except FileNotFoundError:
-        return False
-
-
 class Unfinished:
-    """The notes of who writes to a folder. kept: shards of a former run that are whole."""
+    """The notes of the process that writes to a folder. kept: whole shards of a former run."""
 
-    def __init__(self, folder: Path, file: IO[str], kept: Iterable[Shard]) -> None:
+    def __init__(self, folder: Path, file: IO[str], settings: Mapping[str, Any], kept: Iterable[Shard]) -> None:
         self._folder = folder
         self._file = file
         self.kept = tuple(kept)
+        file.seek(0)
+        file.truncate()
+        self._write({"version": VERSION, **settings}, *map(asdict, self.kept))
 
     def add(self, shard: Shard) -> None:
         """Note that a shard is whole, and has its name."""
         _sync_folder(self._folder)
-        self._file.write(json.dumps(asdict(shard)) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._write(asdict(shard))
 
     def finish(self, manifest: Manifest) -> None:
-        """Write `dataset.json`: what is written is all there."""
+        """Write `dataset.json`, as all shards are there."""
         _remove_parts(self._folder)
         with written_whole(self._folder / FINISHED) as part, part.open("w") as file:
             json.dump(manifest.to_json(), file, indent=1)
@@ -118,48 +110,47 @@ class Unfinished:
             os.fsync(file.fileno())
         _sync_folder(self._folder)
 
+    def _write(self, *lines: Mapping[str, Any]) -> None:
+        self._file.write("".join(json.dumps(line) + "\n" for line in lines))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
 
 @contextlib.contextmanager
 def unfinished(
     folder: Path, settings: Mapping[str, Any], names: Sequence[str], *, overwrite: bool
 ) -> Iterator[Unfinished]:
-    """The notes of a run that writes shards of these names, to go on with; what a dead run left is removed.
+    """The notes of a run that writes shards of these names. Whatever a dead run left half-written is removed.
 
-    overwrite: begin anew, whatever was written there by this program.
+    overwrite: remove the files that this program wrote there before.
 
-    Raises: ValueError where the folder holds what was made of something else, or otherwise, with what differs; where it
-    holds files of others; where another process writes there. OSError where it cannot be written.
+    Raises: ValueError where the folder was written with other data or settings, by name; where it holds files of other
+    programs; where another process writes there. OSError where it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / UNFINISHED
     with _locked(path) as file:
         before = Manifest.read(folder) or _noted(file)
-        if before is not None and not overwrite:
-            _check_same(folder, before.settings, settings)
-        mine = {name for name in names if before is not None}
+        kept: list[Shard] = []
+        mine: set[str] = set()
         if before is not None and overwrite:
             mine = {entry.name for entry in folder.iterdir() if SHARD.fullmatch(entry.name)}
+        elif before is not None:
+            _check_same(folder, before.settings, settings)
+            mine = set(names)
+            kept = [shard for shard in before.shards if shard.name in mine and _is_whole(folder, shard)]
         _check_alone(folder, mine)
-        kept: list[Shard] = []
-        if before is not None and not overwrite:
-            kept = [shard for shard in before.shards if shard.name in mine and is_whole(folder, shard)]
-        if before is None or overwrite or len(kept) < len(names):
+        if len(kept) < len(names):
             (folder / FINISHED).unlink(missing_ok=True)
         for name in mine - {shard.name for shard in kept}:
             (folder / name).unlink(missing_ok=True)
         _remove_parts(folder)
-        file.seek(0)
-        file.truncate()
-        lines = [{"version": VERSION, **settings}, *map(asdict, kept)]
-        file.write("".join(json.dumps(line) + "\n" for line in lines))
-        file.flush()
-        os.fsync(file.fileno())
         try:
-            yield Unfinished(folder, file, kept)
+            yield Unfinished(folder, file, settings, kept)
         finally:
-            with contextlib.suppress(OSError):  # what has come is told
+            with contextlib.suppress(OSError):  # another error is on its way
                 _remove_parts(folder)
-        path.unlink(missing_ok=True)  # not where an error has come: the next run goes on from it
+        path.unlink(missing_ok=True)  # not after an error: the next run continues from it
 
 
 @contextlib.contextmanager
@@ -175,20 +166,21 @@ def _locked(path: Path) -> Iterator[IO[str]]:
             except OSError:  # a file system without locks
                 pass
             try:
-                if os.stat(path).st_ino != os.fstat(file.fileno()).st_ino:
-                    continue
-            except FileNotFoundError:  # who held it has finished in between
+                is_there = path.stat().st_ino == os.fstat(file.fileno()).st_ino
+            except FileNotFoundError:
+                is_there = False
+            if not is_there:  # the process that held the lock has finished in between
                 continue
             try:
                 yield file
             finally:
-                if not os.fstat(file.fileno()).st_size:  # nothing was begun, of somebody else's folder perhaps
+                if not os.fstat(file.fileno()).st_size:  # refused: the folder may be another program's
                     path.unlink(missing_ok=True)
             return
 
 
 def _noted(file: IO[str]) -> Manifest | None:
-    """What the notes of a former run say; None where there are none. A line that its end cut off says nothing."""
+    """The notes of a former run; None without notes. A last line that was cut off counts for nothing."""
     file.seek(0)
     found = []
     for line in file:
@@ -201,33 +193,41 @@ def _noted(file: IO[str]) -> Manifest | None:
     return Manifest(found[0], tuple(Shard(**each) for each in found[1:]))
 
 
+def _is_whole(folder: Path, shard: Shard) -> bool:
+    """Whether its file is there as it was written."""
+    path = folder / shard.name
+    try:
+        return path.stat().st_size == shard.nbytes and head_and_content(str(path))[1] == shard.content
+    except FileNotFoundError:
+        return False
+
+
 def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ValueError where what is there was made of other things, or otherwise."""
-    lines = [
-        f"{key} was {shown(old)} and is {shown(new)}"
-        for key, (old, new) in changes(before, json.loads(json.dumps(now))).items()
-    ]
-    if not lines:
-        return
-    said = "; ".join(lines[:_MAX_LISTED])
-    more = f" and {len(lines) - _MAX_LISTED} more" if len(lines) > _MAX_LISTED else ""
-    raise ValueError(
-        f"{folder} holds what was written of something else, or otherwise: {said}{more}. Its shards cannot be kept: "
-        "give the former settings, write to another folder, or begin anew there (--overwrite, overwrite=True)"
-    )
+    """Raise ValueError where the folder was written with other data or settings."""
+    changed = changes(before, json.loads(json.dumps(now)))
+    if changed:
+        lines = [f"{key} was {shown(old)} and is {shown(new)}" for key, (old, new) in changed.items()]
+        raise ValueError(
+            f"{folder} was written with other data or settings: {_listed(lines, '; ')}. Its shards cannot be kept: "
+            "give the former settings, write to another folder, or start again there (--overwrite, overwrite=True)"
+        )
 
 
 def _check_alone(folder: Path, mine: set[str]) -> None:
-    """Raise ValueError where files of others stand in the folder: who reads it would read these as well."""
+    """Raise ValueError where other programs have files in the folder, as a reader of the folder would read these."""
     ours = mine | {FINISHED, UNFINISHED, *_BESIDE}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours)
     others = [name for name in others if not _PART.fullmatch(name)]
     if others:
-        more = f" and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
         raise ValueError(
-            f"{folder} holds {', '.join(others[:_MAX_LISTED])}{more}, which this program did not write; write to a "
-            "folder that is empty, or not there yet"
+            f"{folder} holds {_listed(others, ', ')}, which this program did not write; write to a folder that is "
+            "empty, or does not exist yet"
         )
+
+
+def _listed(items: Sequence[str], separator: str) -> str:
+    more = f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
+    return separator.join(items[:_MAX_LISTED]) + more
 
 
 def _remove_parts(folder: Path) -> None:
@@ -237,7 +237,7 @@ def _remove_parts(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """What was renamed in it stays so when the host loses its power."""
+    """Make renames in the folder last when the host loses its power."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

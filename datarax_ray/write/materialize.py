@@ -1,41 +1,51 @@
-"""materialize: a stream's first transforms run once, and what they make written, so that a run may go on from there."""
+"""materialize: run the first transforms of a stream once and write the result, so that a run can read it instead."""
 
 from __future__ import annotations
 
 import functools
 import operator
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from datarax_ray.feed.source import source_under
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.formats.materialized.written import KEY, component_path
-from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.plan.orders.kinds import FileOrder
+from datarax_ray.read.code_digests import code_digests
+from datarax_ray.read.elements.transforms import OnError
+from datarax_ray.read.errors import UnwritableError
+from datarax_ray.read.formats.materialized.records import Failed, encoded, encoded_rows, record_of
+from datarax_ray.read.formats.materialized.written import KEY, Written, component_path, origins_of
+from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.read.written_whole import written_whole
 from datarax_ray.write.formats import ArrayRecordFormat
-from datarax_ray.write.materializing import Materializing, leading
-from datarax_ray.write.shards import FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
-from datarax_ray.write.statistics import Statistics
+from datarax_ray.write.shards import NUM_FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
+from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
 from datarax_ray.write.statistics_page import page, summary
 
 REPORT = "report.html"
+# Transforms that give a different result for a record at each of its positions.
+_LIVE = {
+    "random_map": "draws random numbers for each position",
+    "map_with_index": "is told the position",
+}
 
 
 @dataclass(frozen=True)
 class Component:
-    """What was written of a source, or of one component of a mixture.
+    """The written part of a source, or of one component of a mixture.
 
     path: its folder.
-    written, live: the names of the transforms that were run, and of those behind them, which run when it is read.
-    statistics: of what was written.
+    written, live: the names of the transforms that ran, and of the others, which run when the folder is read.
+    statistics: of the written elements.
     """
 
     path: str
@@ -46,18 +56,18 @@ class Component:
     statistics: Statistics
 
     @property
-    def said(self) -> str:
-        """What ran, and what runs live, in a line."""
+    def transforms(self) -> str:
+        """Which transforms ran and which run live, in a line."""
         live = f"; live: {', '.join(self.live)}" if self.live else ""
         return f"ran once: {', '.join(self.written)}{live}"
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.said}\n{summary(self.statistics)}; {self.nbytes / 1e6:,.1f} MB"
+        return f"{self.path}: {self.transforms}\n{summary(self.statistics)}; {self.nbytes / 1e6:,.1f} MB"
 
 
 @dataclass(frozen=True)
 class Materialized:
-    """What materialize wrote. components: of a mixture, one for each of its components, in their order; else one."""
+    """The result of materialize. components: one for each component of a mixture, in their order; else one."""
 
     path: str
     components: tuple[Component, ...]
@@ -76,26 +86,17 @@ class Materialized:
         return "\n".join([*map(str, self.components), f"the page is {os.path.join(self.path, REPORT)}"])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """IPython's, for what a cell ends with."""
+        """How IPython shows the last value of a cell."""
         printer.text(str(self))
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
+        components = [asdict(each) | {"statistics": each.statistics.to_json()} for each in self.components]
         return {
             "path": self.path,
             "num_records": self.num_records,
             "nbytes": self.nbytes,
-            "components": [
-                {
-                    "path": each.path,
-                    "written": list(each.written),
-                    "live": list(each.live),
-                    "num_shards": each.num_shards,
-                    "nbytes": each.nbytes,
-                    "statistics": each.statistics.to_json(),
-                }
-                for each in self.components
-            ],
+            "components": components,
         }
 
 
@@ -111,33 +112,34 @@ def materialize(
     overwrite: bool = False,
     console: Console | None = None,
 ) -> Materialized:
-    """Run a source's first transforms once on every record, and write what they make, with a page of statistics.
+    """Run a source's first transforms once on every record, and write the result, with a page of statistics.
 
-    MaterializedSource(source, path) is the same stream, read from there: with the same batches, and states that fit
-    both, so that a run may change over in the middle of an epoch. What is written is of each record, so order, epochs,
-    actors and trainers may be any. Transforms that draw random numbers or are told the position run live, and so do all
-    behind the first of them; stages and packing always do. A record that a filter leaves out stays so; one that gives
-    several elements (flat_map) keeps them; one that on_error lets pass is told of again where it is read.
+    MaterializedSource(source, path) is the same stream, read from the folder: its batches are the same, and the states
+    of both fit both, so a run may change over in the middle of an epoch. The folder holds a result for each record, so
+    order, epochs, actors and trainers may be any. Transforms that draw random numbers or receive the position run live,
+    and so do all transforms behind the first of them; stages and packing always run live. A record that a filter drops
+    stays dropped, a record that gives several elements (flat_map) keeps them, and a record that on_error skips is
+    reported again when the folder is read.
 
-    source: an indexed source, a mixture of such, each of whose components goes to a folder of its own, or a Pipeline or
+    source: an indexed source, a mixture of indexed sources (each goes to a folder of its own), or a Pipeline or
         RaySource over one.
-    path: a folder, which all hosts see.
+    path: a folder that all hosts see.
     num_transforms: how many to run; None for all up to the first that runs live.
-    num_actors: Ray tasks that write at the same time; 0 for this process, without Ray, None for one per CPU of the
+    num_actors: Ray tasks that write at the same time; 0 for this process, without Ray; None for one per CPU of the
         cluster but one.
-    num_shards: files, of each component; None for some of 256 MiB.
+    num_shards: files of each component; None for files of some 256 MiB.
     group_size: records that are compressed together.
-    overwrite: begin anew in a folder that holds something else of this function.
+    overwrite: start again in a folder that this function wrote with other settings.
     console: where the progress is shown; None for nowhere.
 
-    The statistics are by field: counts, moments, lengths, and how often each value comes where these are few. They
-    stand in dataset.json for each shard, in what this returns, and in report.html, which any browser shows.
+    The statistics of a field are counts, moments, lengths, and how often each value comes where the values are few.
+    dataset.json has them for each shard; the result of this function and report.html, a page for any browser, for all.
 
-    The same call goes on where one was interrupted, and the bytes are the same for any number of actors.
+    An interrupted call is continued by the same call, and the bytes are the same for any number of actors.
 
-    Raises: ValueError where no transform can be run once, or one that can stands behind one that cannot; TypeError for
-    a source without an index (a stream of shards), and for a value that cannot be written; RecordError for a record
-    that fails, unless on_error lets it pass; OSError where the folder cannot be written.
+    Raises: ValueError where no transform can run once, or one that can follows one that cannot; TypeError for a source
+    without an index (a stream of shards), and for a value that cannot be written; RecordError for a record that fails,
+    unless on_error skips it; OSError where the folder cannot be written.
 
     >>> import tempfile
     >>> import numpy as np
@@ -151,93 +153,161 @@ def materialize(
     {'y': array([0, 1, 4])}
     """
     folder_of(path)
-    stream = _described(source)
-    write = functools.partial(
-        _write,
-        num_transforms=num_transforms,
-        num_actors=num_actors,
-        num_shards=num_shards,
-        group_size=group_size,
-        overwrite=overwrite,
-        console=console,
-    )
-    components = _components(stream, os.fspath(path))
-    for _, each in components:  # of all before the first is written
-        leading(each, num_transforms)
-    done = Materialized(os.fspath(path), tuple(write(each, where) for where, each in components))
+    source = source_under(source)
+    if not callable(getattr(source, "describe", None)):
+        raise TypeError(f"materialize takes a source, or a Pipeline over one, got {shown(source)}")
+    streams = _components(source.describe(), os.fspath(path))
+    counts = [leading(stream, num_transforms) for _, stream in streams]  # of all, before the first is written
+    components = []
+    for (folder, stream), count in zip(streams, counts, strict=True):
+        run = Materializing.of(stream, count)
+        mean_nbytes = 0.0 if num_shards else mean_nbytes_of(run(0, min(NUM_FIRST, run.num_records)))
+        manifest = write_dataset(
+            run,
+            run.num_records,
+            folder,
+            ArrayRecordFormat(group_size),
+            made_from={KEY: run.written().to_json()},
+            num_shards=num_shards or num_shards_for(run.num_records, mean_nbytes),
+            num_actors=num_actors,
+            overwrite=overwrite,
+            console=console,
+            title="materialize",
+        )
+        notes: list[Mapping[str, Any]] = [shard.said["statistics"] for shard in manifest.shards]
+        statistics = functools.reduce(operator.add, map(Statistics.from_json, notes), Statistics())
+        names = tuple(step.name for step in stream.steps)
+        written, live = names[:count], names[count:]
+        components.append(Component(folder, written, live, len(manifest.shards), manifest.nbytes, statistics))
+    done = Materialized(os.fspath(path), tuple(components))
     _write_page(done)
     return done
 
 
+def _components(stream: Any, path: str) -> list[tuple[str, IndexedStream]]:
+    """The folder and stream of each component."""
+    if isinstance(stream, MixtureStream):
+        parts = (_components(each, component_path(path, index)) for index, each in enumerate(stream.components))
+        return [found for part in parts for found in part]
+    if isinstance(stream, MaterializedStream):
+        raise TypeError(f"this source reads a materialised folder; give the live source ({path} is another folder)")
+    if not isinstance(stream, IndexedStream):
+        raise TypeError(
+            f"materialize writes a result for each record, and a {type(stream).__name__} has no record by number: it "
+            "is read forwards, by shards. Convert its data (`datarax-ray convert`), or read it by an eager source "
+            "(from_hf(..., eager=True))"
+        )
+    return [(path, stream)]
+
+
 def _write_page(done: Materialized) -> None:
-    """The page in the folder, which has its name once it is whole."""
     names = [os.path.relpath(each.path, done.path) for each in done.components]
     parts = [
-        ("" if name == "." else name, each.said, each.statistics)
+        ("" if name == "." else name, each.transforms, each.statistics)
         for name, each in zip(names, done.components, strict=True)
     ]
     with written_whole(Path(done.path, REPORT)) as part:
         part.write_text(page(f"materialised: {Path(done.path).name}", parts), encoding="utf-8")
 
 
-def _described(source: Any) -> Any:
-    source = source_under(source)
-    describe = getattr(source, "describe", None)
-    if not callable(describe):
-        raise TypeError(f"materialize takes a source, or a Pipeline over one, got {shown(source)}")
-    return describe()
+def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:
+    """How many of the stream's first transforms run once, on each record; at most num_transforms.
 
-
-def _components(stream: Any, path: str) -> list[tuple[str, IndexedStream]]:
-    """The streams of records, and the folder of each."""
-    if isinstance(stream, MixtureStream):
-        parts = (_components(each, component_path(path, index)) for index, each in enumerate(stream.components))
-        return [found for part in parts for found in part]
-    if isinstance(stream, MaterializedStream):
-        raise TypeError(f"this source is read from what was materialised; give the live one ({path} is another folder)")
-    if not isinstance(stream, IndexedStream):
-        raise TypeError(
-            f"materialize writes what becomes of each record, and a {type(stream).__name__} has none by number: it is "
-            "read forwards, by shards. Convert its data (`datarax-ray convert`), or read it by an eager source "
-            "(from_hf(..., eager=True))"
+    Raises: ValueError where there is none, where num_transforms includes one that must run live, and, without
+    num_transforms, for a transform that could run once but follows one that must run live.
+    """
+    steps = stream.steps
+    live = next((step for step in steps if step.kind in _LIVE), None)
+    most = len(steps) if live is None else live.index
+    why = "" if live is None else f": transform {live.name} {_LIVE[live.kind]}"
+    behind = [step.name for step in steps[most:] if step.kind not in _LIVE]
+    if num_transforms is None and most and behind:
+        raise ValueError(
+            f"{', '.join(behind)} could run once, and would run live{why}, and all behind it run live as well. Move "
+            f"these before it, or write the first {most} alone: num_transforms={most}"
         )
-    return [(path, stream)]
+    count = most if num_transforms is None else num_transforms
+    if count > most:
+        raise ValueError(f"num_transforms={count}, and {most} at most can run once{why}")
+    if count < 1:
+        raise ValueError(f"there is no transform to run once{why}; the source's own files are as good")
+    return count
 
 
-def _write(
-    stream: IndexedStream,
-    path: str,
-    *,
-    num_transforms: int | None,
-    num_actors: int | None,
-    num_shards: int | None,
-    group_size: int,
-    overwrite: bool,
-    console: Console | None,
-) -> Component:
-    count = leading(stream, num_transforms)
-    run = Materializing.of(stream, count)
-    if not num_shards:
-        num_shards = num_shards_for(run.num_records, mean_nbytes_of(run(0, min(FIRST, run.num_records))))
-    manifest = write_dataset(
-        run,
-        run.num_records,
-        Path(path),
-        ArrayRecordFormat(group_size),
-        made_from={KEY: run.written().to_json()},
-        num_shards=num_shards,
-        num_actors=num_actors,
-        overwrite=overwrite,
-        console=console,
-        title="materialize",
-    )
-    said: list[Mapping[str, Any]] = [shard.said["statistics"] for shard in manifest.shards]
-    names = [step.name for step in stream.steps]
-    return Component(
-        path,
-        tuple(names[:count]),
-        tuple(names[count:]),
-        len(manifest.shards),
-        manifest.nbytes,
-        functools.reduce(operator.add, map(Statistics.from_json, said), Statistics()),
-    )
+@dataclass(frozen=True)
+class Materializing:
+    """The first transforms of a stream, to run on all records of its source. Picklable.
+
+    stream: with these transforms alone, in file order, and with failures skipped where on_error may skip them.
+    transforms: the names and code of these.
+    """
+
+    stream: IndexedStream
+    transforms: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, stream: IndexedStream, num_transforms: int) -> Materializing:
+        """Raises: ValueError for records that depend on their positions, or lie on some nodes alone."""
+        if hasattr(stream.reader, "read_at") and not getattr(stream.reader, "keeps_records", False):
+            raise ValueError("this source makes its elements of positions, so there is nothing to write for a record")
+        if stream.homes is not None:
+            raise ValueError(
+                "the files lie on some nodes alone (files_on_nodes); copy them to where all nodes have them"
+            )
+        on_error: OnError = "raise" if stream.on_error == "raise" else "skip"
+        order = FileOrder(stream.order.num_records, stream.order.seed)
+        first = stream.transforms[:num_transforms]
+        run = replace(stream, order=order, num_epochs=1, transforms=first, on_error=on_error)
+        return cls(run, code_digests(first))
+
+    @property
+    def num_records(self) -> int:
+        """Of the source."""
+        return self.stream.order.num_records
+
+    def written(self) -> Written:
+        """What a stream must match to be read from the written files."""
+        files = self.stream.reader.fingerprint()
+        return Written(self.num_records, len(self.stream.transforms), files, self.transforms)
+
+    def __call__(self, start: int, stop: int) -> Generator[bytes, None, dict[str, Any]]:
+        """The stored record of each of the records [start, stop); see write.shards.ReadRun.
+
+        The records are read in the same small runs by any actor, so the statistics are the same as well.
+        """
+        statistics = Statistics()
+        size = run_of(self.stream.reader)
+        for first in range(start, stop, size):
+            stored, piece = self._stored(np.arange(first, min(first + size, stop)))
+            yield from stored
+            statistics += piece
+        origins = origins_of(map(self.stream.locate, range(start, stop)), start)
+        return {"statistics": statistics.to_json(), "origins": list(map(list, origins))}
+
+    def _stored(self, records: np.ndarray) -> tuple[list[bytes], Statistics]:
+        """The stored record of each of these consecutive records, and the statistics of all."""
+        progress, columns = self.stream._elements(records, records)
+        if progress.failure is not None:
+            raise progress.failure
+        positions: list[int] = np.asarray(progress.positions).tolist()
+        try:
+            if columns is None:
+                found = list(map(encoded, progress.elements))
+                fields = fields_of_elements(progress.elements)
+            else:
+                found = encoded_rows(columns, len(positions))
+                fields = fields_of_columns(columns)
+        except UnwritableError as error:
+            error.add_note(f"among the records from {self.stream.locate(int(records[0]))} on")
+            raise
+        ordinals: Sequence[int] = progress.ordinals or [0] * len(positions)
+        elements: dict[int, list[tuple[int, bytes]]] = {}
+        for position, ordinal, data in zip(positions, ordinals, found, strict=True):
+            elements.setdefault(position, []).append((ordinal, data))
+        failed: dict[int, list[Failed]] = {}
+        for skip in progress.skipped:
+            failed.setdefault(skip.position, []).append(Failed(skip.where, skip.reason))
+        numbers = records.tolist()
+        stored = [record_of(elements.get(number, ()), failed.get(number, ())) for number in numbers]
+        num_empty = len(numbers) - len(elements)
+        return stored, Statistics(len(numbers), len(positions), num_empty, len(progress.skipped), fields)

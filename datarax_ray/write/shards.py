@@ -1,8 +1,8 @@
-"""Writes a dataset as shards: runs of records in file order, on this host or on those of a cluster.
+"""Writes a dataset as shards, runs of records in file order, on this host or on the hosts of a cluster.
 
-A shard is a pure function of what is read, so any host may write it, and again. It is written under a name that nobody
-reads, brought to the disk, and gets its own name by whoever collects them, who then notes that it is whole: nothing
-that ends a run leaves half a file, and the next one goes on with the shards that are not noted.
+A shard is a pure function of the data, so any host may write it, more than once. A host writes it under a name that no
+reader reads, and syncs it to the disk. The process that collects the shards then gives it its own name and notes that
+it is whole. So no run leaves half a file, and the next run continues with the shards that are not noted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rich.console import Console
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.position import pieces
-from datarax_ray.read.elements.columns import nbytes_of
 from datarax_ray.read.errors import FULL
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.record_progress import RecordProgress
@@ -31,17 +30,17 @@ from datarax_ray.write.formats import Format
 from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished
 
 SHARD_NBYTES = 256 * 2**20
-FIRST = 256  # records that tell how large one is, and what columns are
-_TELL_S = 0.5  # between two words of one shard on how far it is
+NUM_FIRST = 256  # records that tell the size of a record, and the types of columns
+_REPORT_S = 0.5  # between two reports of the progress of one shard
 
-Tell = Callable[[int], None]
+Report = Callable[[int], None]
 
 
 class ReadRun(Protocol):
-    """What reads a run of records, [start, stop): picklable, and the same items wherever and whenever it is called.
+    """Reads a run of records, [start, stop). Picklable; gives the same items wherever and whenever it is called.
 
-    An item is what the format writes: bytes, an element, a pyarrow table. What the generator returns is noted with the
-    shard: a plain value of JSON, or None.
+    An item is what the format writes: bytes, or a pyarrow table. The generator returns a plain value of JSON, or None,
+    which is noted with the shard.
     """
 
     def __call__(self, start: int, stop: int) -> Iterator[Any]: ...
@@ -54,6 +53,15 @@ def num_shards_for(num_records: int, mean_nbytes: float) -> int:
     16
     """
     return max(1, -int(-num_records * mean_nbytes // SHARD_NBYTES))
+
+
+def mean_nbytes_of(items: Iterable[Any]) -> float:
+    """The mean size of a record in these items, before compression."""
+    num_records, nbytes = 0, 0
+    for item in items:
+        num_records += 1 if isinstance(item, bytes) else item.num_rows
+        nbytes += len(item) if isinstance(item, bytes) else item.nbytes
+    return nbytes / max(1, num_records)
 
 
 def folder_of(destination: str | os.PathLike[str]) -> Path:
@@ -72,18 +80,9 @@ def folder_of(destination: str | os.PathLike[str]) -> Path:
     return Path(named).absolute()
 
 
-def mean_nbytes_of(items: Iterable[Any]) -> float:
-    """The size of a record as it is written, before compression, by those that the first ones gave."""
-    sizes: list[float] = []
-    for item in items:
-        rows = getattr(item, "num_rows", None)
-        sizes += [nbytes_of(item)] if rows is None else [item.nbytes / max(1, rows)] * rows
-    return sum(sizes) / max(1, len(sizes))
-
-
 @dataclass(frozen=True)
 class _Task:
-    """One shard to write. name: that it will have. folder: of all."""
+    """One shard to write, by its final name."""
 
     folder: Path
     name: str
@@ -93,7 +92,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Written:
-    """A shard under the name that nobody reads, whole. host: that wrote it, for people."""
+    """A whole shard. part: its present name, which no reader reads. host: that wrote it, for people."""
 
     part: str
     shard: Shard
@@ -113,20 +112,19 @@ def write_dataset(
     console: Console | None = None,
     title: str = "write",
 ) -> Manifest:
-    """Write the records [0, num_records) as `num_shards` files into a folder, with `dataset.json`, which comes last.
+    """Write the records [0, num_records) as `num_shards` files into a folder, and `dataset.json` last.
 
-    The bytes are the same for any number of actors. Where the folder has shards of an interrupted run over the same
-    data with the same settings, these are kept, and only the others are read; a folder that is finished is left as it
-    is.
+    The bytes are the same for any number of actors. Where an interrupted run over the same data and settings left
+    shards in the folder, they are kept, and only the others are read. A finished folder is left as it is.
 
-    made_from: what identifies what is read, and what is made of it, in plain values; another one is another dataset.
-    num_actors: hosts' processes that write at the same time, as Ray tasks; 0 for this process, without Ray, and None
-        for one per CPU of the cluster but one. The folder is one that all hosts see.
-    overwrite: begin anew, whatever was written there by this function.
+    made_from: plain values that identify the data and its conversion; other values are another dataset.
+    num_actors: Ray tasks that write at the same time, to a folder that all hosts see; 0 for this process, without Ray;
+        None for one per CPU of the cluster but one.
+    overwrite: start again, whatever this function wrote there before.
     console: where the progress is shown; None for nowhere.
 
-    Raises: ValueError for a folder that holds something else, with what differs; OSError where it cannot be written,
-    at once; what reading raises. What is finished by then stays, and the same call goes on from it.
+    Raises: ValueError for a folder that holds something else, with the differences; OSError where it cannot be written,
+    at once; any error of `read`. Finished shards stay, and the same call continues from them.
     """
     folder = folder_of(destination)
     if num_actors is not None:
@@ -141,92 +139,77 @@ def write_dataset(
     }
     with unfinished(folder, settings, names, overwrite=overwrite) as notes:
         done = {shard.name: shard for shard in notes.kept}
-        todo = [_Task(folder, name, *cut) for name, cut in zip(names, cuts, strict=True) if name not in done]
+        tasks = [_Task(folder, name, *cut) for name, cut in zip(names, cuts, strict=True) if name not in done]
         try:
             with RecordProgress(console or Console(quiet=True), title, num_records) as progress:
                 progress.advance(sum(shard.stop - shard.start for shard in notes.kept))
-                for shard in _written(read, format, todo, num_actors, notes, progress):
+                for shard in _written(partial(write_shard, read, format), tasks, num_actors, notes, progress):
                     done[shard.name] = shard
         except BaseException as end:
             if isinstance(end, OSError) and end.errno in FULL:
                 end.add_note("make room there first, or write to another folder")
             end.add_note(
-                f"{len(done)} of {len(names)} shards are finished in {folder}, and stay; the same again goes on from "
-                "them"
+                f"{len(done)} of {len(names)} shards are finished in {folder}, and stay; the same call or command "
+                "continues from them"
             )
             raise
         manifest = Manifest(settings, tuple(done[name] for name in names))
-        if todo or Manifest.read(folder) is None:
+        if tasks or Manifest.read(folder) is None:
             notes.finish(manifest)
     return manifest
 
 
 def _written(
-    read: ReadRun,
-    format: Format,
-    todo: Sequence[_Task],
+    write: Callable[[_Task, Report], _Written],
+    tasks: Sequence[_Task],
     num_actors: int | None,
     notes: Unfinished,
     progress: RecordProgress,
 ) -> Iterator[Shard]:
     """The shards, each once it has its name and is noted."""
-    told: dict[int, int] = {}  # of records, by the number of the task
+    so_far: dict[int, int] = {}  # records, by the number of the task
 
-    def tell(counts: Mapping[int, int]) -> None:
-        more = {index: count for index, count in counts.items() if count > told.get(index, 0)}  # a task may begin again
-        progress.advance(sum(count - told.get(index, 0) for index, count in more.items()))
-        told.update(more)
+    def report(counts: Mapping[int, int]) -> None:
+        more = {index: count for index, count in counts.items() if count > so_far.get(index, 0)}  # a task may restart
+        progress.advance(sum(count - so_far.get(index, 0) for index, count in more.items()))
+        so_far.update(more)
 
-    write = partial(write_shard, read, format)
-    if num_actors == 0:
-        found = _one_by_one(write, todo, tell)
-    elif todo:
-        from datarax_ray.actors.outside.tasks import on_hosts  # in here: this process alone must do where no Ray is
-
-        found = on_hosts(write, todo, num_actors, tell)
-    else:
+    if not tasks:
         return
-    with contextlib.closing(found):
-        for index, written in found:
-            task = todo[index]
-            shard = _named(task, written)
-            notes.add(shard)
-            tell({index: task.stop - task.start})
-            yield shard
-
-
-def _one_by_one(
-    write: Callable[[_Task, Tell], _Written], todo: Sequence[_Task], tell: Callable[[Mapping[int, int]], None]
-) -> Generator[tuple[int, _Written], None, None]:
-    for index, task in enumerate(todo):
-
-        def told(count: int, index: int = index) -> None:
-            tell({index: count})
-
-        yield index, write(task, told)
-
-
-def _named(task: _Task, written: _Written) -> Shard:
-    """Give a whole file its name."""
-    part = task.folder / written.part
-    if not part.exists():
-        raise FileNotFoundError(
-            f"{task.folder} is not the same folder on all hosts: {written.host} wrote {written.part} there, and it is "
-            f"not on {socket.gethostname()}. Write to a folder that all hosts share, or with num_actors=0 here alone"
+    results: Generator[tuple[int, _Written], None, None]
+    if num_actors == 0:
+        results = (
+            (index, write(task, lambda count, index=index: report({index: count}))) for index, task in enumerate(tasks)
         )
-    os.replace(part, task.folder / task.name)
-    return written.shard
+    else:
+        from datarax_ray.actors.outside.tasks import on_hosts  # here, as this process alone must do without Ray
+
+        results = on_hosts(write, tasks, num_actors, report)
+    with contextlib.closing(results):
+        for index, written in results:
+            task = tasks[index]
+            part = task.folder / written.part
+            if not part.exists():
+                raise FileNotFoundError(
+                    f"{task.folder} is not the same folder on all hosts: {written.host} wrote {written.part} there, "
+                    f"and {socket.gethostname()} does not see it. Write to a folder that all hosts share, or with "
+                    "num_actors=0 here alone"
+                )
+            os.replace(part, task.folder / task.name)
+            notes.add(written.shard)
+            report({index: task.stop - task.start})
+            yield written.shard
 
 
-def write_shard(read: ReadRun, format: Format, task: _Task, tell: Tell) -> _Written:
-    """Write one shard under a name that nobody reads. Raises: what reading and writing raise; then there is no file."""
+def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _Written:
+    """Write one shard under a name that no reader reads. After an error of reading or writing there is no file."""
     part = task.folder / f".{task.name}.{secrets.token_hex(4)}.part"
     if not task.folder.is_dir():
         raise FileNotFoundError(
             f"{task.folder} is not there on {socket.gethostname()}; write to a folder that all hosts share"
         )
     try:
-        count, said = _fill(read, format, task, part, tell)
+        count, said = _fill(part, read(task.start, task.stop), format, report)
         with part.open("rb") as file:
             os.fsync(file.fileno())
         nbytes, content = part.stat().st_size, head_and_content(str(part))[1]
@@ -237,11 +220,10 @@ def write_shard(read: ReadRun, format: Format, task: _Task, tell: Tell) -> _Writ
     return _Written(part.name, shard, socket.gethostname())
 
 
-def _fill(read: ReadRun, format: Format, task: _Task, part: Path, tell: Tell) -> tuple[int, Any]:
-    """Write what the run gives; how many records that were, and what reading said of them."""
+def _fill(part: Path, items: Iterator[Any], format: Format, report: Report) -> tuple[int, Any]:
+    """Write the items; returns the number of records, and what the reader returned."""
     writer = format.open(part)
-    count, told_at = 0, time.monotonic()
-    items = iter(read(task.start, task.stop))
+    count, reported_at = 0, time.monotonic()
     try:
         with contextlib.closing(items) if isinstance(items, Generator) else contextlib.nullcontext():
             while True:
@@ -251,9 +233,9 @@ def _fill(read: ReadRun, format: Format, task: _Task, part: Path, tell: Tell) ->
                     said = end.value
                     break
                 count += writer.write(item)
-                if time.monotonic() - told_at > _TELL_S:
-                    tell(count)
-                    told_at = time.monotonic()
+                if time.monotonic() - reported_at > _REPORT_S:
+                    report(count)
+                    reported_at = time.monotonic()
         writer.close()
     except BaseException:
         writer.abandon()

@@ -1,14 +1,16 @@
-"""The page of what was written: one HTML file without script or links, light or dark as its reader's screen is."""
+"""The page of statistics: one HTML file without scripts or links, in the reader's light or dark colours."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from datarax_ray.write.statistics import FieldStatistics, Moments, Statistics
 
-_MAX_FIELDS = 200  # that a person looks at; all are in dataset.json
-_MAX_VALUES = 12  # of a field, the most frequent
+_MAX_FIELDS = 200  # as many as a person looks at; all are in dataset.json
+_MAX_VALUES = 12  # the most frequent ones of a field
+_NAMES = ["field", "kind", "shape", "count", "missing", "mean", "std", "least", "most", "length", "shortest", "longest"]
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1b1b1b; --dim: #666; --line: #ddd; --bar: #0072b2; }
 @media (prefers-color-scheme: dark) {
@@ -25,13 +27,12 @@ figure { margin: 0; } figcaption { font-size: 13px; } svg { display: block; }
 svg text { fill: var(--text); font-size: 11px; }
 rect { fill: var(--bar); }
 """
-_BAR = 160  # the longest
-_ROW = 16
-_LABEL = 110
+# Of a chart, in pixels: the longest bar, the height of a row, the width of labels.
+_BAR, _ROW, _LABEL = 160, 16, 110
 
 
 def page(title: str, parts: Sequence[tuple[str, str, Statistics]]) -> str:
-    """The page of some components: the name of each, what was done to it, and the statistics of what that gave."""
+    """The page of some components: the name of each, the transforms that ran, and the statistics of the result."""
     body = [f"<h1>{escape(title)}</h1>"]
     for name, done, statistics in parts:
         body += [f"<h2>{escape(name)}</h2>"] * bool(name)
@@ -43,7 +44,7 @@ def page(title: str, parts: Sequence[tuple[str, str, Statistics]]) -> str:
 
 
 def summary(statistics: Statistics) -> str:
-    """What came of the records, in a line.
+    """How many elements the records gave, in a line.
 
     >>> summary(Statistics(num_records=10, num_elements=7, num_left_out=3))
     '10 records gave 7 elements; 3 records (30 %) gave none'
@@ -56,25 +57,11 @@ def summary(statistics: Statistics) -> str:
 
 
 def _fields(statistics: Statistics) -> list[str]:
-    names = (
-        "field",
-        "kind",
-        "shape",
-        "count",
-        "missing",
-        "mean",
-        "std",
-        "least",
-        "most",
-        "length",
-        "shortest",
-        "longest",
-    )
-    head = "".join(f"<th{' class=text' * (name in ('kind', 'shape'))}>{name}</th>" for name in names)
-    shown = list(statistics.fields.items())[:_MAX_FIELDS]
-    rows = "\n".join(_row(name, of, statistics.num_elements) for name, of in shown)
-    charts = [chart for name, of in shown for chart in _charts(name, of)]
-    more = len(statistics.fields) - len(shown)
+    head = "".join(f"<th{' class=text' * (name in ('kind', 'shape'))}>{name}</th>" for name in _NAMES)
+    fields = list(statistics.fields.items())[:_MAX_FIELDS]
+    rows = "\n".join(_row(name, of, statistics.num_elements) for name, of in fields)
+    charts = [chart for name, of in fields for chart in _charts(name, of)]
+    more = len(statistics.fields) - len(fields)
     return [
         f'<div class="wide"><table><tr>{head}</tr>\n{rows}</table></div>',
         *([f'<p class="dim">and {more:,} fields more, in dataset.json</p>'] if more else []),
@@ -83,15 +70,13 @@ def _fields(statistics: Statistics) -> list[str]:
 
 
 def _row(name: str, of: FieldStatistics, num_elements: int) -> str:
-    kinds = ", ".join(kind if count == of.count else f"{kind} ({count:,})" for kind, count in of.kinds.most_common(4))
+    most_common = Counter(of.kinds).most_common(4)
+    kinds = [", ".join(kind if count == of.count else f"{kind} ({count:,})" for kind, count in most_common)]
+    kinds += [f"{of.num_nan:,} NaN"] * bool(of.num_nan) + [f"{of.num_infinite:,} infinite"] * bool(of.num_infinite)
     missing = num_elements - of.count + of.num_null
-    odd = "".join(
-        f"; {count:,} {what}" for count, what in ((of.num_nan, "NaN"), (of.num_infinite, "infinite")) if count
-    )
-    cells = [f'<td class="text">{escape(kinds + odd)}</td>', f'<td class="text">{_shape(of)}</td>']
-    cells += [f"<td>{count:,}</td>" for count in (of.count, missing)]
-    cells += [f"<td>{number}</td>" for number in (*_told(of.numbers), *_told(of.lengths, has_std=False))]
-    return f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>"
+    cells = [f'<td class="text">{text}</td>' for text in (escape("; ".join(kinds)), _shape(of))]
+    numbers = [f"{of.count:,}", f"{missing:,}", *_numbers(of.numbers), *_numbers(of.lengths, has_std=False)]
+    return f"<tr><td>{escape(name)}</td>{''.join(cells)}{''.join(f'<td>{each}</td>' for each in numbers)}</tr>"
 
 
 def _shape(of: FieldStatistics) -> str:
@@ -101,7 +86,7 @@ def _shape(of: FieldStatistics) -> str:
     return " × ".join(str(least) if least == most else f"{least}–{most}" for least, most in pairs)
 
 
-def _told(moments: Moments, has_std: bool = True) -> list[str]:
+def _numbers(moments: Moments, has_std: bool = True) -> list[str]:
     values = [moments.mean, *([moments.std] if has_std else []), moments.least, moments.most]
     return ["" if not moments.count or value is None else _number(value) for value in values]
 
@@ -116,21 +101,9 @@ def _number(value: float) -> str:
 
 def _charts(name: str, of: FieldStatistics) -> Iterable[str]:
     if of.by_value and len(of.by_value) > 1:
-        yield _chart(f"{name}: {_most(of.by_value)}", dict(of.by_value.most_common(_MAX_VALUES)))
-    if len(of.by_length) > 1:
-        yield _chart(f"{name}: how many are how long", {_span(k): of.by_length[k] for k in sorted(of.by_length)})
-
-
-def _most(counts: Mapping[str, int]) -> str:
-    return "values" if len(counts) <= _MAX_VALUES else f"the {_MAX_VALUES} most frequent of {len(counts)} values"
-
-
-def _span(power: int) -> str:
-    """
-    >>> _span(-1), _span(0), _span(3)
-    ('0', '1', '8–15')
-    """
-    return "0" if power < 0 else "1" if power == 0 else f"{2**power:,}–{2 ** (power + 1) - 1:,}"
+        num_values = len(of.by_value)
+        most = "values" if num_values <= _MAX_VALUES else f"the {_MAX_VALUES} most frequent of {num_values} values"
+        yield _chart(f"{name}: {most}", dict(Counter(of.by_value).most_common(_MAX_VALUES)))
 
 
 def _chart(title: str, counts: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from datarax_ray.plan import partitions
 from datarax_ray.plan.orders.kinds import GlobalShuffle
 from datarax_ray.plan.shard_scheduling import ShardScheduler
-from datarax_ray.write import materializing
+from datarax_ray.write import materialize
 from tests.fuzz import pinned_streams, streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw
 
@@ -105,8 +105,8 @@ def test_the_loop_sees_what_was_materialised_without_an_element(
 ) -> None:
     case = replace(PLAIN, steps=("copies", "noise"), materialized=materialized)
     assert streams.outcome(case, tmp_path / "right", streams.InProcess()) is None
-    right = materializing.record_of
-    monkeypatch.setattr(materializing, "record_of", lambda elements, failed: right([*elements][:1], failed))
+    right = materialize.record_of
+    monkeypatch.setattr(materialize, "record_of", lambda elements, failed: right([*elements][:1], failed))
     wrong = streams.outcome(case, tmp_path / "wrong", streams.InProcess())
     assert wrong is not None
     assert "of batch" in wrong

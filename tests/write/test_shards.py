@@ -191,43 +191,6 @@ def test_row_groups_do_not_depend_on_how_many_rows_come_at_a_time(tmp_path: Path
     assert [pq.ParquetFile(path).metadata.num_row_groups for path in paths] == [3, 3, 3, 3]
 
 
-def test_elements_become_rows_with_their_dtypes_and_shapes(tmp_path: Path) -> None:
-    elements = [
-        {
-            "x": np.float32(i),
-            "v": np.full(3, i, np.int16),
-            "m": np.full((2, 2), i, np.uint8),
-            "s": f"{i}",
-            "d": {"a": i},
-        }
-        for i in range(N)
-    ]
-    schema = pa.schema(
-        {
-            "d": pa.struct({"a": pa.int64()}),
-            "m": pa.fixed_shape_tensor(pa.uint8(), (2, 2)),
-            "s": pa.string(),
-            "v": pa.list_(pa.int16(), 3),
-            "x": pa.float32(),
-        }
-    )
-    write(tmp_path / "a", lambda start, stop: iter(elements[start:stop]), format=ParquetFormat(schema, 10))
-    found = pq.read_table(tmp_path / "a" / "data-00001-of-00004.parquet")
-    assert found.schema.equals(schema)
-    assert found["x"].to_pylist() == [float(i) for i in range(25, 51)]
-    assert found["v"].to_pylist() == [[i] * 3 for i in range(25, 51)]
-    assert found["d"].to_pylist() == [{"a": i} for i in range(25, 51)]
-    tensors = found["m"].combine_chunks().to_numpy_ndarray()
-    assert tensors.tolist() == [[[i, i], [i, i]] for i in range(25, 51)]
-
-
-def test_a_value_that_a_column_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
-    elements = [{"x": 1}, {"x": 2.5}]
-    format = ParquetFormat(pa.schema({"x": pa.int64()}))
-    with pytest.raises(ValueError, match=r"'x' is int64 in one element, float64 in another"):
-        write_dataset(lambda start, stop: iter(elements), 2, tmp_path / "a", format, made_from=MADE_FROM, num_shards=1)
-
-
 PROGRAM = """
 import sys, time
 from tests.write.test_shards import Records, write

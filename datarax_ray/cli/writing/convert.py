@@ -22,9 +22,8 @@ from datarax_ray.read.identity.sampled_rows import spread
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import from_hf
 from datarax_ray.sources.kinds import kind_of, split_of
-from datarax_ray.write.conversion import Conversion, To, conversion_of
+from datarax_ray.write.conversion import Conversion, EncodedImages, To, conversion_of
 from datarax_ray.write.manifest import Manifest
-from datarax_ray.write.reading import EncodedImages
 from datarax_ray.write.shards import folder_of, num_shards_for, write_dataset
 
 _MAX_LOOKED_AT = 1000  # records whose files are looked up
