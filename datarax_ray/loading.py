@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeAlias, overload
 
-from datarax_ray.actors.outside.scaling import limits
-from datarax_ray.actors.source import RaySource
+from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.decode import DecodeMaterialized

@@ -24,8 +24,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from datarax_ray.actors.bench import Bench
-from datarax_ray.actors.exit_reason import first_line, out_of_memory, why_no_start
+from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import (
     ActorState,
     Ask,
@@ -39,18 +38,15 @@ from datarax_ray.actors.lifecycle import (
     TellNoStart,
     TellReturn,
 )
-from datarax_ray.actors.ray_log_filter import silence
 from datarax_ray.actors.reader_actor import whole
-from datarax_ray.actors.recovery import Recoveries, Recovery
-from datarax_ray.actors.start_quorum import StartQuorum
+from datarax_ray.actors.readiness import Bench, StartQuorum
+from datarax_ray.actors.recovery import Recoveries, Recovery, first_line, silence
 from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
     let_go,
     start_actor,
-    when_others_start,
-    when_silent,
-    why_none,
+    why_not_running,
 )
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
@@ -156,37 +152,43 @@ class ActorSet:
         if ready and self._quorum.has_begun(now, len(ready), num_actors):
             if not self._has_begun and len(ready) < num_actors:
                 logger.warning(
-                    "%d of %d reader actors have started; the stream begins with them, the others join %s",
+                    "%d of %d reader actors have started; the stream begins with them, and others join later: %s",
                     len(ready),
                     num_actors,
-                    when_others_start(num_actors, self._options),
+                    why_not_running(num_actors, self._options),
                 )
             self._has_begun = True
             if self._bench.is_empty(now):
                 return ready
             return tuple(index for index, node in self._nodes.items() if not self._bench.has(node, now)) or ready
         if not ready:
-            states = [actor.state for actor in self.actors.values()]
-            if self.given_up:
-                raise RuntimeError(self.given_up)
-            # a signal's handler may have closed it meanwhile, and there are none
-            tries = min((state.num_failures for state in states), default=0)
-            why_not = [state.why_not for state in states if state.why_not]
-            if why_not and tries >= self._limits.num_failures:
-                raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
-            if (waited := self._quorum.waited(now)) is not None:
-                waited_s, what = waited
-                num_silent = sum(state.phase in ("silent", "hung") for state in states)
-                if what == "end":
-                    raise RuntimeError(why_none(num_actors, waited_s, self._options, num_silent))
-                told = (
-                    when_silent(num_silent, num_actors, self._limits.silent_s)
-                    if num_silent
-                    else f"they start {when_others_start(num_actors, self._options)}"
-                )
-                logger.warning("no reader actor runs after %.0f s; %s", waited_s, told)
+            self._check_start(now)
         self._tended_at = 0.0  # look again soon
         return ()
+
+    def _check_start(self, now: float) -> None:
+        """No actor runs: log why, now and then. Raises: RuntimeError where none will run."""
+        if self.given_up:
+            raise RuntimeError(self.given_up)
+        states = [actor.state for actor in self.actors.values()]  # none where a signal's handler has closed the pool
+        tries = min((state.num_failures for state in states), default=0)
+        why_not = [state.why_not for state in states if state.why_not]
+        if why_not and tries >= self._limits.num_failures:
+            raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
+        if (waited := self._quorum.waited(now)) is None:
+            return
+        waited_s, what = waited
+        none = f"none of {len(states)} reader actors runs after {waited_s:.0f} s"
+        num_silent = sum(state.phase in ("silent", "hung") for state in states)
+        why = (
+            f"{num_silent} are up and do not answer: a host that is paused or cut off, or a mount that hangs. One that "
+            f"is silent for {self._limits.silent_s:.0f} s is ended and replaced"
+            if num_silent
+            else why_not_running(len(states), self._options)
+        )
+        if what == "end":
+            raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} gives them longer.")
+        logger.warning("%s: %s", none, why)
 
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start so many more. Returns their ids: new ones; the first of shared actors, which others know by these."""
@@ -283,14 +285,17 @@ class ActorSet:
     def failed(self, actor: Actor, error: Exception) -> None:
         """A call of it has failed."""
         state, now = actor.state, time.monotonic()
-        reason = self._why_gone(state, first_line(error)) if state.phase == "running" else why_no_start(error)
+        reason = self._why_gone(state, first_line(error)) if state.phase == "running" else _why_no_start(error)
         if isinstance(error, ActorUnavailableError):
             self._do(actor, state.unavailable(reason, now))
         else:
             self._do(actor, state.failed(reason, now, is_dead=isinstance(error, ACTOR_GONE)))
 
     def _why_gone(self, state: ActorState, otherwise: str) -> str:
-        return out_of_memory(state.process.worker_id, POLL_S) or otherwise
+        """Ray tells callers of an actor that "the actor is unavailable", whatever ended its process."""
+        with contextlib.suppress(ConnectionError), Head(ray.get_runtime_context().gcs_address, POLL_S) as head:
+            return head.out_of_memory(state.process.worker_id) or otherwise
+        return otherwise
 
     def send(self, actor: Actor, sent: InFlight) -> None:
         self._do(actor, actor.state.sent(sent, time.monotonic()))
@@ -358,6 +363,12 @@ class ActorSet:
                 self.recoveries.add(
                     Recovery(kind, actor.index, str(actor.state.process), reason, took_s, actor.num_retried)
                 )
+
+
+def _why_no_start(error: Exception) -> str:
+    """Why an actor could not start: the last line of the error says it, where a constructor raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return f"{type(error).__name__}: {lines[0]} {lines[-1] if len(lines) > 1 else ''}"[:500].rstrip()
 
 
 def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:

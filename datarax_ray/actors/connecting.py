@@ -1,51 +1,60 @@
-"""Coming to a Ray: the program's, else a running cluster, else a local one that is started here; and saying which."""
+"""Coming to a Ray: the program's own, else a running cluster, else a local one that is started here.
+
+A local Ray listens on loopback alone and answers only who has its token: whoever reaches a Ray without one runs code as
+its user.
+Source: token authentication in https://docs.ray.io/en/latest/ray-security/token-auth.html, on for new local clusters
+since 2.59.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import secrets
+import signal
 import socket
 import threading
 import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import ray
-from ray._private import services
+from ray._private import ray_constants, services
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
 from ray._raylet import AuthenticationTokenLoader, GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import AuthenticationError
 
 from datarax_ray.actors.connection import Connection
-from datarax_ray.actors.local_ray import sigterm_kept, start_local
-from datarax_ray.actors.ray_log_filter import bound_prints
+from datarax_ray.actors.recovery import bound_prints
 
 logger = logging.getLogger("datarax_ray")
 
-# Of a local Ray, which is one machine: more actors than this wait for cores or files that others use, at 130 MB each.
+# Of a local Ray: more actors than this wait for cores or files that others use, at 130 MB each.
 _ACTORS_PER_CORE = 4
 _MIN_LIMIT = 16
 _ACTOR_NBYTES = 130 * 2**20
-# A head that is being started answers within seconds, and ray.init asks one that does not for two minutes, in silence.
+# A head that is being started answers within seconds; ray.init waits for two minutes, in silence.
 _ANSWER_S = 20.0
 _RETRY_S = 1.0
-_ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # of those with ://, Ray says itself which it takes
+_ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # Ray itself checks those with ://
 _GIVE_TOKEN = "put that of the cluster's head into ~/.ray/auth_token (mode 600), or into RAY_AUTH_TOKEN"
 _started: list[Connection] = []  # to the local Ray that was started here, if any
 
 
 def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]:
-    """Make sure that there is a Ray, and give how many actors to start in it, and the CPUs that each reserves.
+    """Make sure that there is a Ray. Returns how many actors to start in it, and the CPUs that each reserves.
 
-    In a local one that was started here these are fewer than asked for, and reserve none: whatever they reserved, they
-    would share the cores of this machine, and sources of one program (training, validation, a test) would wait for one
-    another's actors.
+    A running cluster is RAY_ADDRESS, or the last one that `ray start` started on this host. A program that attaches
+    sends its token where the cluster wants one, unless RAY_AUTH_MODE decides that. In a local Ray that is started here
+    actors reserve no CPU, and there may be fewer: sources of one program (training, validation, a test) share the cores
+    of this machine anyway, and would wait for one another's actors.
 
-    A local one listens on loopback and has token authentication; see local_ray. A running cluster is what ray.init()
-    takes for one: RAY_ADDRESS, or what `ray start` started last on this host. It is sent a token where it wants one,
-    unless RAY_AUTH_MODE says whether it is.
-
-    Raises: ValueError for a RAY_ADDRESS that is none; ConnectionError where no cluster answers at its address.
+    Raises: ValueError for a malformed RAY_ADDRESS; ConnectionError where no cluster answers there.
     """
     if ray.is_initialized():
         is_ours = any(started.is_there for started in _started)
@@ -59,24 +68,7 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     bound_prints()
     address = named if "://" in named else services.canonicalize_bootstrap_address(None)
     if address is not None:
-        _wait_for(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
-        if os.environ.get("RAY_AUTH_MODE") == "token" and not AuthenticationTokenLoader.instance().has_token(True):
-            raise ConnectionError(f"RAY_AUTH_MODE=token, and this program has no token: {_GIVE_TOKEN}")  # Ray aborts
-        is_by_client = "://" in address  # which Ray reads of RAY_ADDRESS itself
-        if not is_by_client and "RAY_AUTH_MODE" not in os.environ and _wants_token(address):
-            maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-        try:
-            with sigterm_kept():
-                # without an address Ray sends a token wherever there is one, and a Ray that has none cancels its actors
-                ray.init(None if is_by_client else address, log_to_driver=True)
-        except Exception as error:
-            if not is_by_client and _wants_token(address):
-                error.add_note(
-                    "It answers those who send its token, and this program has none, or another: "
-                    f"{_GIVE_TOKEN}, and set RAY_AUTH_MODE=token"
-                )
-            raise
-        logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
+        _attach(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
         return num_actors, num_cpus
     num_actors = _limited(num_actors)
     logger.warning(
@@ -94,21 +86,63 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     return num_actors, 0.0
 
 
+def _attach(address: str, source: str) -> None:
+    """ray.init for a running cluster, or by a Ray Client where the address has a ://, which Ray reads itself."""
+    is_by_client = "://" in address
+    if not is_by_client:
+        _wait_for(address, source)
+    if os.environ.get("RAY_AUTH_MODE") == "token" and not AuthenticationTokenLoader.instance().has_token(True):
+        raise ConnectionError(f"RAY_AUTH_MODE=token, and this program has no token: {_GIVE_TOKEN}")  # Ray aborts
+    if not is_by_client and "RAY_AUTH_MODE" not in os.environ and _wants_token(address):
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    try:
+        with sigterm_kept():
+            # without an address Ray sends a token wherever there is one, and a Ray that has none cancels its actors
+            ray.init(None if is_by_client else address, log_to_driver=True)
+    except Exception as error:
+        if not is_by_client and _wants_token(address):
+            error.add_note(
+                "It answers those who send its token, and this program has none, or another: "
+                f"{_GIVE_TOKEN}, and set RAY_AUTH_MODE=token"
+            )
+        raise
+    logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
+
+
 def _wants_token(address: str) -> bool:
-    """Whether the Ray at an address answers only those who send its token; of one that does not answer ray.init says
-    more.
-    """
+    """Whether the Ray at an address answers only who sends its token; False where it does not answer at all."""
     try:
         GcsClient(address=address)
     except AuthenticationError:
         return True
-    except Exception:
+    except Exception:  # ray.init says more of it
         return False
     return False
 
 
+def _wait_for(address: str, source: str, answer_s: float = _ANSWER_S, retry_s: float = _RETRY_S) -> None:
+    """Return once something answers at host:port."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + answer_s
+    is_logged = False
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=answer_s).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ConnectionError(
+                    f"no Ray cluster answers at {address} ({source}) for {answer_s:g} s: {error}. Check that its head "
+                    "runs and that this host reaches the port, or start a local Ray here: RAY_ADDRESS=local"
+                ) from error
+            if not is_logged:
+                logger.warning("no answer yet from the Ray cluster at %s (%s): %s; trying on", address, source, error)
+                is_logged = True
+            time.sleep(retry_s)
+
+
 def most_local_actors(num_cores: int, free_nbytes: int) -> int:
-    """How many actors a Ray on one machine is given at most: four for each core, 16 at least, in half its free memory.
+    """The most actors of a Ray on one machine: four for each core, 16 at least, in half its free memory.
 
     >>> most_local_actors(num_cores=8, free_nbytes=64 * 2**30)
     32
@@ -134,24 +168,67 @@ def _limited(num_actors: int | None) -> int | None:
     return limit
 
 
-def _wait_for(address: str, source: str, answer_s: float = _ANSWER_S, retry_s: float = _RETRY_S) -> None:
-    """Return once something answers at an address; one of a Ray Client is ray.init's to try."""
-    host, _, port = address.rpartition(":")
-    if "://" in address or not port.isdecimal():
+def start_local(address: str | None = None, **options: Any) -> None:
+    """ray.init(address, **options), where a Ray that it starts listens on loopback and has a token of its user alone.
+
+    RAY_AUTH_MODE=disabled turns authentication off, as for ray.init.
+
+    Raises: what ray.init raises; ValueError where options are for a new cluster and one runs.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
+        _make_token()
+    with _on_loopback(), sigterm_kept(), warnings.catch_warnings():
+        # JAX warns of every fork; Ray's processes run another program at once, so none of them waits for its threads
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        ray.init(address, **options)
+
+
+@contextlib.contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """Keep the program's handler for SIGTERM: ray.init replaces it by sys.exit, and below that by a handler in C++,
+    which prints a trace from wherever the signal met it, and now and then aborts the program.
+
+    A program without a handler keeps Ray's, so that its atexit functions run.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _make_token() -> None:
+    """Make the token where Ray would make it: every user of the machine could read Ray's own file."""
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return
-    deadline = time.monotonic() + answer_s
-    is_told = False
-    while True:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=answer_s).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise ConnectionError(
-                    f"no Ray cluster answers at {address} ({source}) for {answer_s:g} s: {error}. Check that its head "
-                    "runs and that this host reaches the port, or start a local Ray here: RAY_ADDRESS=local"
-                ) from error
-            if not is_told:
-                logger.warning("no answer yet from the Ray cluster at %s (%s): %s; trying on", address, source, error)
-                is_told = True
-            time.sleep(retry_s)
+    path = Path.home() / ".ray" / "auth_token"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            logger.warning("%s can be read by other users, who can then run code in this Ray; chmod 600 it", path)
+    except OSError:  # a home that cannot be written: Ray says what it needs
+        logger.debug("no token could be made at %s", path, exc_info=True)
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Give Ray the loopback address as this node's, as it does itself on macOS and Windows.
+
+    _node_ip_address="127.0.0.1" does not: ray.init replaces it by the address that other hosts see, and every service
+    then listens on all interfaces.
+    """
+    # private, so it may go; what holds in the release installed is for tests/actors/test_local_ray.py to say
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", None)
+    if before is None:
+        logger.warning("this Ray does not say how to listen on loopback alone; its services listen on all interfaces")
+        yield
+        return
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before

@@ -25,14 +25,10 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullErro
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, START_AGAIN, WHY_RAYLET_ENDED, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
-from datarax_ray.actors.exit_reason import first_line
-from datarax_ray.actors.outside.keeper import Keeper
-from datarax_ray.actors.outside.measures import Measures
-from datarax_ray.actors.outside.namesakes import Makings
-from datarax_ray.actors.outside.scaling import PoolScaler, Scaler
-from datarax_ray.actors.outside.sizing import IDENTITY_LEN, Entry, Room, Wish
+from datarax_ray.actors.head import Keeper
 from datarax_ray.actors.reader_actor import Handed, whole
-from datarax_ray.actors.recovery import Recoveries, Recovery
+from datarax_ray.actors.recovery import Measures, Recoveries, Recovery, first_line
+from datarax_ray.actors.sizing import IDENTITY_LEN, Entry, Room, Scaler, Wish
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.bound import Bound
@@ -87,7 +83,6 @@ class RayPool(Pool):
         self._fetch_s = options.thresholds.fetch_s
         settings = description.settings()
         identity = digest(settings)
-        makings = Makings.of(settings) if options.name is not None else None
         self._set = ActorSet(num_actors, options, identity, is_managed=description.is_managed)
         self._lock = self._set.lock
         self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry
@@ -119,8 +114,7 @@ class RayPool(Pool):
         self._measures = Measures()
         limits = options.thresholds
         period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
-        scales = PoolScaler(scaler) if scaler else None
-        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scales, makings)
+        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scaler)
 
     @property
     def recoveries(self) -> Recoveries:

@@ -20,7 +20,6 @@ import ray
 from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 from datarax_ray.actors.description import Boxed, DescriptionLostError, pickled, unboxed
-from datarax_ray.actors.outside.lease import Lease
 from datarax_ray.actors.trial import Trial, portable, try_to_read
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.partitions import ReadRequest
@@ -62,6 +61,36 @@ class Handed:
 def whole(answer: Any, timeout_s: float) -> Any:
     """What was answered, brought here where it is elsewhere. Raises: GetTimeoutError, and what Ray raises of losses."""
     return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
+
+
+class Lease:
+    """Who reads with an actor that outlives its drivers, and when that is over. Pure; times are those of any clock.
+
+    linger_s: how long the actor outlives its last user; inf for ever.
+    lease_s: a user that is silent for so long is gone.
+    """
+
+    def __init__(self, linger_s: float, lease_s: float, now: float) -> None:
+        self._linger_s, self._lease_s = linger_s, lease_s
+        self._heard_at: dict[str, float] = {}
+        self._free_since = now  # where there are no users
+
+    def heard(self, user: str, now: float) -> None:
+        """Event: a user speaks."""
+        self._heard_at[user] = now
+
+    def left(self, user: str, now: float) -> None:
+        """Event: a user is done, known or not."""
+        if self._heard_at.pop(user, None) is not None:
+            self._free_since = now
+
+    def users(self, now: float) -> frozenset[str]:
+        for user in [user for user, at in self._heard_at.items() if now - at > self._lease_s]:
+            self.left(user, now)
+        return frozenset(self._heard_at)
+
+    def is_over(self, now: float) -> bool:
+        return not self.users(now) and now - self._free_since >= self._linger_s
 
 
 class ReaderActor:

@@ -1,39 +1,60 @@
-"""Recoveries: what was lost, said when it is, what came back, and what else befell a pool.
+"""What befalls a pool, and where its time goes: log lines, counts, and Ray's metrics for Prometheus.
 
-Each is one count, one more of Ray's metric `datarax_ray_recoveries` by its kind, which Prometheus knows as
-ray_datarax_ray_recoveries_total, and one log line, which carries it as data for logs of JSON (`record.event`).
-But for a loss, of which the line that ends it tells again, each is listed.
+Each loss, return, stall and resize is one log line, one count and one more of `ray_datarax_ray_recoveries_total` by
+kind. The line carries it as data as well, for logs of JSON (`record.event`). `ray_datarax_ray_records_total` counts
+the records that trainers have taken, `ray_datarax_ray_seconds_total` seconds by `who` spent them and on `what`.
+
+Ray's driver prints ten lines for every process that goes, whatever log_to_driver says, and each line that actors print.
+Its one filter, RAY_DEDUP_LOGS_SKIP_REGEX, is read when ray is imported and knows no processes. So the filter object
+that Ray asks is replaced by one that knows ours.
+Source: ray/_private/ray_logging, LogDeduplicator.deduplicate; ray/_private/worker.py, listen_error_messages.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from ray._private import ray_logging
 from ray.util.metrics import Counter as Metric
+
+from datarax_ray.feed.stats import PipelineStats, Timings
 
 logger = logging.getLogger("datarax_ray")
 
-# The counts go on; the list is for people, and for tests.
-_MAX_LISTED = 1000
+_MAX_LISTED = 1000  # the list is for people; the counts go on
+_RECORDS = "records"
+# A print in a transform comes once for each record; who looks for something finds it in these, or in Ray's files.
+_MAX_PRINTED = 1000
+# Ray says these of a worker by its process and node, and of a task by its class and method.
+_DIED = re.compile(r"^A worker died or was killed .*Node ID: (\w+) .*Worker PID: (\d+)", re.DOTALL)
+_RETRIED = re.compile(r"^Task ReaderActor\.\w+ failed\. There are .* so the task will be retried\.")
+
+
+def first_line(error: Exception) -> str:
+    """The class of an error and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """One loss and its end, or what needs none.
+    """One loss and its end, or another event of a pool.
 
-    kind: "restarted" where Ray brought the actor back, "replaced" where another one took its place, "answered" where it
-        had only been silent, "hung" where it was killed for a request that took too long, "reread" where only an object
-        was gone, "benched" where its node failed at what others could read, "drained" where that is about to go,
+    kind: "restarted" where Ray brought the actor back, "replaced" where another actor took its place, "answered" where
+        it was only silent, "hung" where it was killed for a request that took too long, "reread" where only a block was
+        lost, "benched" where its node failed at what another node could read, "drained" where its node is about to go,
         "stalled" where a stream has waited long, "resized" where actors were added or removed.
-    actor: -1 for none alone.
-    where: the actor, its process and node.
-    reason: what Ray, the clock, the node or who resizes said.
-    took_s: from the notice to the return; the others read meanwhile.
-    num_retried: requests asked for again.
+    actor: -1 for the whole pool.
+    where: the actor's process and node.
+    reason: by Ray, the clock, the node, or whoever resized the pool.
+    took_s: from the notice to the return; the other actors read meanwhile.
+    num_retried: requests that were sent again.
     """
 
     kind: str
@@ -45,22 +66,23 @@ class Recovery:
 
 
 class Recoveries:
-    """All of them since the pool was made: counts by kind, and the last ones. num_lost: actors, back by now or not."""
+    """The events of a pool since it was made: counts by kind, and the last of them.
+
+    A loss is logged as it happens, and listed once it is over. num_lost: actors, including those that came back.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.num_retried = 0
         self.num_lost = 0
         self.last: deque[Recovery] = deque(maxlen=_MAX_LISTED)
-        self._metric = Metric(
-            "datarax_ray_recoveries", "What befell readers of datarax_ray: losses, returns, stalls", ("kind",)
-        )
+        self._metric = Metric("datarax_ray_recoveries", "Losses, returns and stalls of datarax_ray's actors", ("kind",))
 
     def __repr__(self) -> str:
         return f"Recoveries(num_lost={self.num_lost}, num_retried={self.num_retried}, counts={dict(self.counts)})"
 
     def lost(self, actor: int, where: str, reason: str, num_running: int, num_actors: int) -> None:
-        """An actor has gone; what it is called when it is back is not known yet."""
+        """An actor is gone."""
         self.num_lost += 1
         self._metric.inc(tags={"kind": "lost"})
         logger.warning(
@@ -74,61 +96,139 @@ class Recoveries:
         )
 
     def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
-        """A node failed at what another could read, and its actors are asked for nothing for so long."""
-        self._tell(
+        """A node failed at what another node could read; its actors are asked for nothing for lasts_s."""
+        self._add(
             Recovery("benched", -1, f"node {node}", reason),
             actors,
-            "node %s is benched for %.0f s: it failed at what another node could read; others read for its actors %s; "
-            "is something missing there, a mount or a package? It said: %s",
-            (node, lasts_s, list(actors), reason),
+            f"node {node} is benched for {lasts_s:.0f} s: it failed at what another node could read; others read for "
+            f"its actors {list(actors)}; is something missing there, a mount or a package? It said: {reason}",
         )
 
     def drained(self, actors: Sequence[int], node: str) -> None:
-        """A node is about to go, and its actors are asked for nothing more."""
-        self._tell(
-            Recovery("drained", -1, f"node {node}", "the node is about to go"),
-            actors,
-            "node %s is about to go (it drains); others read for its actors %s",
-            (node, list(actors)),
-        )
+        """A node is about to go; its actors are asked for nothing more."""
+        said = f"node {node} is about to go (it drains); others read for its actors {list(actors)}"
+        self._add(Recovery("drained", -1, f"node {node}", "the node is about to go"), actors, said)
 
     def stalled(self, said: str) -> None:
         """A stream has waited long for a batch."""
-        self._tell(Recovery("stalled", -1, "", said), (), "%s", (said,))
+        self._add(Recovery("stalled", -1, "", said), (), said)
 
     def resized(self, num_before: int, num_actors: int, reason: str) -> None:
-        """There are to be more actors, or fewer."""
+        """The pool is to have more actors, or fewer."""
         said = f"{num_before} -> {num_actors}; {reason}"
-        self._tell(Recovery("resized", -1, "", said), (), "reader actors: %s", (said,), logging.INFO)
+        self._add(Recovery("resized", -1, "", said), (), f"reader actors: {said}", logging.INFO)
 
     def add(self, its: Recovery) -> None:
+        """The loss of an actor or a block is over."""
         self.num_retried += its.num_retried
-        self._tell(
-            its,
-            [its.actor],
-            "reader actor %d %s, %.1f s after its loss was noticed; %d requests were asked for again; it is now %s; "
-            "reason: %s",
-            (its.actor, its.kind, its.took_s, its.num_retried, its.where, its.reason),
-            took_s=its.took_s,
-            num_retried=its.num_retried,
+        said = (
+            f"reader actor {its.actor} {its.kind}, {its.took_s:.1f} s after its loss was noticed; {its.num_retried} "
+            f"requests were asked for again; it is now {its.where}; reason: {its.reason}"
         )
+        self._add(its, [its.actor], said, took_s=its.took_s, num_retried=its.num_retried)
 
-    def _tell(
-        self,
-        its: Recovery,
-        actors: Sequence[int],
-        said: str,
-        args: tuple[Any, ...],
-        level: int = logging.WARNING,
-        **more: float,
+    def _add(
+        self, its: Recovery, actors: Sequence[int], said: str, level: int = logging.WARNING, **more: float
     ) -> None:
-        """Count it, list it for each of these actors, or once for none alone, and log it."""
+        """Count it, list it for each of the actors, or once for the pool, and log it."""
         self.counts[its.kind] += 1
         self._metric.inc(tags={"kind": its.kind})
         self.last += [replace(its, actor=actor) for actor in actors or [-1]]
-        logger.log(level, said, *args, extra=_event(its.kind, its.where, its.reason, actors, **more))
+        logger.log(level, "%s", said, extra=_event(its.kind, its.where, its.reason, actors, **more))
 
 
-def _event(kind: str, where: str, reason: str, actors: Sequence[int] = (), **more: float) -> dict[str, Any]:
-    """What a log line carries beside its text, in plain values; see Recovery. actors: whom it befell."""
+def _event(kind: str, where: str, reason: str, actors: Sequence[int], **more: float) -> dict[str, Any]:
+    """The data of a log line, in plain values."""
     return {"event": {"kind": kind, "actors": list(actors), "where": where, "reason": reason, **more}}
+
+
+def counts_of(stats: PipelineStats) -> dict[tuple[str, ...], float]:
+    """The counts of a pipeline: of records, and of seconds by who and what.
+
+    Each of several trainers counts its part of what they read together, so that the sum over trainers is right.
+
+    >>> counts_of(PipelineStats(3, 30, 1.0, 9.0, 2.0, {"placing": 0.5}, {"crop": 4.0}, part=0.5, sharing=2))
+    {('records',): 15.0, ('trainer', 'waiting'): 3.0, ('driver', 'placing'): 0.5, ('actors', 'crop'): 2.0}
+    """
+    waited = {"waiting": stats.first_s + stats.waited_s}
+    reading = {name: took / stats.sharing for name, took in stats.reading.items()}
+    spent = {"trainer": waited, "driver": stats.making, "actors": reading}
+    seconds: dict[tuple[str, ...], float] = {
+        (who, what): took for who, of in spent.items() for what, took in of.items()
+    }
+    return {(_RECORDS,): stats.num_records * stats.part, **seconds}
+
+
+class Measures:
+    """Reports to Prometheus what the pipelines over one pool have counted since the last report."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # a stream may begin in one thread while another reports
+        self._reported: WeakKeyDictionary[Timings, dict[tuple[str, ...], float]] = WeakKeyDictionary()
+        self._records = Metric("datarax_ray_records", "Records that trainers of datarax_ray have taken")
+        self._seconds = Metric("datarax_ray_seconds", "What streams of datarax_ray spend time on", ("who", "what"))
+
+    def follow(self, timings: Timings) -> None:
+        """Report these counts for as long as their pipeline lives."""
+        with self._lock:
+            self._reported.setdefault(timings, {})
+
+    def report(self) -> None:
+        with self._lock:
+            followed = list(self._reported.items())
+        for timings, reported in followed:
+            for key, count in counts_of(timings.stats(1)).items():
+                if (more := count - reported.get(key, 0.0)) > 0:
+                    reported[key] = count
+                    if key == (_RECORDS,):
+                        self._records.inc(more)
+                    else:
+                        self._seconds.inc(more, tags=dict(zip(("who", "what"), key, strict=True)))
+
+
+class _OurLines:
+    """Tells Ray's LogDeduplicator which lines to skip, by the one method of re.Pattern that it calls."""
+
+    def __init__(self, users: Any) -> None:
+        self._users = users  # the pattern of RAY_DEDUP_LOGS_SKIP_REGEX, None without
+        self.processes: set[tuple[str, int]] = set()
+        self.num_left: int | None = None  # lines to print from here on; None for all
+
+    def search(self, line: str) -> bool:
+        died = _DIED.match(line)
+        if died is not None and (died[1], int(died[2])) in self.processes:
+            return True
+        if _RETRIED.match(line) is not None or (self._users is not None and bool(self._users.search(line))):
+            return True
+        if self.num_left is None:
+            return False
+        if self.num_left == 0:
+            logger.warning(
+                "actors have printed %d lines, and more is not shown here: see worker-*.out and .err in the directory "
+                "logs of Ray's session, /tmp/ray/session_latest by default, on each node",
+                _MAX_PRINTED,
+            )
+        self.num_left -= 1
+        return self.num_left < 0
+
+
+def silence(node_id: str, pid: int) -> None:
+    """Have Ray not print that this process of ours is gone; without effect where Ray prints in another way."""
+    for lines in _ours("stdout_deduplicator"):
+        lines.processes.add((node_id, pid))
+
+
+def bound_prints() -> None:
+    """Print the first lines of what this program's actors print, and no more."""
+    for lines in _ours("stdout_deduplicator") + _ours("stderr_deduplicator"):
+        lines.num_left = _MAX_PRINTED
+
+
+def _ours(name: str) -> list[_OurLines]:
+    """Our filter in one of Ray's; [] where this Ray has none of that name."""
+    filtering = getattr(ray_logging, name, None)
+    if filtering is None:
+        return []
+    if not isinstance(getattr(filtering, "skip_re", ""), _OurLines):
+        filtering.skip_re = _OurLines(getattr(filtering, "skip_re", None))
+    return [filtering.skip_re]

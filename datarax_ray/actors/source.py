@@ -18,9 +18,9 @@ import ray
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
 from datarax_ray.actors.lifecycle import Thresholds
-from datarax_ray.actors.outside.scaling import Scaler, limits
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
+from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
 from datarax_ray.feed.source import Describes, Source
@@ -250,6 +250,26 @@ class RaySource(NamedArguments, Source, Closing):
     def __repr__(self) -> str:
         endless = ", endless" if is_endless(self.description) else ""
         return f"RaySource(num_actors={self.num_actors}, num_running={self.num_running}, {self.description}{endless})"
+
+
+def limits(num_actors: Any, of_none: str = "one per CPU") -> tuple[int, int]:
+    """(least, most) of a user's num_actors: a number, or such a pair. of_none: the meaning of None, for the error.
+
+    >>> limits(4), limits((2, 16))
+    ((4, 4), (2, 16))
+    """
+    if isinstance(num_actors, tuple | list):
+        if len(num_actors) != 2:
+            raise ValueError(f"num_actors must be a number, or (least, most), got {num_actors!r}")
+        least, most = (whole("num_actors", number) for number in num_actors)
+    else:
+        least = most = whole("num_actors", num_actors, f", (least, most) for as many as help, or None for {of_none}")
+    if least < 1 or most < least:
+        raise ValueError(
+            f"num_actors must be at least 1, or (least, most) with 1 <= least <= most, got {num_actors!r}; "
+            f"None is for {of_none}"
+        )
+    return least, most
 
 
 def _is_anonymous(namespace: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +13,9 @@ from ray.exceptions import AuthenticationError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
-from datarax_ray.actors.outside.sizing import actor_name
 from datarax_ray.actors.reader_actor import ReaderActor
-from datarax_ray.actors.start_quorum import Vacancy, has_labels, room
+from datarax_ray.actors.readiness import has_labels, num_fitting
+from datarax_ray.actors.sizing import actor_name
 from datarax_ray.plan.arguments import positive, whole
 
 logger = logging.getLogger("datarax_ray")
@@ -165,71 +164,26 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], 
         _SHARED.pop(actor.handle._actor_id.hex(), None)
 
 
-def when_others_start(num_actors: int, options: ActorOptions) -> str:
-    """What to say of actors that do not run yet: whether they are being started, or there is no room for them."""
-    found, needed = _room(num_actors, options)
-    if found == "free":
-        return "when their processes are up: the cluster has room, and they are still being started"
-    if found == "in use":
-        return (
-            "when their processes are up, or others (sources of this program too) let go of what they hold "
-            f"({needed}): close those that are done, or give sources of one program fewer actors each{_of_notebooks()}"
-        )
-    return f"when the cluster has room ({needed})"
-
-
-def when_silent(num_silent: int, num_actors: int, silent_s: float) -> str:
-    """What to say where none runs, of those that did."""
-    return (
-        f"{num_silent} of {num_actors} are up and do not answer (a host that is paused or cut off, a mount that "
-        f"hangs): the stream goes on when one does, and each that is silent for {silent_s:.0f} s is ended, and another "
-        "started"
-    )
-
-
-def why_none(num_actors: int, waited_s: float, options: ActorOptions, num_silent: int = 0) -> str:
-    """What to say where none of the actors runs for so long. num_silent: did, and do not answer."""
-    none = f"none of {num_actors} reader actors runs after {waited_s:.0f} s"
-    if num_silent:
-        return (
-            f"{none}: {num_silent} of them do not answer, and could not be ended. Look whether their hosts are paused "
-            "or cut off, or a mount hangs there; start_timeout_s gives them longer."
-        )
-    found, needed = _room(num_actors, options)
-    if found == "none":
-        return f"{none}: the cluster has no room for them ({needed}). Ask for less, free some, or add nodes."
-    why = "though the cluster has room for them"
-    if found == "in use":
-        why = (
-            f"and what the cluster has is in use ({needed}): by other programs, or by other sources of this one; close "
-            f"those that are done, or ask for less{_of_notebooks()}. Where it is these actors that hold it"
-        )
-    return (
-        f"{none}, {why}: their processes end at once, or are not up yet. Where the disk "
-        "of a node is full they cannot write their logs, and end; see what raylet.out and the workers' files in "
-        "/tmp/ray/session_latest/logs say there, and whether runtime_env is right. start_timeout_s gives them longer."
-    )
-
-
-def _of_notebooks() -> str:
-    """What to say where IPython runs the program: it keeps what a cell ended with."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    if shell is None or shell() is None:
-        return ""
-    return "; cells that ended with a pipeline or source keep it in Out, and its actors, until Out[N].close()"
-
-
-def _room(num_actors: int, options: ActorOptions) -> tuple[Vacancy, str]:
-    """The room that there is for actors that do not run yet, and what they need beside what there is."""
+def why_not_running(num_actors: int, options: ActorOptions) -> str:
+    """Why actors of these do not run yet, for people: they are being started, or no room is free for them."""
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
-    free = ray.available_resources()
-    each = options.reserves
-    named = ", ".join(
-        f"{wanted:g} {name} of {sum(node.get(name, 0) for node in nodes):g}" for name, wanted in each.items()
+    each, free = options.reserves, ray.available_resources()
+    needed = ", ".join(
+        f"{amount:g} {name} of {sum(of.get(name, 0) for of in nodes):g}" for name, amount in each.items()
     )
-    if labels:
-        named += f" on nodes with the labels {labels}"
-    elsewhere = " on all nodes" if labels else ""
-    needed = f"each needs {named}, {free.get('CPU', 0):g} CPU free{elsewhere}"
-    return room(nodes, {} if labels else free, each, num_actors), needed
+    needed = f"each needs {needed}{f' on nodes with the labels {labels}' if labels else ''}"
+    num_possible = sum(num_fitting(node, each, num_actors) for node in nodes)
+    if num_possible and not labels and all(free.get(name, 0.0) >= amount for name, amount in each.items()):
+        return (
+            f"the cluster has room for them ({needed}), so their processes are still being started. Where they end at "
+            "once, see raylet.out and the workers' files in /tmp/ray/session_latest/logs of a node: a full disk and "
+            "runtime_env are the usual reasons"
+        )
+    where = f"{needed}, {free.get('CPU', 0):g} CPU free{' on all nodes' if labels else ''}"
+    if num_possible >= num_actors:
+        return (
+            f"the cluster has room for them when others let go of theirs ({where}), unless they hold it as they start. "
+            "Close sources of this program that are done, or give each fewer actors"
+        )
+    return f"the cluster has no room for all of them ({where}). Ask for fewer, free some room, or add nodes"

@@ -1,11 +1,12 @@
-"""A trial: a position that was lost again and again, read in a process of its own, whose end the actor lives to tell.
+"""A trial: a position that was lost again and again is read in a process of its own, whose end the actor survives.
 
-Whoever kills actors from outside kills them at any record, so an actor that is gone is no evidence against what it was
-at; a process that was made to read this one position, and ended at it while the actor lived on, is. Twice: where the
-kernel runs out of memory it may choose a process for no fault of its own. Ray does so: it ends all actors of a node
-whose memory runs out, and not the process that takes it. So a process that takes much of what is left is ended here,
-before that comes to pass; where it does, the actor is lost once more, and nobody is blamed. Where little is left to
-begin with, what it takes is nobody's fault either, and an error that says so.
+An actor that is gone is no evidence against the record that it read: whoever kills actors kills them at any record. A
+process that was made to read this one position, and ended at it while the actor lived on, is evidence. It takes two
+such processes: where the kernel runs out of memory it may choose a process for no fault of its own.
+
+Ray ends all actors of a node whose memory runs out, and not the process that takes it. So a process that takes much of
+the memory that is left is ended here before that. Where little is left to begin with, the error says so, and blames no
+record.
 """
 
 from __future__ import annotations
@@ -34,19 +35,16 @@ from ray._private.utils import get_system_memory, get_used_memory  # as Ray coun
 from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
 
-# To start Python and import what a description needs; a second on a host that has nothing else to do.
+# To start Python and import what a description needs, which takes a second on an idle host.
 START_S = 60.0
 _NUM_RUNS = 2
 _READY = b"r"
-# Between two looks whether a process has ended that says nothing; and what is read at a time.
-_LOOK_MS = 100
-# Between two looks at how much memory it takes, of which some GB a second can be taken.
-_WATCH_S = 0.02
-# Of the memory that is left: far less than what Ray takes for too much, so that it is seen in time.
+_LOOK_MS = 100  # between two looks whether a silent process has ended
+_WATCH_S = 0.02  # between two looks at its memory, of which it may take some GB a second
+# A process may take this share of the memory that is left: far less than Ray's limit, so that it is seen in time,
 _ROOM_SHARE = 0.5
-# But no less than any read may take, with what it imports. Where that is more, no record is blamed for what it takes.
+# and at least as much as any read and its imports take. Where that is more than the share, no record is blamed.
 _LEAST_NBYTES = 256 * 2**20
-# Of what is left where that is less: read with that, or there would be no end of actors that Ray ends.
 _LITTLE_ROOM_SHARE = 0.75
 _RAYS_SHARE = 0.95  # RAY_memory_usage_threshold where it is not set
 _PIPE_NBYTES = 2**20
@@ -56,8 +54,10 @@ _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 @dataclass(frozen=True)
 class Trial:
-    """How a position is tried. timeout_s: what reading it may take. wait_for_room_s: before that, where the node has
-    little memory left, which others may take for a while alone: Ray has ended some of them.
+    """How a position is tried.
+
+    timeout_s: for reading it. wait_for_room_s: before that, where the node has little memory left; others may take it
+    only for a while.
     """
 
     timeout_s: float
@@ -65,17 +65,17 @@ class Trial:
 
     @property
     def most_s(self) -> float:
-        """What it takes at the most."""
+        """The longest that a trial takes."""
         return self.wait_for_room_s + _NUM_RUNS * (START_S + self.timeout_s)
 
 
 def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial, request: Any) -> Block:
-    """The block of the request; where every process ends that reads it, one whose records are broken by that.
+    """The block of the request; where every process that reads it ends, a block of broken records.
 
-    pickled: gives the description, as it was before anything was read.
+    pickled: gives the description as it was before anything was read.
 
-    Raises: RuntimeError where no process can be made to try it in; MemoryError where the node has too little left to
-    tell; what reading raises there, as a missing file does.
+    Raises: RuntimeError where no process starts; MemoryError where too little memory is left to blame the record; what
+    reading raises there, as for a missing file.
     """
     ended, until = "", time.monotonic() + trial.wait_for_room_s
     for _ in range(_NUM_RUNS):
@@ -99,7 +99,7 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
 
 
 def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block | str:
-    """The block, or what ended the process that was to read it. nbytes: of memory that it may take for that."""
+    """The block, or the reason why its process ended. nbytes: of memory that the process may take."""
     receiver, sender = os.pipe()
     command = [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", str(sender)]
     paths = os.pathsep.join([os.getcwd() if path == "" else path for path in sys.path])
@@ -110,7 +110,7 @@ def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block
                 stdin=subprocess.PIPE,
                 pass_fds=[sender],
                 env=os.environ | {"PYTHONPATH": paths},
-                process_group=0,  # with what it forks
+                process_group=0,  # together with the processes that it forks
             )
         finally:
             os.close(sender)
@@ -119,15 +119,15 @@ def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block
                 assert process.stdin is not None
                 with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended, and so does not answer
                     process.stdin.write(pickle.dumps((pickled, request)))
-                said = _answer(answer, process, num_bytes=1)
+                first = _answer(answer, process, num_bytes=1)
             with _at_most(process, timeout_s, nbytes) as why_killed:
-                block = _answer(answer, process) if said == _READY else b""
+                block = _answer(answer, process) if first == _READY else b""
                 status = process.wait()
         finally:
-            with contextlib.suppress(ProcessLookupError):  # of no use any more, whatever ended this
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if said != _READY:
+    if first != _READY:
         raise RuntimeError(
             f"positions [{request.start}, {request.stop}) were lost with the actors that read them, and could not be "
             f"tried in a process of their own: it did not start within {START_S:g} s, or ended with {_named(status)}"
@@ -141,11 +141,11 @@ def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block
 
 
 def _answer(answer: io.FileIO, process: subprocess.Popen[bytes], num_bytes: int | None = None) -> bytes:
-    """What the process writes, up to so many bytes or its end; what it forked may hold the pipe for longer."""
+    """The bytes that the process writes, up to num_bytes or its end; its children may hold the pipe for longer."""
     found, there = bytearray(), select.poll()
     there.register(answer, select.POLLIN)
     while num_bytes is None or len(found) < num_bytes:
-        has_ended = process.poll() is not None  # before the look at the pipe, which holds all that it wrote then
+        has_ended = process.poll() is not None  # before the look at the pipe, which then holds all that it wrote
         if there.poll(0 if has_ended else _LOOK_MS):
             some = answer.read(_PIPE_NBYTES if num_bytes is None else num_bytes - len(found))
             if not some:
@@ -158,7 +158,7 @@ def _answer(answer: io.FileIO, process: subprocess.Popen[bytes], num_bytes: int 
 
 @contextlib.contextmanager
 def _at_most(process: subprocess.Popen[bytes], seconds: float, nbytes: float = math.inf) -> Iterator[list[str]]:
-    """Kill the process after so long, or once it has taken so much more memory than it has now; the list says why."""
+    """Kill the process after so long, or once it has taken nbytes more memory than now; the list says why."""
     why: list[str] = []
     is_done = threading.Event()
     until, before = time.monotonic() + seconds, _taken_nbytes(process.pid)
@@ -181,7 +181,7 @@ def _at_most(process: subprocess.Popen[bytes], seconds: float, nbytes: float = m
 
 
 def _taken_nbytes(pid: int) -> int:
-    """What a process holds of memory that others do not; 0 where that is not known."""
+    """The memory of a process that it shares with no other; 0 where that is not known."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
     except (OSError, ValueError):
@@ -190,13 +190,13 @@ def _taken_nbytes(pid: int) -> int:
 
 
 def _room_nbytes() -> float:
-    """What the processes of this node may take before Ray ends some of them."""
+    """The memory that processes of this node may take before Ray ends some of them."""
     share = float(os.environ.get("RAY_memory_usage_threshold", _RAYS_SHARE))  # noqa: SIM112 - Ray's name
     return share * get_system_memory() - get_used_memory()
 
 
 def _named(status: int) -> str:
-    """What ended a process, for people."""
+    """An exit status, for people."""
     if status >= 0:
         return f"exit status {status}"
     with contextlib.suppress(ValueError):  # a number without a name
@@ -206,9 +206,7 @@ def _named(status: int) -> str:
 
 
 def portable(error: BaseException) -> Exception:
-    """The error, or one that says the same, where it does not survive pickling (an __init__ with other arguments), or
-    would end the driver.
-    """
+    """The error; a RuntimeError with its text where it does not survive pickling or would end the driver."""
     with contextlib.suppress(Exception):  # whatever a foreign class raises there
         if isinstance(pickle.loads(pickle.dumps(error)), Exception) and isinstance(error, Exception):
             return error
@@ -216,10 +214,10 @@ def portable(error: BaseException) -> Exception:
 
 
 def main() -> None:
-    """The process that tries: reads what it is given from stdin, and answers by the pipe that its argument names."""
+    """The process that tries: takes description and request from stdin, answers by the pipe that its argument names."""
     with contextlib.suppress(OSError, AttributeError):  # Linux: it ends with the actor, also where that is killed
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    from ray import cloudpickle  # what it has pickled says so itself; this is for the answer
+    from ray import cloudpickle
 
     with os.fdopen(int(sys.argv[1]), "wb") as answer:
         pickled, request = pickle.loads(sys.stdin.buffer.read())
@@ -228,7 +226,7 @@ def main() -> None:
         answer.flush()
         try:
             found = description.read(request)
-        except Exception as error:  # about a file or its storage: it would be taken for what ended the process
+        except Exception as error:  # of a file or its storage: it must not be taken for the end of the process
             found = portable(error)
         answer.write(cloudpickle.dumps(found))
     sys.stdout.flush()

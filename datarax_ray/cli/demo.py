@@ -19,7 +19,7 @@ import ray
 from rich.console import Console
 
 from datarax_ray import Pipeline, RaySource
-from datarax_ray.actors.local_ray import start_local
+from datarax_ray.actors.connecting import start_local
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.cli import digits
 from datarax_ray.cli.classifier import Training, normalize

@@ -17,8 +17,8 @@ from ray._private.authentication import authentication_token_setup
 from rich import box
 from rich.table import Table
 
-from datarax_ray.actors.outside.head import Head
-from datarax_ray.actors.outside.sizing import PREFIX, Entry, PoolId, PoolSeen, Wish, to_json, wish_key
+from datarax_ray.actors.head import Head
+from datarax_ray.actors.sizing import PREFIX, Entry, PoolId, PoolSeen, Wish, to_json, wish_key
 from datarax_ray.cli.screen import Screen
 
 logger = logging.getLogger("datarax_ray")

@@ -86,12 +86,12 @@ def test_who_is_up_and_silent_is_not_said_to_be_starting(actors: ActorSet, monke
     actors.send(actor, InFlight(Part(0, 0, 0, ReadRequest(0, 8)), None, token=("user", 0)))
     for now in (actor.state.heard_at + 3.0, actor.state.heard_at + 9.0):
         actors._do(actor, actor.state.tick(now))
-    monkeypatch.setattr(actors._quorum, "waited", lambda _: (10.0, "say"))
+    monkeypatch.setattr(actors._quorum, "waited", lambda _: (10.0, "log"))
     assert actors.look() == ()
-    assert "no reader actor runs after 10 s; 1 of 1 are up and do not answer" in caplog.text
-    assert "each that is silent for 60 s is ended" in caplog.text
+    assert "none of 1 reader actors runs after 10 s: 1 are up and do not answer" in caplog.text
+    assert "One that is silent for 60 s is ended" in caplog.text
     monkeypatch.setattr(actors._quorum, "waited", lambda _: (300.0, "end"))
-    with pytest.raises(RuntimeError, match="after 300 s: 1 of them do not answer, and could not be ended"):
+    with pytest.raises(RuntimeError, match="after 300 s: 1 are up and do not answer"):
         actors.look()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.actors import local_ray
+from datarax_ray.actors import connecting
 from tests.data import write_files
 
 # In a process of its own, as its user would: no Ray initialised, no token, a home of its own.
@@ -101,17 +101,17 @@ def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(
     token.parent.mkdir()
     token.write_text("mine")
     token.chmod(0o644)
-    local_ray._make_token()
+    connecting._make_token()
     assert token.read_text() == "mine"
     assert "can be read by other users" in caplog.text
     assert "mine" not in caplog.text
     caplog.clear()
     token.chmod(0o600)
-    local_ray._make_token()
+    connecting._make_token()
     assert not caplog.records
 
 
 def test_no_file_is_made_where_the_environment_says_which_token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "elsewhere")
-    local_ray._make_token()
+    connecting._make_token()
     assert not (home / ".ray").exists()

@@ -81,7 +81,7 @@ def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
             assert rows(crowded.batches(0, StreamOptions(500))) == want
     finally:
         cluster.remove_node(labelled, allow_graceful=False)
-    assert "room (each needs 1 CPU of 1 on nodes with the labels {'role': 'cpu'}, " in caplog.text
+    assert "(each needs 1 CPU of 1 on nodes with the labels {'role': 'cpu'}, " in caplog.text
 
 
 @pytest.mark.slow  # the chaos run has nodes join as well

@@ -1,4 +1,4 @@
-"""What `datarax-ray pool` prints of pools, by value; with real ones in tests/actors/outside."""
+"""What `datarax-ray pool` prints of pools, by value; with real ones in tests/actors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from datarax_ray.actors.outside.sizing import Entry, PoolId, PoolSeen, Wish, to_json
+from datarax_ray.actors.sizing import Entry, PoolId, PoolSeen, Wish, to_json
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.cli.app import app
 

@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from datarax_ray import Pipeline, RaySource, load
-from datarax_ray.actors.outside.measures import counts_of
+from datarax_ray.actors.recovery import counts_of
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, RandomAccessSource, RandomAccessSourceConfig
 from tests.tars import write_tar
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datarax_ray.actors.outside import tasks
+from datarax_ray.actors import tasks
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader

@@ -20,7 +20,7 @@ pytest.importorskip(
     "opentelemetry.exporter.otlp.proto.http", reason="pip install opentelemetry-exporter-otlp-proto-http"
 )
 
-PAGE = Path(__file__).parents[3] / "docs/operations/where-the-time-goes.md"
+PAGE = Path(__file__).parents[2] / "docs/operations/where-the-time-goes.md"
 
 SCRIPT = """
 import json, os, urllib.request

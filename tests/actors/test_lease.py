@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from datarax_ray.actors.outside.lease import Lease
+from datarax_ray.actors.reader_actor import Lease
 
 
 def test_it_is_over_so_long_after_the_last_user_has_left() -> None:

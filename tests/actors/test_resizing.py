@@ -17,9 +17,9 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from datarax_ray import RaySource
+from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import Thresholds
-from datarax_ray.actors.outside.head import Head
-from datarax_ray.actors.outside.sizing import Wish, to_json
+from datarax_ray.actors.sizing import Wish, to_json
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import Part

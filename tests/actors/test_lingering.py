@@ -29,7 +29,7 @@ JOB = """
 import sys, time
 import ray
 from pathlib import Path
-from tests.actors.outside.test_lingering import make, distribute
+from tests.actors.test_lingering import make, distribute
 ray.init(sys.argv[1], namespace="sweep", log_to_driver=False)
 source = distribute(make(Path(sys.argv[2])), linger_s=float(sys.argv[4]))
 total = 0

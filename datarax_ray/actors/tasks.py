@@ -1,6 +1,6 @@
-"""Calls of one function on the hosts of a cluster, so many at a time.
+"""Calls of one function on the hosts of a cluster, at most a given number at a time.
 
-What is lost with a host is done again, and what one host cannot read or write is tried on another.
+A call that is lost with its host is repeated; a call whose host cannot read or write its part is tried on another host.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Nod
 
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
-from datarax_ray.actors.exit_reason import first_line
+from datarax_ray.actors.recovery import first_line
 from datarax_ray.read.errors import FULL, message_of
 
 logger = logging.getLogger("datarax_ray")
 
-_LOOK_S = 0.5  # between two looks at how far they are
-_END_S = 5.0  # to clean up, once they are cancelled
-# Of one call whose process or host is lost. A host that goes takes all of its own with it, and spot hosts go often;
-# what ends its process by itself does so each time.
+_LOOK_S = 0.5  # between two reports of progress
+_END_S = 5.0  # for cancelled calls to clean up
+# Of one call. Spot hosts go often; a call that ends its own process does so each time.
 _MAX_RETRIES = 5
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """What a call raised, as a value: Ray's copy of an error is of another class, without its notes."""
+    """The error of a call, as a value: Ray's copy of an error has another class and no notes."""
 
     error: BaseException
     node_id: str
@@ -43,12 +42,12 @@ class _Failed:
 
     @property
     def is_of_host(self) -> bool:
-        """Whether another host may do what this one could not: a mount is missing, say. A full disk is full for all."""
+        """Whether another host may succeed, as where a mount is missing here. A full disk is full for all."""
         return isinstance(self.error, OSError) and self.error.errno not in FULL
 
 
 class _Counts:
-    """How far each call is, by its number."""
+    """The progress of each call, by its number: an actor."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -64,20 +63,19 @@ def on_hosts(
     function: Callable[[Any, Callable[[int], None]], Any],
     each: Sequence[Any],
     num_actors: int | None,
-    told: Callable[[Mapping[int, int]], None],
+    report: Callable[[Mapping[int, int]], None],
     num_cpus: float = 1.0,
 ) -> Generator[tuple[int, Any], None, None]:
-    """function(item, tell) for each item, so many at a time: its number and the result, as they come.
+    """Call function(item, tell) for each item; yields its number and result as calls end.
 
-    The function travels once, and is called again where its process or host is lost, so it is one whose result is the
-    same then.
-    num_actors: None for one per CPU of the cluster but one.
-    told: gets what calls have said of how far they are by `tell(count)`, by their numbers, some times a second; {}
-        where that is not known.
+    function: travels once, and runs again where its process or host is lost, so its result must not depend on that. It
+        reports its progress by `tell(count)`.
+    num_actors: calls at a time, None for one per CPU of the cluster but one.
+    report: called some times a second with the last count of each call, by its number; {} where it is not known.
     num_cpus: of each call.
 
-    Raises: what a call raises, an OSError once another host has it too, and what told raises, and the others are
-    ended; RuntimeError for one that is lost again and again.
+    Raises: the error of a call, an OSError once a second host has it too; what report raises, after the other calls
+    have ended; RuntimeError for a call that is lost again and again.
     """
     check_can_connect()
     with RAY_LOCK:
@@ -89,7 +87,7 @@ def on_hosts(
         call = ray.remote(**options)(_called)
     left = deque(enumerate(each))
     pending: dict[Any, int] = {}
-    elsewhere: dict[int, str] = {}  # the node that a call is to try, by its number, once one could not do it
+    elsewhere: dict[int, str] = {}  # the second node of a call, by its number
     try:
         while left or pending:
             with connection.held():
@@ -104,7 +102,7 @@ def on_hosts(
                 so_far: Mapping[int, int] = {}
                 with contextlib.suppress(RayError, GetTimeoutError):  # its node went; it comes back
                     so_far = ray.get(counts.all.remote(), timeout=_LOOK_S)
-            told(so_far)
+            report(so_far)
             for ref in done:
                 index = pending.pop(ref)
                 try:
@@ -113,7 +111,7 @@ def on_hosts(
                 except RayError as error:
                     raise RuntimeError(
                         f"{each[index]}: its process ended {_MAX_RETRIES + 1} times, at last by {first_line(error)}. "
-                        "Where it is the data that ends it, the same in this process alone shows how"
+                        "If the data ends it, running the same in this process alone shows how"
                     ) from None
                 if isinstance(found, _Failed):
                     with connection.held():
@@ -121,17 +119,17 @@ def on_hosts(
                     others = [node for node in others if node != found.node_id]
                     if not found.is_of_host or index in elsewhere or not others:
                         raise found.error
-                    logger.warning("%s cannot do its part, another host is asked: %s", found.host, found.error)
+                    logger.warning("%s failed, and another host is asked: %s", found.host, found.error)
                     elsewhere[index] = others[index % len(others)]
                     left.append((index, each[index]))
                     continue
                 yield index, found
     finally:
         del shared  # or the traceback of an error would keep it in the object store
-        with contextlib.suppress(Exception), connection.held():  # Ray is shut down, and they with it
+        with contextlib.suppress(Exception), connection.held():  # Ray may be shut down, and the calls with it
             for ref in pending:
                 ray.cancel(ref)  # by an interrupt, after which they clean up
-            # by force Ray ends this program where a call comes to its end at that moment ("task that was not pending")
+            # force=True may end this program, where a call ends at that moment ("task that was not pending")
             stuck = ray.wait(list(pending), num_returns=len(pending), timeout=_END_S)[1] if pending else ()
             for ref in stuck:
                 ray.cancel(ref, force=True)
@@ -139,7 +137,7 @@ def on_hosts(
 
 
 def _has_room(node: Mapping[str, Any]) -> bool:
-    """Whether a node takes tasks at all; the head of a cluster is often kept free of them."""
+    """Whether a node takes tasks; the head of a cluster often has no CPUs for them."""
     return bool(node["Resources"].get("CPU"))
 
 
