@@ -280,7 +280,8 @@ class Scaler:
         before, self._known = self._known, entries
         if entries.keys() != before.keys() or seen.is_asked:  # measured for other drivers, or under a person's number
             self._before, self._too_few = None, (0, 0.0)
-            return self._settle(now, entry.num_running)
+            self._settle(now, entry.num_running)
+            return None
         if entry.user != min(each.user for each in entries.values() if each.scales):
             return None
         pairs = [(before[user], each) for user, each in entries.items()]
@@ -289,7 +290,8 @@ class Scaler:
         self._num_used += sum(each.num_used - last.num_used for last, each in pairs)
         num_running, num_wanted = entry.num_running, entry.num_actors
         if self._since is None or num_running != self._num_actors:
-            return self._settle(now, num_running)
+            self._settle(now, num_running)
+            return None
         period_s = now - self._since
         if period_s < self._period_s:
             return None
