@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ray
@@ -24,6 +24,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import (
     ActorState,
@@ -53,6 +54,7 @@ from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
 from datarax_ray.read.block import Block
+from datarax_ray.read.closing import closed
 
 logger = logging.getLogger("datarax_ray")
 
@@ -64,17 +66,15 @@ POLL_S = 0.25
 
 @dataclass(eq=False)
 class InFlight:
-    """A request on its way. ref: what it will answer, None where there was nobody to send it to; once that says where
-    the block is, the block (is_handed).
+    """A request on its way. Times are those of time.monotonic.
 
-    node: where its actor was then.
-    token: by which its actor knows it.
-    outcome: the loss or the block, where it is known before anyone asks for it.
-    look_at: when to see whether it is on this node, inf once it is and that was told, -inf once it is and that is still
-        to be told.
-    waited_since: when it was first seen to be read while the stream waits for it.
-
-    Times are those of time.monotonic.
+    ref: of the answer, or of the block once the answer has named it (is_handed); None where no actor was there to ask.
+    node: of the actor as it was asked.
+    token: by which the actor knows the request.
+    outcome: the loss or the block, where it is known before the stream asks for it.
+    look_at: when to see whether the block is on this node; inf once it was reported, -inf where it is still to be
+        reported.
+    waited_since: when the block was first seen to exist while the stream waits for it.
     """
 
     part: Part
@@ -88,41 +88,62 @@ class InFlight:
 
 
 class ActorSet:
-    """The actors with the ids 0 to num_actors - 1, and those that are added. `lock` is held for every call."""
+    """The actors with the ids 0 to num_actors - 1, and those that are added.
 
-    def __init__(self, num_actors: int, options: ActorOptions, identity: str, *, is_managed: bool) -> None:
+    Several threads use it: `held` is for calls that change it, `lock` for those that ask nothing of Ray.
+    """
+
+    def __init__(
+        self, num_actors: int, options: ActorOptions, identity: str, connection: Connection, *, is_managed: bool
+    ) -> None:
         self.lock = threading.RLock()
+        self.is_closed = False
         self.load_balance = LoadBalance()
         self.recoveries = Recoveries()
         self.actors: dict[int, Actor] = {}
-        self.running: Mapping[int, Process] = {}  # of those that are sent requests, by id; another one at each change
+        self.running: Mapping[int, Process] = {}  # by id; replaced at each change, as are the next two
         self.ready: tuple[int, ...] = ()  # their ids
-        self._nodes: Mapping[int, str] = {}  # where they are
-        self._bench = Bench()
-        self._options = options
-        # a shared actor is looked for by its name, and would be found again where it is to be replaced
+        self._nodes: Mapping[int, str] = {}
+        self.user = secrets.token_hex(8)  # the name by which actors know this driver
+        self.given_up = ""  # why no actor will ever start again
+        self._connection, self._options, self._identity, self._is_managed = connection, options, identity, is_managed
+        # Ray finds a shared actor by its name, also where another one is to replace it
         limits = options.thresholds
         self._limits = limits if options.name is None else replace(limits, return_s=float("inf"))
-        self._identity = identity
-        self._is_managed = is_managed
+        self._bench = Bench()
         self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
         self._tended_at = 0.0
-        self.user = secrets.token_hex(8)
-        self.given_up = ""  # why none will ever start any more, once that is known
         self._next_index = 0
         self.add(num_actors)
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For calls of a moment: no other thread changes the actors within, and Ray is not shut down.
+
+        Raises: RuntimeError once the pool is closed, or Ray shut down.
+        """
+        self.check_open()
+        with self._connection.held(), self.lock:  # Ray's first, as who shuts it down may close this pool
+            self.check_open()
+            yield
+
+    def check_open(self) -> None:
+        """Raise RuntimeError once the pool is closed."""
+        if self.is_closed:
+            # a Pipeline keeps its own position, and moves none of its source
+            raise closed("RaySource", "this, or the new Pipeline that of the old one, which closed its source")
+
     @property
     def nodes(self) -> Mapping[int, str]:
-        """Where each of those is that are sent requests, those of benched nodes last."""
+        """The node of each actor that runs, benched nodes last."""
         now = time.monotonic()
         if self._bench.is_empty(now):
             return self._nodes
         return dict(sorted(self._nodes.items(), key=lambda pair: self._bench.has(pair[1], now)))
 
     def _see_who_runs(self) -> None:
-        """Every block that arrives asks for it, of thousands of actors; it changes with their lives alone."""
+        """Every block that arrives needs it, of thousands of actors; it changes with their lives alone."""
         lives = ((index, actor.state) for index, actor in self.actors.items())
         running = {index: state.process for index, state in lives if state.phase == "running"}
         nodes = {index: process.node_id for index, process in running.items()}
@@ -143,7 +164,7 @@ class ActorSet:
                 self.recoveries.drained(actors, f"{node[:12]} ({self.running[actors[0]].host})")
 
     def look(self) -> tuple[int, ...]:
-        """Look after all, and give the ids of those to read with: () while none runs, or more are about to.
+        """Look after all actors. Returns the ids to read with: () while none runs, or more are about to.
 
         Raises: RuntimeError where none will run.
         """
@@ -190,8 +211,15 @@ class ActorSet:
             raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} gives them longer.")
         logger.warning("%s: %s", none, why)
 
+    def resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
+        """Have as many actors. Returns the ids of those that were added or removed. Raises: as `remove`."""
+        before = len(self.actors)
+        changed = self.add(num_actors - before) if num_actors > before else self.remove(before - num_actors)
+        self.recoveries.resized(before, num_actors, reason)
+        return changed
+
     def add(self, num_actors: int) -> tuple[int, ...]:
-        """Start so many more. Returns their ids: new ones; the first of shared actors, which others know by these."""
+        """Start more actors. Returns their ids: new ones; the lowest of shared actors, as other drivers expect."""
         is_shared = self._options.name is not None
         unused = (i for i in itertools.count(0 if is_shared else self._next_index) if i not in self.actors)
         added = tuple(itertools.islice(unused, num_actors))
@@ -202,9 +230,9 @@ class ActorSet:
         return added
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
-        """End so many, those that do not run first, then the newest; of shared ones the last, so that all pools agree.
+        """End actors: those that do not run, then the newest; of shared actors the last, so that all drivers agree.
 
-        Returns their ids.
+        Returns their ids. Raises: ValueError where none would be left, or none on a node that has files.
         """
         if num_actors >= len(self.actors):
             raise ValueError(f"removing {num_actors} of {len(self.actors)} actors would leave none to read")
@@ -228,14 +256,14 @@ class ActorSet:
         return tuple(sorted(actor.index for actor in removed))
 
     def close(self) -> None:
-        """Kill them; named ones live on for the other pools, and end with the last of these."""
+        """Kill the actors; named ones live on for other drivers, and end with the last of these."""
         actors, ready = list(self.actors.values()), self.ready
         self.actors.clear()
         self._see_who_runs()
         for actor in actors:
             actor.state.requests.clear()  # nobody waits for them any more
         if ray.is_initialized():
-            with contextlib.suppress(Exception):  # of a Ray that was shut down since, and they with it
+            with contextlib.suppress(Exception):  # another Ray's by now: the actors ended with theirs
                 self._let_go(actors, ready, lingers=self._options.linger_s is not None)
 
     def _let_go(self, actors: list[Actor], ready: tuple[int, ...], *, lingers: bool) -> None:
@@ -244,12 +272,12 @@ class ActorSet:
         let_go([actor for actor in actors if actor.handle is not None], user, managed, lingers=lingers)
 
     def renew(self) -> None:
-        """Say to the actors that this pool reads with them."""
+        """Tell the actors that this driver reads with them."""
         for index in self.ready:
             self.actors[index].handle.stats.remote(self.user)
 
     def tend(self) -> None:
-        """Look after every actor, now and then: who answers, who is silent, who hangs, who is to be started."""
+        """See, now and then, which actors answer, are silent, hang or are to be started."""
         now = time.monotonic()
         if now - self._tended_at < self._limits.look_s:
             return
@@ -265,7 +293,7 @@ class ActorSet:
                 self._do(actor, actor.state.tick(now))
 
     def _hear(self, actor: Actor) -> None:
-        """It has answered whether it is there."""
+        """Event: it has answered a ping."""
         state = actor.state
         try:
             who = ray.get(actor.ping)
@@ -283,7 +311,7 @@ class ActorSet:
         self._do(actor, state.answered(process, time.monotonic(), who["at_s"], timeout_s, why_ended))
 
     def failed(self, actor: Actor, error: Exception) -> None:
-        """A call of it has failed."""
+        """Event: a call of it has failed."""
         state, now = actor.state, time.monotonic()
         reason = self._why_gone(state, first_line(error)) if state.phase == "running" else _why_no_start(error)
         if isinstance(error, ActorUnavailableError):
@@ -301,24 +329,24 @@ class ActorSet:
         self._do(actor, actor.state.sent(sent, time.monotonic()))
 
     def holder(self, sent: InFlight) -> Actor | None:
-        """Who is at it; None where it is done, lost or dropped."""
+        """The actor that has the request; None where it is done, lost or dropped."""
         actor = self.actors.get(sent.part.actor)
         return actor if actor is not None and sent in actor.state.requests else None
 
     def done(self, sent: InFlight, block: Block) -> None:
-        """The block is here."""
+        """Event: the block is here."""
         if (actor := self.holder(sent)) is not None:
             self._do(actor, actor.state.done(sent, time.monotonic()))
             if block.read_s:  # or it is a part of what was read before
                 self.load_balance.read(actor.index, len(block.positions), block.read_s, self.ready)
 
     def drop(self, sent: InFlight) -> None:
-        """Nobody waits for it any more, or what it answered is lost."""
+        """Event: nobody waits for it any more, or its block is lost."""
         if (actor := self.holder(sent)) is not None:
             self._do(actor, actor.state.dropped(sent))
 
     def _do(self, actor: Actor, commands: Commands) -> None:
-        """What an event of its life calls for, and what Ctrl-C has kept from being done before."""
+        """Carry out commands, and those before that Ctrl-C has interrupted."""
         actor.to_do += commands
         state = actor.state
         if state.asked_at is None:
@@ -345,7 +373,7 @@ class ActorSet:
                 with contextlib.suppress(Exception):  # it may be gone
                     ray.kill(actor.handle, no_restart=for_ever)
             case LoseRequests(requests, reason, process):
-                # who is silent may be so by what it reads: a call that holds the interpreter's lock answers nobody
+                # a silent actor may be so by a record: a call that holds the interpreter's lock answers nobody
                 actor.num_retried = _lose(requests, reason, was_read=process is not None)
                 actor.tokens_lost = tuple(sent.token for sent in requests)
                 if process is not None:
@@ -372,9 +400,9 @@ def _why_no_start(error: Exception) -> str:
 
 
 def _lose(requests: Sequence[InFlight], reason: str, *, was_read: bool) -> int:
-    """Tell every request in flight what became of it: read before, or lost. Returns how many are lost.
+    """Set the outcome of requests in flight: read before, or lost. Returns how many are lost.
 
-    was_read: whether the first of them, which the actor was at, may be why.
+    was_read: whether the first lost request, which the actor was reading, may be the reason.
     """
     refs = [sent.ref for sent in requests]
     ended = set(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) if refs else set()

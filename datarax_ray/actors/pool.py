@@ -11,34 +11,29 @@ import contextlib
 import itertools
 import logging
 import math
-import os
-import socket
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
-from datarax_ray.actors.connection import RAY_LOCK, START_AGAIN, WHY_RAYLET_ENDED, Connection
+from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
-from datarax_ray.actors.head import Keeper
+from datarax_ray.actors.membership import Membership
 from datarax_ray.actors.reader_actor import Handed, whole
-from datarax_ray.actors.recovery import Measures, Recoveries, Recovery, first_line
-from datarax_ray.actors.sizing import IDENTITY_LEN, Entry, Room, Scaler, Wish
+from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
+from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Arrived, Lost, Pool
-from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import HomeQuorum, Homes
 from datarax_ray.read.block import Block
-from datarax_ray.read.closing import closed
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -49,11 +44,6 @@ _ANSWER_S = 5.0
 _LOOK_EVERY_S = 0.02
 # A wait costs 0.5 us for each part that is waited for, and they come one by one: of many, several are awaited.
 _WAITS_OF_CHUNK = 32
-_GIVEN_UP = (
-    "the head of the Ray cluster has given up the node of this program, {}, and no actor can start for it any more: "
-    f"either the node's raylet has ended ({WHY_RAYLET_ENDED}), or the head has not heard of it for too long, or was "
-    f"itself started again. {START_AGAIN}"
-)
 
 
 class RayPool(Pool):
@@ -75,46 +65,17 @@ class RayPool(Pool):
         follows: bool = False,
     ) -> None:
         self._connection = Connection()
-        self._description: Boxed | None
-        self._description = boxed(description)
-        self._is_closed = False
+        self._description: Boxed | None = boxed(description)
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
-        settings = description.settings()
-        identity = digest(settings)
-        self._set = ActorSet(num_actors, options, identity, is_managed=description.is_managed)
+        identity = digest(description.settings())
+        self._set = ActorSet(num_actors, options, identity, self._connection, is_managed=description.is_managed)
         self._lock = self._set.lock
-        self._waited_s, self._read_s, self._num_used = 0.0, 0.0, 0  # see Entry
         homes: Homes | None = getattr(description, "homes", None)
         self._homes = None if homes is None else HomeQuorum(homes, options.start_timeout_s)
         self._reads_ahead = getattr(description, "reads_ahead", False)
-        self._bound, self._begun_with = bound, scaler.most if scaler else num_actors
-        self._num_trainers = self._num_drivers = 1
-        self._program = None if follows or scaler is not None else num_actors
-        self._wish: Wish | None = None
-        self._renewed_at = -math.inf
-        self._renew_s = math.inf if options.linger_s is None else options.thresholds.lease_s / 4
-        context, user = ray.get_runtime_context(), self._set.user
-        job_id = context.get_job_id()
-        self._entry = Entry(
-            namespace=context.namespace,
-            name=options.name or f"{job_id}-{user[:4]}",
-            identity=identity[:IDENTITY_LEN],
-            user=user,
-            job_id=job_id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            program="one per CPU" if follows else f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
-            least=max(1, len(options.nodes)),
-            scales=scaler is not None,
-        )
-        each = options.reserves | {"CPU": max(options.num_cpus, 1.0)}
-        room = Room(each, options.label_selector or {}) if follows else None
-        self._measures = Measures()
-        limits = options.thresholds
-        period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
-        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scaler)
+        self.membership = Membership(self._set, options, identity, bound, num_actors, scaler, follows=follows)
 
     @property
     def recoveries(self) -> Recoveries:
@@ -125,7 +86,7 @@ class RayPool(Pool):
 
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
-        with self._held():
+        with self._set.held():
             if ready := self._set.look():
                 if missing := self._lacks(ready):
                     ready = self._set.ready  # a node that is benched may have what no other one has
@@ -151,87 +112,8 @@ class RayPool(Pool):
         nodes = self._set.nodes
         return self._homes.missing(frozenset(nodes[actor] for actor in actors if actor in nodes))
 
-    def _resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
-        """Have so many actors. Returns the ids of those that are started or ended."""
-        before = len(self)
-        changed = self._set.add(num_actors - before) if num_actors > before else self._set.remove(before - num_actors)
-        self.recoveries.resized(before, num_actors, reason)
-        return changed
-
-    @property
-    def name(self) -> str:
-        """By which the cluster knows it; see `datarax-ray pool list`."""
-        return self._entry.name
-
-    def entry(self) -> Entry:
-        """What the head of the cluster is to say of it. Raises: RuntimeError once closed."""
-        self.check_open()
-        with self._lock:
-            running = Counter(process.host for process in self._set.running.values())
-            return replace(
-                self._entry,
-                num_actors=len(self),
-                hosts=dict(running),
-                wish="" if self._wish is None else self._wish.token,
-                max_nbytes=int(self.max_nbytes * self.allowance()),
-                counts=dict(self.recoveries.counts),
-                waited_s=self._waited_s,
-                read_s=self._read_s,
-                num_used=self._num_used,
-            )
-
-    def measure(self, timings: Timings) -> None:
-        """Tell Prometheus, now and then, what these count of a stream of this pool's."""
-        self._measures.follow(timings)
-
-    def renew(self) -> None:
-        """Report measures, and keep actors that linger, as nobody may read for long. Raises: RuntimeError if closed."""
-        self._measures.report()
-        now = time.monotonic()
-        if now - self._renewed_at > self._renew_s:
-            self._renewed_at = now
-            with self._held():
-                self._set.renew()
-
-    @property
-    def max_nbytes(self) -> int:
-        """What streams of this driver may have in flight, were it alone: that of which `allowance` says a part."""
-        return self._bound.of_each(self._begun_with)
-
     def allowance(self) -> float:
-        """More than 1.0 where the bound follows the actors, and there are more than this driver began with."""
-        num_drivers = max(self._num_trainers, self._num_drivers)
-        return self._bound.allowance(max(self._begun_with, len(self)), num_drivers, self._begun_with)
-
-    def expect(self, num_trainers: int) -> None:
-        """So many drivers of this job read with the actors, those included that have not begun. A stream of one that
-        reads rows again for itself alone changes nothing of that.
-        """
-        self._num_trainers = max(self._num_trainers, num_trainers)
-
-    def meet(self, num_drivers: int) -> None:
-        """So many drivers read with the actors now, of whatever job."""
-        self._num_drivers = num_drivers
-
-    def leave(self, draining: frozenset[str]) -> None:
-        """Ask for nothing on these nodes, which are about to go: what their actors were asked for before, they read."""
-        with self._lock:
-            self._set.leave(draining)
-
-    def follow(self, wish: Wish) -> None:
-        """Have as many actors as the wish says, or, where it says nothing, as the program does."""
-        with self._held():
-            self._wish = wish
-            num_actors = wish.num_actors or self._program or len(self)
-            if num_actors != len(self):
-                self._resize(num_actors, wish.reason)
-
-    def give_up(self) -> None:
-        """Start no actor any more: the head of the cluster has given up the node of this program."""
-        if not self._set.given_up:
-            said = _GIVEN_UP.format(f"{ray.get_runtime_context().get_node_id()[:12]} ({self._entry.host})")
-            logger.error(said)  # as well as raised: Ray's sys.excepthook may abort before that is printed
-            self._set.given_up = said
+        return self.membership.allowance()
 
     def stalled(self, said: str) -> None:
         """A stream has waited long."""
@@ -252,7 +134,7 @@ class RayPool(Pool):
         return self._set.load_balance.weights
 
     def send(self, part: Part) -> InFlight:
-        with self._held():
+        with self._set.held():
             actor = self._set.actors.get(part.actor)
             if actor is None or actor.state.phase != "running":
                 return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
@@ -270,7 +152,7 @@ class RayPool(Pool):
 
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
         """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
-        self.check_open()
+        self._set.check_open()
         known = None
         for part, ask in sent.items():
             if ask.outcome is not None:
@@ -285,8 +167,8 @@ class RayPool(Pool):
                 refs = {ask.ref: ask for ask in sent.values()}
                 ready, _ = ray.wait(list(refs), num_returns=1 + len(refs) // _WAITS_OF_CHUNK, timeout=POLL_S)
         with self._lock:
-            self._waited_s += time.monotonic() - began
-        self.check_open()
+            self.membership.waited_s += time.monotonic() - began
+        self._set.check_open()
         if not ready:
             return self._missing(refs)
         ask, *others = (refs[ref] for ref in ready)
@@ -324,13 +206,13 @@ class RayPool(Pool):
 
     def used(self, block: Block) -> None:
         with self._lock:
-            self._num_used += len(block.positions)
+            self.membership.num_used += len(block.positions)
 
     def discard(self, sent: Mapping[Part, InFlight]) -> None:
-        if self._is_closed or self._connection.is_forked:  # at exit closed, and half of Python may be gone
+        if self._set.is_closed or self._connection.is_forked:  # at exit closed, and half of Python may be gone
             return
         with RAY_LOCK, self._lock:
-            is_there = not self._is_closed and self._connection.is_there
+            is_there = not self._set.is_closed and self._connection.is_there
             tokens: defaultdict[int, list[Any]] = defaultdict(list)
             for ask in sent.values():
                 if ask.ref is not None:
@@ -342,7 +224,7 @@ class RayPool(Pool):
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
-        with self._held():
+        with self._set.held():
             there = {index: actor.handle for index, actor in self._set.actors.items() if actor.handle is not None}
             asked = {handle.stats.remote(): index for index, handle in there.items()}
         with self._connection.waiting():
@@ -356,16 +238,16 @@ class RayPool(Pool):
 
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start more actors; they take their share of the partitions once they run. Returns their ids."""
-        with self._held():
-            return self._resize(len(self) + num_actors, "they were added")
+        with self._set.held():
+            return self._set.resize(len(self) + num_actors, "they were added")
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End actors, those that do not run first, then the newest; others read what they were at. Returns their ids.
 
         Raises: ValueError where none would be left.
         """
-        with self._held():
-            return self._resize(len(self) - num_actors, "they were removed")
+        with self._set.held():
+            return self._set.resize(len(self) - num_actors, "they were removed")
 
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""
@@ -385,25 +267,15 @@ class RayPool(Pool):
         """Kill the actors. Named ones live on for the other drivers, and end with the last of these."""
         if self._connection.is_forked:
             return
-        self._is_closed = True  # before the locks: whoever waits stops waiting
+        self._set.is_closed = True  # before the locks: whoever waits stops waiting
         with RAY_LOCK, self._lock:
             self._description = None  # frees what it holds in the object store
             self._set.close()
-        self._keeper.end()
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """For what takes a moment: nobody else changes the set within, and Ray is not shut down."""
-        self.check_open()
-        with self._connection.held(), self._lock:  # Ray's first, as who shuts it down may close this pool
-            self.check_open()
-            yield
+        self.membership.end()
 
     def check_open(self) -> None:
         """Raise RuntimeError once closed."""
-        if self._is_closed:
-            # whose own position is not moved by a Pipeline
-            raise closed("RaySource", "this, or the new Pipeline that of the old one, which closed its source")
+        self._set.check_open()
 
     def _is_elsewhere(self, ask: InFlight) -> bool:
         """Whether what has come says only where the block is, as one for several trainers; then that is waited for."""
@@ -431,7 +303,7 @@ class RayPool(Pool):
             cause = error.cause if isinstance(error, RayTaskError) else error
             is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
             is_gone = not is_task and isinstance(error, ACTOR_GONE)
-            with self._held():
+            with self._set.held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
                 actor = self._set.holder(ask)
@@ -446,7 +318,7 @@ class RayPool(Pool):
             return ask.outcome if isinstance(ask.outcome, Block) else None
         with self._lock:
             self._set.done(ask, block)
-            self._read_s += block.read_s
+            self.membership.read_s += block.read_s
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:

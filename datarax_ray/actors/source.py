@@ -7,7 +7,6 @@ import logging
 import operator
 import os
 import uuid
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -35,32 +34,30 @@ logger = logging.getLogger("datarax_ray")
 
 
 class RaySource(NamedArguments, Source, Closing):
-    """Reads a source with `num_actors` Ray actors and gives the same stream as the source alone, byte for byte.
+    """Reads a source with Ray actors and gives the same stream as the source alone, byte for byte.
 
-    source: an ArrayRecordSourceModule, or anything else that describes itself.
-    num_actors: None for one per CPU of the cluster but one, fewer where each reserves more, and for more as the cluster
-        grows, where that has room; (least, most) to begin with the least, to have more while the stream waits for its
-        actors and more of them help, and fewer when it never waits: every change and every refusal is one log line that
-        says why (level INFO); of drivers that share actors one decides, by what all of them have measured.
-    num_cpus: that each actor reserves, none in a local Ray that this starts.
-    chunk_size: positions read at a time by all actors together, None to choose it by the size of the elements.
-    max_nbytes: bound on the blocks in flight in the object store, of all drivers together that share the actors, each
-        of which may have an even part; None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40
-        % of a node's store for each driver and 40 % of all nodes' for all of them.
+    source: an ArrayRecordSourceModule, or any other source of datarax_ray.sources.
+    num_actors: None for one per CPU of the cluster but one, and for more as the cluster grows; (least, most) to begin
+        with the least, to add actors while the stream waits and more of them help, and to end some when it never waits.
+        Each change and each refusal is one log line (INFO) with its reason. Of drivers that share actors one decides.
+    num_cpus: reserved by each actor; none in a local Ray that this starts.
+    chunk_size: positions that all actors together read at a time, None to choose it by the size of the elements.
+    max_nbytes: bound on the blocks in flight in the object store, for all drivers that share the actors in even parts.
+        None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for each
+        driver and 40 % of all nodes' for all of them.
     resources, label_selector, memory, runtime_env: as Ray's actors take them.
-    name: drivers that give the same name in one Ray namespace share the actors, which read once what all of them ask
-        for, and end when the last of them closes, or with the driver that made them, from which the others recover.
-    linger_s: with a name, that the actors live on for so many seconds after the last of these, inf until `datarax-ray
-        pool stop`, and outlive the driver that made them: for jobs one after the other, and several at once (a sweep),
-        which read once as long as they are no further apart than the 128 MiB that an actor then keeps.
+    name: drivers of one Ray namespace that give the same name share the actors, which read once for all of them. The
+        actors end with the last driver, or with the driver that made them, and then the others start new ones.
+    linger_s: with a name, actors live on for so many seconds after the last driver, inf until `datarax-ray pool stop`,
+        and outlive the driver that made them. Jobs of a sweep, one after the other or at once, then read once, as long
+        as they are no further apart than the 128 MiB that an actor keeps.
     start_timeout_s: how long to wait where no actor runs.
-    request_timeout_s: how long an actor may be at one part of a chunk (a second is usual) before it is taken for hung
-        and replaced; ticket_timeout_s is its former name.
-    stall_after_s: how long a wait for a batch is before it is logged for which actors, positions and files.
-    thresholds: how patient to be with actors that are silent, lost or do not start; None for its defaults.
+    request_timeout_s: an actor that is at one part of a chunk for longer (a second is usual) is replaced as hung.
+    stall_after_s: a longer wait for a batch is logged with its actors, positions and files.
+    thresholds: how patient to be with actors that are silent, lost or do not start; None for the defaults.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
-    else starts a local one, says so, and gives it no more actors than this machine is good for. The number of actors is
+    else starts a local one, with a log line, and no more actors than this machine is good for. The number of actors is
     no part of the state: it may differ at every restart, and others may change it (`datarax-ray pool resize`).
 
     Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError where no actor can start.
@@ -82,7 +79,6 @@ class RaySource(NamedArguments, Source, Closing):
         linger_s: float | None = None,
         start_timeout_s: float = 300.0,
         request_timeout_s: float = 300.0,
-        ticket_timeout_s: float | None = None,
         stall_after_s: float = STALL_AFTER_S,
         thresholds: Thresholds | None = None,
     ) -> None:
@@ -95,9 +91,6 @@ class RaySource(NamedArguments, Source, Closing):
                 f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}"
             )
         least, most = (None, None) if num_actors is None else limits(num_actors)
-        if ticket_timeout_s is not None:
-            warnings.warn("ticket_timeout_s is called request_timeout_s now", FutureWarning, stacklevel=2)
-            request_timeout_s = ticket_timeout_s
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
         options = ActorOptions(
@@ -173,7 +166,7 @@ class RaySource(NamedArguments, Source, Closing):
         """By which the cluster knows its actors, `datarax-ray pool list` shows them and `pool resize` takes them: name
         where it was given, or else one made of the Ray job.
         """
-        return self._actors.name
+        return self._actors.membership.name
 
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size): a list, read in this process; see Source.get_batch_at.
@@ -235,13 +228,13 @@ class RaySource(NamedArguments, Source, Closing):
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
         if self._is_named:
-            self._actors.expect(options.process_count)
+            self._actors.membership.expect(options.process_count)
         if options.timings is not None:
-            self._actors.measure(options.timings)
+            self._actors.membership.measure(options.timings)
         return replace(
             options,
             chunk_size=self._chunk_size,
-            max_nbytes=self._actors.max_nbytes,
+            max_nbytes=self._actors.membership.max_nbytes,
             stall_after_s=self._stall_after_s,
             shares_actors=self._is_named,
             shares_with_jobs=self._lingers,

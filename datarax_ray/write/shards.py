@@ -182,7 +182,7 @@ def _written(
             (index, write(task, lambda count, index=index: report({index: count}))) for index, task in enumerate(tasks)
         )
     else:
-        from datarax_ray.actors.tasks import on_hosts  # here, as this process alone must do without Ray
+        from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
         results = on_hosts(write, tasks, num_actors, report)
     with contextlib.closing(results):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
 
 from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet, InFlight
+from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.lifecycle import Kill, Process, Start, Thresholds
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.window import Part
@@ -41,7 +42,8 @@ class Told:
 @pytest.fixture
 def actors(monkeypatch: Any) -> ActorSet:
     monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
-    return ActorSet(1, ActorOptions(thresholds=Thresholds(look_s=1e-9)), "", is_managed=False)
+    options, connection = ActorOptions(thresholds=Thresholds(look_s=1e-9)), cast(Connection, None)
+    return ActorSet(1, options, "", connection, is_managed=False)
 
 
 def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(

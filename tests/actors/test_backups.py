@@ -68,7 +68,8 @@ def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(
 def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch: Any) -> None:
     """Of many parts several come at once. Whose part came with its own copy would be late with it for ever."""
     pool: Any = RayPool.__new__(RayPool)
-    pool._is_closed, pool._waited_s, pool._lock = False, 0.0, threading.RLock()
+    pool._set, pool.membership = SimpleNamespace(check_open=lambda: None), SimpleNamespace(waited_s=0.0)
+    pool._lock = threading.RLock()
     pool._connection = SimpleNamespace(waiting=contextlib.nullcontext, held=contextlib.nullcontext)
     pool._fetch, come = lambda ask: None, ["0", "1"]
 

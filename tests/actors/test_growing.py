@@ -64,28 +64,3 @@ def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stre
     said = [record.message for record in caplog.records if record.message.startswith("reader actors: ")]
     assert any("1 -> 2; the stream waits for its actors" in line for line in said)
     assert any("-> 2; the trainer is slower than its actors" in line or "-> 1; the trainer is" in line for line in said)
-
-
-def test_drivers_that_share_actors_grow_together_and_their_streams_stay(tmp_path: Path) -> None:
-    paths = write_files(tmp_path, [400, 200])
-    options: dict[str, Any] = {"num_cpus": 0.1, "chunk_size": 6, "thresholds": Thresholds(scale_s=1.0), "name": "grow"}
-    got: list[list[Any]] = [[], []]
-    with (
-        RaySource(make(paths, 0.02), num_actors=(1, 3), **options) as one,
-        RaySource(make(paths, 0.02), num_actors=(1, 3), **options) as two,
-    ):
-
-        def have_grown() -> bool:
-            for source, its in zip((one, two), got, strict=True):
-                its.append(source.get_batch(8))
-            # both are told; how many there are soon after is the machine's, where two read no more than one
-            return all(
-                any("1 -> 2; the stream waits for its actors" in recovery.reason for recovery in source.recoveries.last)
-                for source in (one, two)
-            )
-
-        until(have_grown, timeout_s=120)
-    alone = make(paths, 0.0)
-    want = [alone.get_batch(8) for _ in got[0]]
-    assert_equal(got[0], want)
-    assert_equal(got[1], want)

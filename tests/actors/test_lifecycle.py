@@ -67,13 +67,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
     # who starts for the first time waits for room, as long as it takes
     (STARTING, "tick", (10**6,), {}, []),
     (replace(STARTING, asked_at=None), "tick", (100,), {"asked_at": 100}, [Ask()]),
-    (
-        STARTING,
-        "answered",
-        (HERE, 100),
-        {"phase": "running", "process": HERE, "asked_at": None, "heard_at": 100},
-        [],
-    ),
+    (STARTING, "answered", (HERE, 100), {"phase": "running", "process": HERE, "asked_at": None, "heard_at": 100}, []),
     (STARTING, "unavailable", ("busy", 100), {"asked_at": None}, []),
     (
         STARTING,
@@ -137,20 +131,8 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         [LoseRequests(BOTH, "it did not answer for 6 s", HERE)],
     ),
     (RUNNING, "sent", ("t", 100), {"requests": ["r", "s", "t"]}, []),
-    (
-        replace(RUNS, heard_at=5),
-        "sent",
-        ("r", 100),
-        {"requests": ["r"], "heard_at": 100},
-        [],
-    ),
-    (
-        replace(RUNNING, num_failures=4),
-        "done",
-        ("s", 100),
-        {"requests": ["r"], "heard_at": 100, "num_failures": 0},
-        [],
-    ),
+    (replace(RUNS, heard_at=5), "sent", ("r", 100), {"requests": ["r"], "heard_at": 100}, []),
+    (replace(RUNNING, num_failures=4), "done", ("s", 100), {"requests": ["r"], "heard_at": 100, "num_failures": 0}, []),
     (RUNNING, "dropped", ("r",), {"requests": ["s"], "is_owed": True}, []),
     # it lives; is it at work?
     (ASKED, "answered", (HERE, 100, 2, 2), {"asked_at": None, "heard_at": 100}, []),
@@ -174,13 +156,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         ASKED,
         "answered",
         (NEXT, 100, 61, 60, "out of memory"),
-        {
-            "process": NEXT,
-            "requests": [],
-            "asked_at": None,
-            "heard_at": 100,
-            "num_failures": 1,
-        },
+        {"process": NEXT, "requests": [], "asked_at": None, "heard_at": 100, "num_failures": 1},
         [LoseRequests(BOTH, "out of memory", HERE), TellReturn("restarted", "out of memory", 0)],
     ),
     (
@@ -201,13 +177,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         RUNNING,
         "failed",
         ("dead", 100),
-        {
-            "phase": "waiting",
-            "requests": [],
-            "num_failures": 1,
-            "due_at": 100,
-            "loss": Loss("replaced", 100, "dead"),
-        },
+        {"phase": "waiting", "requests": [], "num_failures": 1, "due_at": 100, "loss": Loss("replaced", 100, "dead")},
         [LoseRequests(BOTH, "dead", HERE)],
     ),
     (
@@ -330,13 +300,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         )
         for asked_at in (99, None)
     ),
-    (
-        replace(HUNG, limits=SHARED),
-        "tick",
-        (156,),
-        {"asked_at": None, "num_failures": 2, "due_at": 216},
-        [Kill(False)],
-    ),
+    (replace(HUNG, limits=SHARED), "tick", (156,), {"asked_at": None, "num_failures": 2, "due_at": 216}, [Kill(False)]),
     (HUNG, "answered", (HERE, 100), {"asked_at": None}, []),
     (
         HUNG,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import gc
 import io
 import itertools
@@ -16,26 +14,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import jax
 import numpy as np
-import PIL.Image
-import PIL.ImageFile
 import pytest
 import ray
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource, load
-from datarax_ray.actors import actor_set
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
@@ -51,7 +40,7 @@ from datarax_ray.sources import (
 from tests import oracle
 from tests.clusters import living_actors
 from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, on_host, run_saving
 from tests.waiting import until, until_all_run
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -202,14 +191,6 @@ def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(fil
     assert 360 <= called.path.stat().st_size < 450
 
 
-def test_a_trainer_that_reads_rows_again_leaves_the_others_their_share(files: list[Path]) -> None:
-    with ray_source(make(files), 1, name="again", max_nbytes=2**26) as source:
-        source.batches(0, StreamOptions(12, process_index=1, process_count=4))
-        of_four = source._actors.allowance()
-        source.batches(0, StreamOptions(12))  # as read_rows and replay do
-        assert source._actors.allowance() == of_four == 0.25
-
-
 def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog: Any) -> None:
     with ray_source(make(files), 1):
         assert "namespace" not in caplog.text
@@ -217,38 +198,6 @@ def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog
         assert "actors named 'alone' are shared by the drivers of one Ray namespace, and this driver has one of" in (
             caplog.text
         )
-
-
-def quotient_and_pixel(element: dict[str, Any]) -> dict[str, Any]:
-    """What JAX and Pillow make of it, by their settings."""
-    import jax.numpy as jnp
-    import PIL.Image
-
-    image = PIL.Image.open(io.BytesIO(element["cut"])).convert("RGB")
-    return {"quotient": np.asarray(jnp.asarray(float(element["x"])) / 7), "pixel": np.asarray(image)[16, 16]}
-
-
-def test_actors_have_the_settings_of_jax_and_pillow_that_the_program_made(monkeypatch: Any) -> None:
-    file = io.BytesIO()
-    image = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
-    PIL.Image.fromarray(image).save(file, "JPEG")
-    data = {"x": np.arange(4), "cut": [file.getvalue()[:-200]] * 4}
-    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-
-    def told(source: Any) -> list[tuple[Any, ...]]:
-        each = source.get_batch(4).items()
-        return [(key, column.dtype, column.tolist()) for key, column in sorted(each)]
-
-    def local() -> RandomAccessSource:
-        return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[quotient_and_pixel])
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(jax.config.update, "jax_enable_x64", False)
-        for dtype in (np.float64, np.float32):  # of one name, and not shared
-            jax.config.update("jax_enable_x64", dtype == np.float64)
-            want = told(local())
-            got = told(stack.enter_context(ray_source(local(), 1, name="settings")))
-            assert (got, want[1][1]) == (want, dtype)
 
 
 @pytest.mark.slow  # a Ray job of its own
@@ -281,21 +230,6 @@ def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_s
         resumed.seek(0)
     for pool in pools:
         pool.close()
-
-
-def test_a_deep_prefetch_is_not_in_the_state(files: list[Path]) -> None:
-    source = make(files)
-    want = [on_host(batch) for batch in pipeline(source)]
-    with pipeline(ray_source(source, 1), prefetch=6) as ahead:
-        iterator = iter(ahead)
-        for _ in range(3):
-            next(iterator)
-        time.sleep(0.2)  # not for the result: lets the prefetch run ahead of the state
-        state = ahead.get_state()
-        assert state["position"] == 3 * 32
-    resumed = pipeline(source)
-    resumed.set_state(state)
-    assert_equal([on_host(batch) for batch in resumed], want[3:])
 
 
 @pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -338,33 +272,6 @@ def test_a_failing_transform_names_transform_file_record_position_and_actor(file
         assert "in reader actor" in notes
         assert "ZeroDivisionError: cannot divide element 13\ngiven index: int, name: str, ragged: list" in notes
         assert notes.splitlines()[1].endswith(", in map")  # of FailAt, and nothing before it
-
-
-class Reuses:
-    """Gives views of its one buffer, and changes in place what it was given."""
-
-    def __init__(self) -> None:
-        self.buffer = np.zeros((2, 5), np.int32)
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        self.buffer[:] = element["values"]
-        element["values"] += 1
-        element["ragged"].append(7)
-        return {**element, "seen": self.buffer[0], "twice": self.buffer.T}
-
-
-@pytest.mark.parametrize(("num_actors", "chunk_size"), [(1, 7), pytest.param(3, None, marks=pytest.mark.slow)])
-def test_a_transform_that_reuses_its_buffer_gives_the_plain_loops_stream(
-    files: list[Path], num_actors: int, chunk_size: int | None
-) -> None:
-    plain = oracle.elements(oracle.stored(files), seed=42, num_epochs=2, transforms=[decode], rng_seed=42)
-    want = [copy.deepcopy(reuses.map(element)) for reuses in [Reuses()] for _, element in plain]
-    source = make(files, [decode, Reuses()], num_epochs=2)
-    with ray_source(source, num_actors, chunk_size=chunk_size) as distributed:
-        got = list(distributed.batches(0, StreamOptions(12)))
-    for number, batch in enumerate(got):
-        rows = want[12 * number : 12 * number + 12]
-        oracle.assert_same(batch.columns, {key: [row[key] for row in rows] for key in rows[0]})
 
 
 STOP = np.bytes_(b"\1\0")
@@ -541,18 +448,6 @@ def test_a_file_that_is_cut_while_actors_read_it_ends_the_stream_and_skips_nothi
     assert_equal(got, [on_host(batch) for batch in want])
 
 
-def test_closing_leaves_no_actor_process_and_no_object(files: list[Path]) -> None:
-    source = ray_source(make(files, num_epochs=-1), 3)
-    iterator = iter(pipeline(source))
-    next(iterator)
-    before = pids(source)
-    source.close()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in before.values()))
-    del iterator, source
-    gc.collect()
-    until(lambda: object_store_in_use() == 0)
-
-
 def object_store_in_use() -> float:
     total, free = ray.cluster_resources(), ray.available_resources()
     return total["object_store_memory"] - free["object_store_memory"]
@@ -594,20 +489,6 @@ def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path], 
     assert_equal(got, want)
 
 
-def test_who_asks_for_statistics_while_an_actor_could_not_be_started_has_those_of_the_others(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with ray_source(make(files), 1) as source:
-        until(source.stats)
-        monkeypatch.setattr(actor_set, "start_actor", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            source.add_actors(1)
-        assert (source.num_actors, list(source.stats())) == (2, [0])
-
-
 def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_there_is(
     files: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -643,14 +524,6 @@ def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_h
         pytest.raises(RuntimeError, match=r"none of 1 reader actors runs after 2 s: the cluster has room.*disk"),
     ):
         next(sleeping.batches(0, StreamOptions(8)))
-
-
-@pytest.mark.parametrize("options", [{"num_actors": 0}, {"num_actors": -2}, {"chunk_size": 0}, {"max_nbytes": 0}])
-def test_options_out_of_range_are_refused(files: list[Path], options: dict[str, int]) -> None:
-    with pytest.raises(
-        ValueError, match=f"{next(iter(options))} must be at least 1.*got {next(iter(options.values()))}"
-    ):
-        RaySource(make(files), **options)
 
 
 def test_only_sources_are_distributed(files: list[Path]) -> None:
@@ -690,13 +563,6 @@ def test_cached_partitions_give_the_same_stream_whatever_fits(files: list[Path],
         assert all(each["kept_nbytes"] <= most for each in kept)
 
 
-def test_resume_helper_finds_a_lost_batch(files: list[Path]) -> None:
-    source = make(files, num_epochs=1)
-    batches, states = run_saving(pipeline(source))
-    with pytest.raises(AssertionError):
-        assert_resumes(lambda _: pipeline(source), [*batches[:1], *batches[2:]], states[:2])
-
-
 def test_a_closed_source_says_so(files: list[Path]) -> None:
     source = ray_source(make(files), 1)
     going = pipeline(source)
@@ -720,21 +586,6 @@ def test_load_with_actors_gives_what_it_gives_without(tmp_path: Path) -> None:
         assert [int(element["x"]) for element in source] == alone
 
 
-def test_threads_that_share_a_pipeline_get_different_batches(files: list[Path]) -> None:
-    with pipeline(make(files, num_epochs=10), batch_size=4) as shared:
-        rows: list[list[int]] = []
-        threads = [
-            threading.Thread(target=lambda: rows.extend(shared.step()["index"].tolist() for _ in range(60)))
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        want = [batch["index"].tolist() for batch in itertools.islice(pipeline(make(files, num_epochs=10), 4), 240)]
-    assert sorted(rows) == sorted(want)
-
-
 @pytest.mark.parametrize(("num_cpus", "num_actors"), [(0.0, 15), (0.25, 15), (1, 15), (4, 3), (16, 1), (64, 1)])
 def test_by_default_there_is_an_actor_for_each_cpu_but_one_however_little_it_reserves(
     num_cpus: float, num_actors: int
@@ -749,19 +600,7 @@ def test_a_local_ray_where_actors_reserve_nothing_is_not_filled_with_more(
     monkeypatch.setattr("datarax_ray.actors.source.connect", lambda num_actors, num_cpus: (num_actors, 0.0))
     with RaySource(make(files), num_cpus=4.0) as distributed:
         assert distributed.num_actors == 3
-        assert distributed._actors.entry().program == "3"
-
-
-def test_a_wait_for_the_first_actor_is_told_and_begins_anew_for_who_asks_again(
-    files: list[Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    room = {"resources": {"tpu_host": 1}, "start_timeout_s": 0.6, "stall_after_s": 0.2}
-    with RaySource(make(files), num_actors=1, **room) as homeless:
-        for _ in range(2):
-            caplog.clear()
-            with pytest.raises(RuntimeError, match=r"none of 1 reader actors runs after 1 s"):
-                next(homeless.batches(0, StreamOptions(8)))
-            assert "the stream has waited 0 s for an actor that runs" in caplog.text
+        assert distributed._actors.membership.entry().program == "3"
 
 
 def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[Path]) -> None:
@@ -773,56 +612,6 @@ def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[P
     assert len(mine) == 1
     del source, dropped
     until(lambda: gc.collect() >= 0 and not any(Path(f"/proc/{pid}").exists() for pid in mine))
-
-
-def test_a_source_can_be_closed_while_another_thread_iterates_it(files: list[Path], tmp_path: Path) -> None:
-    """Or by a signal's handler, below which it is iterated: a generator that runs cannot be closed."""
-    waits = WaitsFor(tmp_path / "go", 100)
-    source = ray_source(make(files, [decode, waits], shuffle_files=False), 1, chunk_size=100)
-    assert source.get_batch(100)["index"][0] == 0
-    with ThreadPoolExecutor(1) as executor:
-        waiting = executor.submit(source.get_batch, 100)
-        until(lambda: any("receive" in names_of(frame) for frame in sys._current_frames().values()))
-        source.close()
-        with pytest.raises(RuntimeError, match="this RaySource is closed"):
-            waiting.result(timeout=10)
-
-
-def names_of(frame: FrameType) -> list[str]:
-    """The functions that run there."""
-    return [called.f_code.co_name for called, _ in traceback.walk_stack(frame)]
-
-
-class WaitsFor:
-    """Waits at one element for a file that never comes."""
-
-    def __init__(self, path: Path, index: int) -> None:
-        self.path, self.index = path, index
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        while element["index"] == self.index and not self.path.exists():
-            time.sleep(0.05)
-        return element
-
-
-def widen(element: dict[str, Any]) -> dict[str, Any]:
-    """A million bytes of twenty."""
-    return {"wide": np.full(2**18, element["index"], np.int32)}
-
-
-def test_outputs_many_thousand_times_their_input_stay_within_the_bound(tmp_path: Path) -> None:
-    source = make(write_files(tmp_path, (300,)), (decode, widen), num_epochs=1)
-    order = oracle.order(300, 0, 42)
-    whole = ray.cluster_resources()["object_store_memory"]
-    peak, got = 0.0, []
-    with ray_source(source, 2, max_nbytes=32 * 2**20) as distributed:
-        for batch in pipeline(distributed, 4):
-            peak = max(peak, whole - ray.available_resources().get("object_store_memory", 0.0))
-            assert (batch["wide"] == batch["wide"][:, :1]).all()
-            got += batch["wide"][:, 0].tolist()
-    assert got == order
-    # two chunks of 16 are asked for before the size of an element is known; Ray gives back up to a second later
-    assert peak < 150 * 2**20
 
 
 ATTACHED = """

@@ -47,29 +47,12 @@ later(ray.shutdown)
 while True:
     pipeline.step()
 """,
-    "the main thread waits": """
-source = make()
-source.get_batch(8)
-later(ray.shutdown)
-while True:
-    source.get_batch(8)
-""",
     "nobody waits": """
 pipeline = Pipeline(source=make(), batch_size=8, prefetch=0)
 pipeline.step()
 ray.shutdown()
 while True:
     pipeline.step()
-""",
-    "a loop runs": """
-for batch in Pipeline(source=make(), batch_size=8):
-    ray.shutdown()
-""",
-    "actors are asked": """
-source = make()
-later(ray.shutdown)
-while True:
-    source.stats()
 """,
     "a handler does it": """
 source = make()
@@ -114,11 +97,9 @@ def test_a_ray_that_is_shut_down_is_an_error(files: list[Path], doing: str) -> N
     ("handled", "code", "said"),
     [
         pytest.param("sys.exit(3)", 3, "", marks=pytest.mark.slow),  # each a Ray of its own, as those before
-        pytest.param("sys.exit(0)", 0, "", marks=pytest.mark.slow),
         pytest.param("sys.exit()", 0, "", marks=pytest.mark.slow),
         pytest.param("sys.exit('bye. really')", 1, "bye. really\n", marks=pytest.mark.slow),
         pytest.param("(ray.shutdown(), sys.exit(4))", 4, "", marks=pytest.mark.slow),
-        pytest.param("1 / 0", 1, "ZeroDivisionError: division by zero\n", marks=pytest.mark.slow),
         pytest.param("signal.default_int_handler(*_)", 1, "KeyboardInterrupt\n", marks=pytest.mark.slow),
     ],
 )
@@ -137,7 +118,7 @@ while True:
     )
     assert done.returncode == code, done.stderr
     assert done.stderr.endswith(said)
-    assert ("Traceback" in done.stderr) == said.endswith(("Interrupt\n", "zero\n"))
+    assert ("Traceback" in done.stderr) == said.endswith("Interrupt\n")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datarax_ray.actors import tasks
+from datarax_ray.actors import hosts
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
@@ -117,5 +117,5 @@ def test_calls_that_are_stopped_clean_up(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(tasks.on_hosts(hold, [str(tmp_path)] * 3, 2, stop, num_cpus=0.1))
+        list(hosts.on_hosts(hold, [str(tmp_path)] * 3, 2, stop, num_cpus=0.1))
     assert list(tmp_path.iterdir()) == []

@@ -1,31 +1,170 @@
-"""Files that the hosts of a cluster look up: many files behind URLs, and files that lie on some nodes alone."""
+"""The hosts of a cluster at work: one function called on them, files behind URLs and files of single nodes looked up.
+
+A call that is lost with its host is repeated; a call whose host cannot read or write its part is tried on another host.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import socket
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as NodeAffinity
 
 from datarax_ray.actors.connecting import connect
-from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
+from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
 from datarax_ray.actors.readiness import has_labels
-from datarax_ray.actors.tasks import on_hosts
+from datarax_ray.actors.recovery import first_line
 from datarax_ray.plan.arguments import named_arguments, ordered, whole
+from datarax_ray.read.errors import FULL, message_of
 from datarax_ray.read.formats.array_record.files import NodeFiles, RecordFile, counted, counted_parts, known_of
 from datarax_ray.read.formats.parquet import footers
 from datarax_ray.read.formats.paths import FileSlice, find, for_people, kept
 from datarax_ray.read.formats.remote.index import Index, cache_directory
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 
+logger = logging.getLogger("datarax_ray")
+
+_LOOK_S = 0.5  # between two reports of progress
+_END_S = 5.0  # for cancelled calls to clean up
+# Of one call. Spot hosts go often; a call that ends its own process does so each time.
+_MAX_RETRIES = 5
 _SHARE_FILES = 256  # the files of one task, which are looked up again where its host is lost
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """The error of a call, as a value: Ray's copy of an error has another class and no notes."""
+
+    error: BaseException
+    node_id: str
+    host: str
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether another host may succeed, as where a mount is missing here. A full disk is full for all."""
+        return isinstance(self.error, OSError) and self.error.errno not in FULL
+
+
+class _Counts:
+    """The progress of each call, by its number: an actor."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def note(self, index: int, count: int) -> None:
+        self._counts[index] = count
+
+    def all(self) -> dict[int, int]:
+        return self._counts
+
+
+def on_hosts(
+    function: Callable[[Any, Callable[[int], None]], Any],
+    each: Sequence[Any],
+    num_actors: int | None,
+    report: Callable[[Mapping[int, int]], None],
+    num_cpus: float = 1.0,
+) -> Generator[tuple[int, Any], None, None]:
+    """Call function(item, tell) for each item; yields its number and result as calls end.
+
+    function: travels once, and runs again where its process or host is lost, so its result must not depend on that. It
+        reports its progress by `tell(count)`.
+    num_actors: calls at a time, None for one per CPU of the cluster but one.
+    report: called some times a second with the last count of each call, by its number; {} where it is not known.
+    num_cpus: of each call.
+
+    Raises: the error of a call, an OSError once a second host has it too; what report raises, after the other calls
+    have ended; RuntimeError for a call that is lost again and again.
+    """
+    check_can_connect()
+    with RAY_LOCK:
+        limit, num_cpus = connect(num_actors, num_cpus)
+        connection = Connection()
+        shared = ray.put(function)
+        counts = ray.remote(num_cpus=0, max_restarts=-1)(_Counts).remote()
+        options = {"num_cpus": num_cpus, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
+        call = ray.remote(**options)(_called)
+    left = deque(enumerate(each))
+    pending: dict[Any, int] = {}
+    elsewhere: dict[int, str] = {}  # the second node of a call, by its number
+    try:
+        while left or pending:
+            with connection.held():
+                most = limit or max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)  # hosts join
+                while left and len(pending) < most:
+                    index, item = left.popleft()
+                    node = elsewhere.get(index)
+                    there = call if node is None else call.options(scheduling_strategy=NodeAffinity(node, soft=True))
+                    pending[there.remote(shared, index, item, counts)] = index
+            with connection.waiting():
+                done, _ = ray.wait(list(pending), timeout=_LOOK_S)
+                so_far: Mapping[int, int] = {}
+                with contextlib.suppress(RayError, GetTimeoutError):  # its node went; it comes back
+                    so_far = ray.get(counts.all.remote(), timeout=_LOOK_S)
+            report(so_far)
+            for ref in done:
+                index = pending.pop(ref)
+                try:
+                    with connection.waiting():
+                        found = ray.get(ref)
+                except RayError as error:
+                    raise RuntimeError(
+                        f"{each[index]}: its process ended {_MAX_RETRIES + 1} times, at last by {first_line(error)}. "
+                        "If the data ends it, running the same in this process alone shows how"
+                    ) from None
+                if isinstance(found, _Failed):
+                    with connection.held():
+                        others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _has_room(node)]
+                    others = [node for node in others if node != found.node_id]
+                    if not found.is_of_host or index in elsewhere or not others:
+                        raise found.error
+                    logger.warning("%s failed, and another host is asked: %s", found.host, found.error)
+                    elsewhere[index] = others[index % len(others)]
+                    left.append((index, each[index]))
+                    continue
+                yield index, found
+    finally:
+        del shared  # or the traceback of an error would keep it in the object store
+        with contextlib.suppress(Exception), connection.held():  # Ray may be shut down, and the calls with it
+            for ref in pending:
+                ray.cancel(ref)  # by an interrupt, after which they clean up
+            # force=True may end this program, where a call ends at that moment ("task that was not pending")
+            stuck = ray.wait(list(pending), num_returns=len(pending), timeout=_END_S)[1] if pending else ()
+            for ref in stuck:
+                ray.cancel(ref, force=True)
+            ray.kill(counts)
+
+
+def _has_room(node: Mapping[str, Any]) -> bool:
+    """Whether a node takes tasks; the head of a cluster often has no CPUs for them."""
+    return bool(node["Resources"].get("CPU"))
+
+
+def _called(function: Any, index: int, item: Any, counts: Any) -> Any:
+    """In a worker."""
+    if "jax" not in sys.modules:  # what users import may load it, and it would take the accelerator's memory
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    try:
+        return function(item, lambda count: counts.note.remote(index, count))
+    except Exception as error:
+        host = socket.gethostname()
+        error.add_note(f"on {host}")
+        try:
+            ray.cloudpickle.loads(ray.cloudpickle.dumps(error))
+        except Exception:
+            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
+        return _Failed(error, ray.get_runtime_context().get_node_id(), host)
 
 
 @named_arguments
@@ -182,10 +321,7 @@ def files_on_nodes(
             and all(node["Resources"].get(name, 0.0) >= amount for name, amount in wanted.items())
         ]
         look = ray.remote(num_cpus=0)(_look_here)
-        asked = {
-            node: look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(named)
-            for node in nodes
-        }
+        asked = {node: look.options(scheduling_strategy=NodeAffinity(node, soft=False)).remote(named) for node in nodes}
     if not asked:
         raise RuntimeError(f"no node of the cluster has {wanted} and the labels {dict(label_selector or {})}")
     try:
