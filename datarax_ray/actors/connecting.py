@@ -30,7 +30,6 @@ from ray._raylet import AuthenticationTokenLoader, GcsClient  # type: ignore[att
 from ray.exceptions import AuthenticationError
 
 from datarax_ray.actors.connection import Connection
-from datarax_ray.actors.recovery import bound_prints
 
 logger = logging.getLogger("datarax_ray")
 
@@ -65,7 +64,6 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
             f"RAY_ADDRESS={named} is no address of a Ray cluster: that is host:port, as `ray start --head` says it, "
             "auto for the one on this host, or local to start one here"
         )
-    bound_prints()
     address = named if "://" in named else services.canonicalize_bootstrap_address(None)
     if address is not None:
         _attach(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
-import itertools
 import pickle
 import types
 from collections.abc import Iterator
@@ -77,31 +75,12 @@ def unboxed(box: Boxed) -> Any:
     except DescriptionLostError:
         raise
     except Exception as error:
-        name = _half_made(found) if isinstance(found, bytes) else ""
-        what = f"{name}, a transform or what one holds," if name else "What a transform or the data holds"
         error.add_note(
-            f"{what} was pickled in the program and could not be made again in an actor. Make what does not survive "
-            "that where it is first used, in the transform's call, or let __getstate__ and __setstate__ of the "
-            "transform's class say what travels in its stead"
+            "A transform, or data that it holds, was pickled in the program and could not be unpickled in an actor. "
+            "Make what does not survive that where it is first used, in the transform's call, or let __getstate__ and "
+            "__setstate__ of its class say what travels instead"
         )
         raise
-
-
-def _half_made(found: bytes) -> str:
-    """The name of what was being made of the transforms where unpickling fails; "" where that is not to be seen.
-
-    The unpickler in Python keeps what it has not finished: there an object is followed by the dict of what it holds.
-    """
-    unpickler: Any = pickle._Unpickler(io.BytesIO(found))
-    with contextlib.suppress(Exception):
-        unpickler.load()
-    unfinished = itertools.chain(*unpickler.metastack, unpickler.stack)
-    behind = itertools.dropwhile(lambda each: type(each) is not str or each != "transforms", unfinished)  # of a stream
-    for each, held in itertools.pairwise(behind):
-        if type(held) is dict and (callable(each) or type(each).__module__ != "builtins"):
-            # nothing is asked of an object that lacks what it holds: its __getattr__ may look for that without end
-            return (each if isinstance(each, type | types.FunctionType) else type(each)).__qualname__
-    return ""
 
 
 def _brought(box: Boxed) -> Any:

@@ -16,9 +16,6 @@ from ray._private.grpc_utils import init_grpc_channel
 from ray.core.generated import gcs_service_pb2 as messages
 from ray.core.generated import gcs_service_pb2_grpc as services
 from ray.core.generated.common_pb2 import WorkerExitType
-from ray.core.generated.gcs_pb2 import GcsNodeInfo
-
-from datarax_ray.actors.sizing import Node
 
 _NAMESPACE = b"datarax_ray"  # of this package's keys
 # It answers within a millisecond; a head that restarts takes some seconds.
@@ -59,14 +56,6 @@ class Head:
 
     def delete(self, key: str) -> None:
         self._call("InternalKV", "InternalKVDel", key=key.encode(), namespace=_NAMESPACE)
-
-    def nodes(self) -> list[Node]:
-        """The nodes that are alive."""
-        nodes = self._call("NodeInfo", "GetAllNodeInfo").node_info_list
-        free = self._call("NodeResourceInfo", "GetAllAvailableResources").resources_list
-        free_of = {each.node_id: dict(each.resources_available) for each in free}
-        alive = [node for node in nodes if node.state == GcsNodeInfo.ALIVE]
-        return [Node(dict(node.resources_total), free_of.get(node.node_id, {}), dict(node.labels)) for node in alive]
 
     def draining(self) -> frozenset[str]:
         """The ids of nodes that are about to go: preempted, or idle by the word of an autoscaler or operator."""

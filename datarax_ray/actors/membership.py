@@ -25,10 +25,8 @@ from datarax_ray.actors.sizing import (
     IDENTITY_LEN,
     Entry,
     PoolSeen,
-    Room,
     Scaler,
     Wish,
-    grown,
     to_json,
     under,
     wish_key,
@@ -54,7 +52,6 @@ class Membership:
     bound: on the bytes in flight, of all drivers of the pool.
     num_actors: that the driver begins with.
     scaler: chooses the number of actors where the program gives a range.
-    follows: whether the pool grows with the cluster.
 
     The counts waited_s, read_s and num_used (see Entry) change under the lock of the actors.
     """
@@ -67,14 +64,12 @@ class Membership:
         bound: Bound,
         num_actors: int,
         scaler: Scaler | None,
-        *,
-        follows: bool,
     ) -> None:
         self.waited_s, self.read_s, self.num_used = 0.0, 0.0, 0
         self._actors, self._bound = actors, bound
         self._begun_with = scaler.most if scaler else num_actors
         self._num_trainers = self._num_drivers = 1
-        self._program = None if follows or scaler is not None else num_actors
+        self._program = None if scaler is not None else num_actors
         self._wish: Wish | None = None
         self._measures = Measures()
         limits = options.thresholds
@@ -90,14 +85,12 @@ class Membership:
             job_id=job_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            program="one per CPU" if follows else f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
+            program=f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
             least=max(1, len(options.nodes)),
             scales=scaler is not None,
         )
-        each = options.reserves | {"CPU": max(options.num_cpus, 1.0)}
-        room = Room(each, options.label_selector or {}) if follows else None
         period_s = limits.ask_head_s if scaler is None else min(limits.ask_head_s, limits.scale_s)
-        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, room, scaler)
+        self._keeper = Keeper(self, context.gcs_address, context.get_node_id(), period_s, scaler)
 
     @property
     def name(self) -> str:
@@ -186,15 +179,12 @@ class Keeper:
 
     address: of the head.
     node_id: of this program's own node.
-    room: of one actor, where the pool grows with its cluster; else None.
     scaler: where the program gives a range of actors; else None.
     """
 
-    def __init__(
-        self, pool: Membership, address: str, node_id: str, period_s: float, room: Room | None, scaler: Scaler | None
-    ) -> None:
+    def __init__(self, pool: Membership, address: str, node_id: str, period_s: float, scaler: Scaler | None) -> None:
         self._address, self._node_id = address, node_id
-        self._period_s, self._room, self._scaler = period_s, room, scaler
+        self._period_s, self._scaler = period_s, scaler
         self._has_ended = threading.Event()
         self._made_in = os.getpid()
         find = weakref.ref(pool)
@@ -253,20 +243,17 @@ class Keeper:
             seen = PoolSeen.of(head.under(under(entry.pool)), now)[entry.pool]
             has_left = not entry.hosts and head.has_left(self._node_id)  # one more call, only where no actor runs
             seen = replace(seen, draining=head.draining(), has_left=has_left)
-            wish = self._decide(entry, seen, head)
+            wish = self._decide(entry, seen)
             if wish is None:
                 return seen, seen.wish
             head.put(wish_key(entry.pool), to_json(wish))
             return seen, wish
 
-    def _decide(self, entry: Entry, seen: PoolSeen, head: Head) -> Wish | None:
+    def _decide(self, entry: Entry, seen: PoolSeen) -> Wish | None:
         """A new wish for all drivers of the pool, where this driver decides; else None."""
-        token = secrets.token_hex(4)
-        if self._room is not None and (num_actors := grown(entry, seen, self._room, head.nodes())) is not None:
-            return Wish(num_actors, "cluster", token, "the cluster has room for more")
         decision = None if self._scaler is None else self._scaler.tick(time.monotonic(), entry, seen)
         if decision is not None and decision.num_actors != entry.num_actors:
-            return Wish(decision.num_actors, "driver", token, decision.reason)
+            return Wish(decision.num_actors, "driver", secrets.token_hex(4), decision.reason)
         if decision is not None:
             logger.info("reader actors: stay %d; %s", entry.num_actors, decision.reason)
         return None

@@ -50,8 +50,7 @@ class RayPool(Pool):
     """Reader actors with the ids 0 to num_actors - 1, behind the interface that a stream reads through.
 
     bound: of all drivers that read with them.
-    scaler: chooses how many there are, None for so many.
-    follows: whether there are to be more as the cluster grows.
+    scaler: chooses the number of actors, where the program gives a range.
     """
 
     def __init__(
@@ -61,8 +60,6 @@ class RayPool(Pool):
         options: ActorOptions,
         bound: Bound,
         scaler: Scaler | None = None,
-        *,
-        follows: bool = False,
     ) -> None:
         self._connection = Connection()
         self._description: Boxed | None = boxed(description)
@@ -75,7 +72,7 @@ class RayPool(Pool):
         homes: Homes | None = getattr(description, "homes", None)
         self._homes = None if homes is None else HomeQuorum(homes, options.start_timeout_s)
         self._reads_ahead = getattr(description, "reads_ahead", False)
-        self.membership = Membership(self._set, options, identity, bound, num_actors, scaler, follows=follows)
+        self.membership = Membership(self._set, options, identity, bound, num_actors, scaler)
 
     @property
     def recoveries(self) -> Recoveries:

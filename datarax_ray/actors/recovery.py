@@ -4,9 +4,9 @@ Each loss, return, stall and resize is one log line, one count and one more of `
 kind. The line carries it as data as well, for logs of JSON (`record.event`). `ray_datarax_ray_records_total` counts
 the records that trainers have taken, `ray_datarax_ray_seconds_total` seconds by `who` spent them and on `what`.
 
-Ray's driver prints ten lines for every process that goes, whatever log_to_driver says, and each line that actors print.
-Its one filter, RAY_DEDUP_LOGS_SKIP_REGEX, is read when ray is imported and knows no processes. So the filter object
-that Ray asks is replaced by one that knows ours.
+Ray's driver prints ten lines for every process that goes, whatever log_to_driver says. Its one filter,
+RAY_DEDUP_LOGS_SKIP_REGEX, is read when ray is imported and knows no processes, and the user's own workers must not die
+in silence. So the filter object that Ray asks is replaced by one that knows ours.
 Source: ray/_private/ray_logging, LogDeduplicator.deduplicate; ray/_private/worker.py, listen_error_messages.
 """
 
@@ -30,8 +30,6 @@ logger = logging.getLogger("datarax_ray")
 
 _MAX_LISTED = 1000  # the list is for people; the counts go on
 _RECORDS = "records"
-# A print in a transform comes once for each record; who looks for something finds it in these, or in Ray's files.
-_MAX_PRINTED = 1000
 # Ray says these of a worker by its process and node, and of a task by its class and method.
 _DIED = re.compile(r"^A worker died or was killed .*Node ID: (\w+) .*Worker PID: (\d+)", re.DOTALL)
 _RETRIED = re.compile(r"^Task ReaderActor\.\w+ failed\. There are .* so the task will be retried\.")
@@ -192,43 +190,18 @@ class _OurLines:
     def __init__(self, users: Any) -> None:
         self._users = users  # the pattern of RAY_DEDUP_LOGS_SKIP_REGEX, None without
         self.processes: set[tuple[str, int]] = set()
-        self.num_left: int | None = None  # lines to print from here on; None for all
 
     def search(self, line: str) -> bool:
         died = _DIED.match(line)
         if died is not None and (died[1], int(died[2])) in self.processes:
             return True
-        if _RETRIED.match(line) is not None or (self._users is not None and bool(self._users.search(line))):
-            return True
-        if self.num_left is None:
-            return False
-        if self.num_left == 0:
-            logger.warning(
-                "actors have printed %d lines, and more is not shown here: see worker-*.out and .err in the directory "
-                "logs of Ray's session, /tmp/ray/session_latest by default, on each node",
-                _MAX_PRINTED,
-            )
-        self.num_left -= 1
-        return self.num_left < 0
+        return _RETRIED.match(line) is not None or (self._users is not None and bool(self._users.search(line)))
 
 
 def silence(node_id: str, pid: int) -> None:
     """Have Ray not print that this process of ours is gone; without effect where Ray prints in another way."""
-    for lines in _ours("stdout_deduplicator"):
-        lines.processes.add((node_id, pid))
-
-
-def bound_prints() -> None:
-    """Print the first lines of what this program's actors print, and no more."""
-    for lines in _ours("stdout_deduplicator") + _ours("stderr_deduplicator"):
-        lines.num_left = _MAX_PRINTED
-
-
-def _ours(name: str) -> list[_OurLines]:
-    """Our filter in one of Ray's; [] where this Ray has none of that name."""
-    filtering = getattr(ray_logging, name, None)
-    if filtering is None:
-        return []
-    if not isinstance(getattr(filtering, "skip_re", ""), _OurLines):
-        filtering.skip_re = _OurLines(getattr(filtering, "skip_re", None))
-    return [filtering.skip_re]
+    filtering = getattr(ray_logging, "stdout_deduplicator", None)
+    if filtering is not None:
+        if not isinstance(getattr(filtering, "skip_re", None), _OurLines):
+            filtering.skip_re = _OurLines(getattr(filtering, "skip_re", None))
+        filtering.skip_re.processes.add((node_id, pid))

@@ -1,8 +1,8 @@
 """How many actors a pool has. Pure: values in, decisions out; time is an argument.
 
 Each driver that reads with a pool keeps an entry at the head of the cluster; the pool has one wish there, which all its
-drivers follow. A person makes the wish (`datarax-ray pool resize`), or one of the drivers: with num_actors=None when
-the cluster grows, with a range as `Scaler` decides.
+drivers follow. A person makes the wish (`datarax-ray pool resize`), or one of the drivers, where its program gives a
+range, as `Scaler` decides.
 
 More actors help where the stream waits and its actors read all the time. In these cases no actor is added, and the log
 gives the reason: the stream does not wait, so the trainer is slow; the actors idle while it waits, so the driver, the
@@ -17,8 +17,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
-
-from datarax_ray.actors.readiness import has_labels, num_fitting
 
 # (namespace, name, identity); see Entry.
 PoolId: TypeAlias = tuple[str, str, str]
@@ -44,20 +42,11 @@ MEMORY_S = 900.0
 
 
 @dataclass(frozen=True)
-class Node:
-    """A live node: the total and the free amount of each resource, and its labels."""
-
-    total: Mapping[str, float]
-    free: Mapping[str, float]
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Wish:
     """num_actors: of the pool, None for the number that its program asks for. token: tells this wish from others."""
 
     num_actors: int | None
-    by: Literal["person", "cluster", "driver"]
+    by: Literal["person", "driver"]
     token: str
     reason: str = ""
 
@@ -198,42 +187,6 @@ def wish_key(pool: PoolId) -> str:
 
 def to_json(value: Wish | Entry) -> str:
     return json.dumps(asdict(value))
-
-
-@dataclass(frozen=True)
-class Room:
-    """The resources of one actor, at least one CPU to read with, and the labels of its node."""
-
-    each: Mapping[str, float]
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    def grown(self, num_actors: int, nodes: Iterable[Node]) -> int:
-        """One actor per CPU of these nodes but one, as far as there is free room for more; never fewer than before.
-
-        Only free room counts: an actor that waited for room would have the autoscaler add a node, which has room for
-        more actors, and so on.
-
-        >>> Room({"CPU": 1}).grown(7, [Node({"CPU": 8}, {"CPU": 1}), Node({"CPU": 8}, {"CPU": 6})])
-        14
-        """
-        eligible = [node for node in nodes if has_labels(node.labels, self.labels)]
-        most = int(sum(node.total.get("CPU", 0.0) for node in eligible) / self.each["CPU"]) - 1
-        room = sum(num_fitting(node.free, self.each, max(0, most)) for node in eligible)
-        return max(num_actors, min(most, num_actors + room))
-
-
-def grown(entry: Entry, seen: PoolSeen, room: Room, nodes: Iterable[Node]) -> int | None:
-    """The number of actors for a pool whose cluster has grown; None to leave it as it is.
-
-    entry: of the driver that asks. Of the drivers whose program asks for the same, the one with the first id decides
-    for all. It starts from the largest pool among them, and waits until its own actors run.
-    """
-    alike = [each for each in (entry, *seen.entries) if each.program == entry.program]
-    if seen.is_asked or entry.user != min(each.user for each in alike) or entry.num_running < entry.num_actors:
-        return None
-    num_actors = room.grown(max(each.num_actors for each in alike), nodes)
-    is_known = seen.wish is not None and seen.wish.num_actors == num_actors
-    return None if is_known or all(each.num_actors == num_actors for each in alike) else num_actors
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,9 @@ class RaySource(NamedArguments, Source, Closing):
     """Reads a source with Ray actors and gives the same stream as the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or any other source of datarax_ray.sources.
-    num_actors: None for one per CPU of the cluster but one, and for more as the cluster grows; (least, most) to begin
-        with the least, to add actors while the stream waits and more of them help, and to end some when it never waits.
-        Each change and each refusal is one log line (INFO) with its reason. Of drivers that share actors one decides.
+    num_actors: None for one per CPU of the cluster but one; (least, most) to begin with the least, to add actors while
+        the stream waits and more of them help, and to end some when it never waits. Each change and each refusal is one
+        log line (INFO) with its reason. Of drivers that share actors one decides.
     num_cpus: reserved by each actor; none in a local Ray that this starts.
     chunk_size: positions that all actors together read at a time, None to choose it by the size of the elements.
     max_nbytes: bound on the blocks in flight in the object store, for all drivers that share the actors in even parts.
@@ -130,9 +130,7 @@ class RaySource(NamedArguments, Source, Closing):
                     f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: "
                     f"the Ray namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
                 )
-            # a local Ray grows by no node, and has room for as many as one likes where they reserve nothing
-            follows = num_actors is None and not nodes and reserved == num_cpus
-            self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler, follows=follows)
+            self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
         if name is not None and is_alone:
             logger.warning(
                 "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "

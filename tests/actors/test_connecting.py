@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -16,23 +15,17 @@ from tests.ports import free_port
 
 # As a user's first script: no logging set up, no Ray before, JAX used before Ray is started.
 SCRIPT = """
-import logging, os, signal, sys, time
+import os, signal, sys
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
-def look(element):
-    sys.stdout.write(f"looking at {element['index']}\\n")  # in one piece: of print's pieces Ray may make two lines
-    return element
-
-def source(num_records, *transforms):
+def source(num_records):
     elements = [{"index": index} for index in range(num_records)]
-    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), elements, transforms=transforms)
+    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), elements)
 
 signal.signal(signal.SIGTERM, lambda *_: print("the program's own SIGTERM"))
-said = []
-logging.getLogger("datarax_ray").addFilter(lambda record: said.append(record.msg) or True)  # no handler
 Pipeline(source=source(8), batch_size=4).step()
-with RaySource(source(1200, look), num_actors=int(sys.argv[1]), num_cpus=0.01) as distributed:
+with RaySource(source(1200), num_actors=int(sys.argv[1]), num_cpus=0.01) as distributed:
     print(f"actors {distributed.num_actors}")
     with Pipeline(source=distributed, batch_size=40) as pipeline:
         print(f"batches {sum(1 for _ in pipeline)}")
@@ -41,9 +34,6 @@ held = []  # each for all cores, as training, validation and a test kept in one 
 for _ in range(2):
     held.append(RaySource(source(8), num_actors=1, num_cpus=float(os.cpu_count())))
     print(f"beside {len(held)} {len(held[-1].get_batch(8)['index'])}")
-deadline = time.monotonic() + 60  # what actors print comes by itself
-while distributed.num_actors == 1 and "printed" not in str(said) and time.monotonic() < deadline:
-    time.sleep(0.1)
 """
 
 
@@ -59,7 +49,7 @@ def run(num_actors: int, home: Path, **environment: str) -> subprocess.Completed
 
 
 @pytest.mark.slow
-def test_a_plain_script_is_told_of_the_start_sees_prints_up_to_a_bound_and_no_warning_of_forks(tmp_path: Path) -> None:
+def test_a_plain_script_is_told_of_the_start_and_sees_no_warning_of_forks(tmp_path: Path) -> None:
     done = run(1, tmp_path)
     assert done.returncode == 0, done.stderr
     started = done.stderr.index("Started a local Ray instance.")
@@ -68,14 +58,6 @@ def test_a_plain_script_is_told_of_the_start_sees_prints_up_to_a_bound_and_no_wa
     said = ("actors 1", "batches 30", "the program's own SIGTERM", "beside 1 8", "beside 2 8")
     assert [text for text in said if text not in done.stdout] == []  # and the cores of one machine are shared
     assert "SIGTERM received" not in done.stderr  # of Ray's handler in C++
-    shown = re.findall(r"\x1b\[36m\(ReaderActor pid=\d+\)\x1b\[0m looking at (\d+)", done.stdout)
-    looks = [int(index) for index in shown]
-    assert looks == sorted(set(looks))
-    assert looks[0] == 0
-    # a library may have a line to say among the first thousand, and Ray may cut one where it reads while it is written
-    assert 980 <= len(looks) <= 1000
-    assert looks[-1] < 1000
-    assert "actors have printed 1000 lines, and more is not shown here: see worker-*.out and .err" in done.stderr
     assert "os.fork" not in done.stderr
 
 

@@ -593,16 +593,6 @@ def test_by_default_there_is_an_actor_for_each_cpu_but_one_however_little_it_res
     assert _default_num_actors(num_cpus) == num_actors  # of 16 CPUs
 
 
-def test_a_local_ray_where_actors_reserve_nothing_is_not_filled_with_more(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`connect` says so; to follow its room, as that of a cluster which grows, would end at one for each CPU."""
-    monkeypatch.setattr("datarax_ray.actors.source.connect", lambda num_actors, num_cpus: (num_actors, 0.0))
-    with RaySource(make(files), num_cpus=4.0) as distributed:
-        assert distributed.num_actors == 3
-        assert distributed._actors.membership.entry().program == "3"
-
-
 def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[Path]) -> None:
     """As where a notebook's cell that makes one is run again: else there would soon be no room for actors."""
     source = ray_source(make(files), 1)

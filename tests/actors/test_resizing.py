@@ -191,32 +191,6 @@ def test_a_wish_that_comes_as_soon_as_a_pool_is_seen_is_followed(
         until(lambda: source.num_actors == 3)
 
 
-@pytest.mark.slow
-def test_one_for_each_cpu_follows_the_cluster_as_it_grows(
-    cluster: Cluster, pool: Callable[..., Any], module: ArrayRecordSourceModule
-) -> None:
-    with RaySource(module, thresholds=SOON) as source:
-        got = [source.get_batch(8) for _ in range(2)]
-        assert source.num_actors == 2
-        until_all_run(source)
-        node = cluster.add_node(num_cpus=2, object_store_memory=STORE_NBYTES)
-        try:
-
-            def has_grown() -> bool:
-                got.append(source.get_batch(8))
-                return source.num_running == 4
-
-            until(has_grown)
-            assert "the cluster has room for more" in source.recoveries.last[-1].reason
-            pool("resize", source.pool_name, 3)  # a person's word is the last
-            time.sleep(1)
-            assert source.num_actors == 3
-        finally:
-            cluster.remove_node(node)
-        got += [source.get_batch(8) for _ in range(3)]
-    assert_equal(got, [module.get_batch(8) for _ in got])
-
-
 def test_a_head_that_hangs_holds_nobody_up(cluster: Cluster, module: ArrayRecordSourceModule) -> None:
     """Neither the stream, nor who closes a source."""
     with RaySource(module, num_actors=1, num_cpus=0.1, thresholds=SOON) as source:
