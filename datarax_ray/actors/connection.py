@@ -1,9 +1,8 @@
 """The connection to Ray that actors were made in, which may end at any moment: ray.shutdown() in another thread.
 
-Ray raises SystemExit where its connection ends under a call (its own processes end by that), and a program that did not
-ask for it would end as if all were well. Worse, who calls Ray, or drops a reference to an object, while it is being
-taken down has the whole process ended at once, without a word of Python's. So no call of ours is made in that time, and
-what is raised out of one says what happened.
+Ray raises SystemExit where its connection ends under a call, and a program that did not ask for it would end as if all
+were well. A call to Ray, or a dropped reference to an object, while Ray is being shut down ends the whole process at
+once, without a word of Python's. So no call of ours is made in that time, and its errors say what happened.
 Source: CoreWorkerProcessImpl::GetCoreWorker in ray/src/ray/core_worker/core_worker_process.cc; check_signals in
 ray/python/ray/_raylet.pyx.
 """
@@ -26,18 +25,17 @@ from ray.experimental import internal_kv
 
 from datarax_ray.read.forked import check_not_forked
 
-# Ray holds it while it connects and while it is shut down. Private, so it may go; then shutdowns are less well timed,
-# which tests/actors/test_shutdown.py would see.
+# Ray holds it while it connects and shuts down. Private, so it may go; tests/actors/test_shutdown.py would see that.
 RAY_LOCK = getattr(ray._private.worker, "_connect_or_shutdown_lock", None) or threading.RLock()
 WHY_RAYLET_ENDED = "raylet.err in /tmp/ray/session_latest/logs says why; a full /dev/shm is one reason"
 START_AGAIN = "Start the program again once the node is back, or on another: the last state that was saved goes on"
-# What Ray's calls say where the raylet of this node, with which they talk by a pipe, is not there any more.
+# The messages of Ray's calls where the raylet of this node, at the other end of a pipe, has ended.
 _PIPE_ENDS = ("broken pipe", "connection reset by peer", "end of file")
 _USERS_EXIT = re.compile(r"sys\.exit is called\)\. Exit code(?:: (?P<code>.*)\.| was not specified\.)", re.DOTALL)
 
 
 class Connection:
-    """The one that there is now."""
+    """The connection that exists when this is made."""
 
     def __init__(self) -> None:
         self._made_in = os.getpid()
@@ -45,19 +43,19 @@ class Connection:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from the one that made it: then there is nothing to end here."""
+        """Whether this process was forked from the one that made it, and so has nothing to end."""
         return os.getpid() != self._made_in
 
     @property
     def is_there(self) -> bool:
-        """Whether Ray is, and is not another one, started since. For who holds RAY_LOCK."""
+        """Whether the connection still exists, with no other since. The caller holds RAY_LOCK."""
         return ray.is_initialized() and _session() == self._session
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """For calls that take a moment: who calls ray.shutdown() meanwhile waits for the end of it.
+        """For calls of a moment: ray.shutdown() in another thread waits for their end.
 
-        Raises: RuntimeError where Ray was shut down before; the next call would start another one, or ask another one.
+        Raises: RuntimeError where Ray was shut down before; a call would start another Ray, or ask another one.
         """
         check_not_forked(self._made_in, "this RaySource")  # before the lock, which may stay locked
         with RAY_LOCK:
@@ -76,7 +74,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _as_meant(self) -> Iterator[None]:
-        """Raises what happened: that Ray was shut down, or what a signal's handler raised during the call."""
+        """Raise what happened: Ray was shut down, or a signal's handler raised an error during the call."""
         try:
             yield
         except SystemError as error:  # C code has met the handler's exception, which is its context
@@ -102,9 +100,7 @@ def _ended() -> RuntimeError:
 
 
 def _is_of_pipe(error: BaseException) -> bool:
-    """Whether Ray itself says that it cannot talk with the raylet of this node; a task's OSError is a RayError too, and
-    one of Python's has a number.
-    """
+    """Whether Ray itself cannot talk with the raylet; a task's OSError is a RayError, and Python's has a number."""
     is_rays = isinstance(error, OSError) and error.errno is None and not isinstance(error, RayError)
     return is_rays and str(error).lower().startswith(_PIPE_ENDS)
 
@@ -121,7 +117,7 @@ def _code(said: str | None) -> int | str | None:
 
 
 def _session() -> tuple[str, str]:
-    """What tells this connection to Ray from every other."""
+    """The ids that tell this connection to Ray from every other."""
     context = ray.get_runtime_context()
     return context.get_job_id(), context.get_node_id()
 
@@ -136,9 +132,9 @@ def check_can_connect() -> None:
 
 
 def _forget() -> None:
-    """In a forked process: its copy of the connection is none, and is neither used nor ended.
+    """In a forked process: neither use nor end its copy of the connection.
 
-    Ray would end it with the process, in Python and then in C++, and wait there for threads that are not here.
+    Ray would end the copy with the process, and wait there for threads that the fork does not have.
     """
     if not ray.is_initialized():
         return

@@ -1,4 +1,4 @@
-"""How a description travels to the actors: in every request where it is small, else as one object that these name."""
+"""How a description travels to the actors: in every request where it is small, else as one object by reference."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from ray.exceptions import ObjectLostError, RaySystemError
 from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 from datarax_ray.read.stream import Stream, transforms_of
 
-# Of a description in every request, which has some KB of its own: less than 1 % of what sending a block costs.
+# In every request, which has some KB of its own: less than 1 % of the cost of sending a block.
 _MAX_INLINE_NBYTES = 16 * 2**10
 # Up to here every actor has a description of its own, so that transforms may write to the arrays that they hold, as in
 # one process; the arrays of a larger one are shared by the actors of a node, who can only read them.
 _MAX_OWN_NBYTES = 16 * 2**20
 
-# A description pickled, or where it is: pickled, or as it is.
+# A pickled description, or a reference to one or to the description itself.
 Boxed: TypeAlias = "ray.ObjectRef | bytes"
 
 
 class DescriptionLostError(RuntimeError):
-    """What describes the stream did not come to this actor. Nothing that the user's code raises is one."""
+    """The description of the stream did not reach this actor; never raised by the user's code."""
 
 
 def boxed(description: Stream) -> Boxed:
-    """What requests carry of a description.
-
-    A new actor looks for an object also on nodes that were lost, for as long as Ray believes them to be there.
+    """The form in which requests carry a description: inline if small, as a new actor may look for an object on a lost
+    node for as long as Ray believes that node to be alive.
     """
     try:
         found, makes_caches = _pickled(description)
@@ -41,7 +40,9 @@ def boxed(description: Stream) -> Boxed:
         is_own = len(found) <= _MAX_OWN_NBYTES or makes_caches  # of which Ray's own pickler takes the names
         return ray.put(found if is_own else description)
     except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
-        named = "".join(f" It is in transform {name}, or in what that reads." for name in _unpicklable(description))
+        named = "".join(
+            f" It is in transform {name}, or in what that reads." for name in _unpicklable(description)
+        )
         error.add_note(
             "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
             f"make them where they are first used, in the transform's call.{named}"
@@ -84,7 +85,7 @@ def unboxed(box: Boxed) -> Any:
 
 
 def _brought(box: Boxed) -> Any:
-    """What is in it: the description, or the bytes of one."""
+    """The content of the box: a description, or the bytes of one."""
     try:
         return box if isinstance(box, bytes) else ray.get(box)
     except ObjectLostError as error:

@@ -1,7 +1,7 @@
-"""The life of a reader actor: events go in, what is to be done about them comes out; `TABLE` says what it may lead to.
+"""The life of a reader actor: events go in, commands come out; `TABLE` says which phase may follow which.
 
-Requests are sent to who is running, and answered by who is running: whoever leaves that phase loses those that it had.
-Everybody else is asked again and again whether it is there. Nothing here waits, knows the time or talks to Ray.
+A running actor is sent requests and answers them; one that leaves that phase loses its requests. An actor in any other
+phase is asked again and again whether it is there. Nothing here waits, reads a clock or talks to Ray.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Concatenate, Literal, ParamSpec
 
 Phase = Literal["waiting", "starting", "running", "silent", "lost", "hung", "gone"]
 
-# What may happen in a phase, and which phases that may lead to; "-" where it cannot happen.
-#   waiting   is to be started, now or after a while
-#   starting  asked of Ray, and has not answered yet
+# The phases that an event may lead to, by phase; "-" where the event cannot happen.
+#   waiting   to be started, now or after a while
+#   starting  asked of Ray, no answer yet
 #   silent    seems to live, and does not answer
-#   lost      its process is gone, and Ray starts another: until then it is unavailable
+#   lost      its process is gone, and Ray starts another
 #   hung      its process is being ended, and Ray starts another
 TABLE = """
 phase     answered      unavailable  failed   tick              removed  sent     done     dropped
@@ -43,23 +43,22 @@ LEADS_TO = {
 class Thresholds:
     """How long things are waited for, in seconds, and how often tried.
 
-    quiet_s: no word from an actor with requests (parts aim at a second): it is asked whether it is there.
-    answer_s: no answer to that: its requests go to others, at the cost of reading twice where it was only slow. A node
-        that is lost without a word is so noticed in 7 s; Ray takes 15 to 40 s.
-    silent_s: then its process is ended, and Ray starts another; cut off nodes heal sooner, as a rule, or never. After
-        so long again that had no effect, as on one that waits for a filesystem that does not answer.
-    fetch_s: a block that was read comes here in less than a second, be it from another node or from the disk it was
-        spilled to, and later is read again: for what is nowhere, Ray asks without end and without a word.
-    return_s: Ray brings an actor back in 1 to 5 s, but takes up to 40 s to call a node dead, and brings none back from
-        it before: then a new one is asked for, elsewhere, in its place; inf for never.
-    num_failures: in a row before a start that fails is no accident.
-    backoff_s: after the second, before the next start; twice as long after each one more, up to max_backoff_s.
-    max_start_s: a new one has twice return_s to start, then is given up for another, which has twice as long, and so on
-        up to this: nodes and environments take minutes.
+    quiet_s: an actor with requests that says nothing for so long (parts aim at a second) is asked whether it is there.
+    answer_s: without an answer to that, its requests go to others, which reads twice where it was only slow. So a node
+        that is lost without a word is noticed in 7 s; Ray takes 15 to 40 s.
+    silent_s: then its process is ended, and Ray starts another; after as long again without effect, as on a process
+        that waits for a filesystem, another actor is started.
+    fetch_s: a block that was read and does not come for so long is read again: Ray looks for a lost one without end.
+    return_s: Ray brings an actor back in 1 to 5 s, but not from a lost node, which it calls dead after up to 40 s; then
+        another actor is started elsewhere; inf for never.
+    num_failures: failed starts in a row that are no accident.
+    backoff_s, max_backoff_s: before the start after the second failure, doubled with each one more, up to the most.
+    max_start_s: a new actor has twice return_s to start, and its replacement twice as long, up to this: nodes and
+        environments take minutes.
     look_s: between two looks at all actors, which cost 0.1 ms for each.
-    scale_s: between two decisions on how many there should be, where num_actors is a range.
-    ask_head_s: between two visits to the head of the cluster, a few ms each, to see how many others want there to be.
-    lease_s: without a word for so long a driver is gone, for actors that outlive it; it says one four times as often.
+    scale_s: between two decisions on the number of actors, where num_actors is a range.
+    ask_head_s: between two visits to the head of the cluster, a few ms each.
+    lease_s: lingering actors take a driver for gone that says nothing for so long; it speaks four times as often.
 
     Raises: ValueError for one that is not positive.
     """
@@ -84,11 +83,11 @@ class Thresholds:
                 raise ValueError(f"{name} must be more than 0, got {value}")
 
     def between_starts_s(self, num_failures: int) -> float:
-        """Before the next start, after so many failures."""
+        """The wait before the next start."""
         return min(self.max_backoff_s, _doubled(self.backoff_s, num_failures - 2)) if num_failures > 1 else 0.0
 
     def to_start_s(self, num_failures: int) -> float:
-        """What a replacement gets, after so many failures; inf where there is none."""
+        """The time that a replacement has to start; inf where there is none."""
         return max(self.return_s, min(self.max_start_s, _doubled(self.return_s, num_failures - 1)))
 
 
@@ -98,7 +97,7 @@ def _doubled(seconds: float, num_times: int) -> float:
 
 @dataclass(frozen=True)
 class Process:
-    """Who answers. worker_id: Ray's, of the process, another one where the actor was started again; "" for nobody."""
+    """The process of an actor. worker_id: Ray's id of it; "" for none."""
 
     worker_id: str = ""
     pid: int = 0
@@ -111,7 +110,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Loss:
-    """What an actor has to come back from: since when, why, and how it will be called (see recovery.Recovery)."""
+    """An actor's loss, until it runs again. kind: see recovery.Recovery."""
 
     kind: str
     since: float
@@ -120,24 +119,24 @@ class Loss:
 
 @dataclass(frozen=True)
 class Start:
-    """Ask Ray for a new one, and that whether it is there."""
+    """Ask Ray for a new actor, and the actor whether it is there."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask it whether it is there; what it was asked before does not matter any more."""
+    """Ask the actor whether it is there; earlier questions do not count any more."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """End its process. for_ever: so that Ray starts no other one for it."""
+    """End its process. for_ever: have Ray start no other."""
 
     for_ever: bool
 
 
 @dataclass(frozen=True)
 class LoseRequests:
-    """What has not ended goes to others. process: that is lost; None where its actor was removed, of which all know."""
+    """Give its unfinished requests to others. process: the lost one; None where the actor was removed."""
 
     requests: tuple[Any, ...]
     reason: str
@@ -146,7 +145,7 @@ class LoseRequests:
 
 @dataclass(frozen=True)
 class Forget:
-    """Tell it to leave out what it was asked for before it was lost: it has that still, and others were asked since."""
+    """Tell the actor to skip the requests from before its loss, which others have by now."""
 
 
 @dataclass(frozen=True)

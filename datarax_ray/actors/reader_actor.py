@@ -48,9 +48,9 @@ _MAX_EXPECTED = 64
 
 @dataclass(frozen=True)
 class Handed:
-    """Where a block is that several trainers are to have: one object, which a node brings once for all of its own.
+    """A block for several trainers, by reference: one object, which a node fetches once for all of its trainers.
 
-    ref: the object, which is the actor's, and lost with it. num_elements, nbytes: of the block.
+    ref: the actor owns the object, which is lost with it. num_elements, nbytes: of the block.
     """
 
     ref: ray.ObjectRef
@@ -59,7 +59,7 @@ class Handed:
 
 
 def whole(answer: Any, timeout_s: float) -> Any:
-    """What was answered, brought here where it is elsewhere. Raises: GetTimeoutError, and what Ray raises of losses."""
+    """The block of an answer, fetched where it is a reference. Raises: GetTimeoutError; Ray's errors of a loss."""
     return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
 
 
@@ -97,9 +97,8 @@ class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
     index: its id in the pool.
-    linger_s: how long it outlives its last user; None where it does not, but is ended by that or with the driver that
-        made it.
-    lease_s: without a word for so long a user is gone, where it lingers.
+    linger_s: how long it outlives its last user; None where it ends with that, or with the driver that made it.
+    lease_s: a user of a lingering actor that says nothing for so long is gone.
     """
 
     def __init__(self, index: int, linger_s: float | None = None, lease_s: float = math.inf) -> None:
@@ -129,17 +128,17 @@ class ReaderActor:
         trial: Trial | None = None,
         token: Hashable = None,
     ) -> Block | Handed:
-        """The block that the request asks for, or where it is; a pure function of the request.
+        """The requested block, or a reference to it; a pure function of the request.
 
-        boxes: a list with the description; taken with the first call, kept from then on. Not given to the constructor:
-            what fails there kills the actor and is retried, what fails in a call comes to the caller.
-        trial: how to try what may end this process; None to read it here.
+        boxes: a list with the description; taken with the first call, kept from then on. An error in the constructor
+            would kill the actor and be retried; an error in a call reaches the caller.
+        trial: how to try a request that may end this process; None to read it here.
         token: see forget.
 
-        What reading raises is the block's failure rather than the task's: Ray would print it, and once for each request
-        in flight, where the driver raises it once, when the stream comes to it.
+        An error of reading is the block's failure rather than the task's: Ray would print it once for each request in
+        flight, and the driver raises it once, when the stream comes to it.
 
-        Raises: DescriptionLostError, which is no word about the data.
+        Raises: DescriptionLostError, which says nothing of the data.
         """
         if token in self._forgotten:
             return Block(np.empty(0, np.int64), None)
@@ -177,7 +176,7 @@ class ReaderActor:
         return answer
 
     def _signed(self, make: Callable[[ReadRequest], Block], request: ReadRequest) -> Block:
-        """The block that is made, with what this process has done so far."""
+        """A new block, with the work that this process has done so far."""
         block, done = make(request), self._done
         kept: dict[str, int] = getattr(self._description, "counts", dict)()
         self._done = WorkDone(
@@ -194,10 +193,10 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def stats(self, user: str | None = None) -> dict[str, Any]:
-        """Who this is and what it has done since it started; answers while a read runs.
+        """The actor's process and its work since it started; answers while a read runs.
 
-        user: the pool that asks, where it reads with this actor. at_s: how long it is at what it reads now, for
-        whomever; is_trial: whether that is tried in a process of its own. kept: see ElementStream.counts.
+        user: the driver that asks, where it reads with this actor. at_s: seconds since the read that runs began, for
+        whichever driver; is_trial: whether it runs in a process of its own. kept: see ElementStream.counts.
         """
         if user is not None:
             with self._leasing:
@@ -217,14 +216,14 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def expect(self, request: ReadRequest) -> None:
-        """This was asked for, while another read runs: with the next one, it is begun with what takes long of it."""
+        """A request that stands in line: its slow part, fetching bytes, begins with the next read."""
         self._expected.append(request)
 
     @ray.method(concurrency_group="control")
     def forget(self, tokens: Sequence[Hashable]) -> None:
-        """Nobody waits for these reads any more: those that have not begun answer at once, with nothing.
+        """Nobody waits for these requests any more: answer those that have not begun at once, with nothing.
 
-        In place of ray.cancel: an actor that was asked for more since may answer nothing at all then (Ray 2.60).
+        In place of ray.cancel, after which an actor with later requests may answer none of them (Ray 2.60).
         """
         self._forgotten.update(dict.fromkeys(tokens))
         while len(self._forgotten) > _MAX_FORGOTTEN:
@@ -232,7 +231,7 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def leave(self, user: str) -> bool:
-        """A pool reads with this actor no more. Returns whether it was the last one."""
+        """A driver reads with this actor no more. Returns whether it was the last one."""
         now = time.monotonic()
         with self._leasing:
             self._lease.left(user, now)
@@ -240,14 +239,14 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def end(self) -> None:
-        """Leave what was entered, once the read that runs is over; later ones read nothing."""
+        """Leave the data source's context, once the read that runs is over; later requests fail."""
         self._has_ended = True
         with self._reading:
             if self._description is not None:
                 self._description.close()
 
     def _end_once_over(self) -> None:
-        """End this actor, for good, when its lease is over; a head that does not answer is asked again."""
+        """End this actor for good when its lease is over; ask again where the head does not answer."""
         while True:
             time.sleep(_LOOK_AT_LEASE_S)
             with self._leasing:
@@ -260,9 +259,7 @@ class ReaderActor:
 
 
 def _hand(block: Block) -> Block | Handed:
-    """The block as one object for all who are to have it; itself where it is small, and travels with the answer, or
-    where there is no room for it.
-    """
+    """The block as one object for several trainers; the block itself where it is small, or no store has room."""
     if block.nbytes < _MIN_OBJECT_NBYTES:
         return block
     try:

@@ -82,17 +82,12 @@ class RaySource(NamedArguments, Source, Closing):
         stall_after_s: float = STALL_AFTER_S,
         thresholds: Thresholds | None = None,
     ) -> None:
-        if isinstance(source, RaySource):
-            raise TypeError("this source is a RaySource already; give the source that it reads")
-        if not callable(getattr(source, "describe", None)):
-            is_path = isinstance(source, str | os.PathLike)
-            remedy = f"; load({str(source)!r}, num_actors=...) makes both of files" if is_path else remedy_for(source)
-            raise TypeError(
-                f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}"
-            )
+        _check_source(source)
         least, most = (None, None) if num_actors is None else limits(num_actors)
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
+        description = source.describe()
+        homes = getattr(description, "homes", None)
         options = ActorOptions(
             num_cpus,
             resources,
@@ -104,41 +99,25 @@ class RaySource(NamedArguments, Source, Closing):
             runtime_env,
             request_timeout_s,
             thresholds or Thresholds(),
+            nodes=() if homes is None else homes.all_nodes,
         )
-        description = source.describe()
-        homes = getattr(description, "homes", None)
-        nodes = () if homes is None else homes.all_nodes
-        if least is not None and least < len(nodes):
+        num_nodes = len(options.nodes)
+        if least is not None and least < num_nodes:
             raise ValueError(
-                f"num_actors={num_actors}, and the files lie on {len(nodes)} nodes, each of which needs an actor of "
-                f"its own to be read; give at least {len(nodes)}"
+                f"num_actors={num_actors}, and the files lie on {num_nodes} nodes, each of which needs an actor of its "
+                f"own to be read; give at least {num_nodes}"
             )
-        options = replace(options, nodes=nodes)
         check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
             most, reserved = connect(most, num_cpus)
             options = replace(options, num_cpus=reserved)
             if most is None:
-                most = max(len(nodes), _default_num_actors(num_cpus))
+                most = max(num_nodes, _default_num_actors(num_cpus))
             least = most if least is None else min(least, most)
-            namespace = ray.get_runtime_context().namespace
-            # the drivers of one job, tasks and actors that Ray started, share the namespace of the job
-            is_alone = ray._private.worker.global_worker.mode == ray.SCRIPT_MODE and _is_anonymous(namespace)
+            _check_namespace(name, linger_s)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
-            if linger_s is not None and _is_anonymous(namespace):
-                raise ValueError(
-                    f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: "
-                    f"the Ray namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
-                )
             self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
-        if name is not None and is_alone:
-            logger.warning(
-                "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
-                "(%s); call ray.init(namespace=...) in every trainer",
-                name,
-                namespace,
-            )
-        self.source = source  # that it reads
+        self.source = source
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
         self._is_named, self._lingers = name is not None, linger_s is not None
@@ -151,26 +130,23 @@ class RaySource(NamedArguments, Source, Closing):
 
     @property
     def num_actors(self) -> int:
-        """How many there are meant to be; those that run now are in stats()."""
+        """The number of actors that are meant to run; `num_running` is the number that do."""
         return len(self._actors)
 
     @property
     def num_running(self) -> int:
-        """How many run now, as far as is known: fewer than num_actors while some start, or are lost."""
+        """The number of actors that run, as far as is known: fewer than num_actors while some start, or are lost."""
         return self._actors.num_running
 
     @property
     def pool_name(self) -> str:
-        """By which the cluster knows its actors, `datarax-ray pool list` shows them and `pool resize` takes them: name
-        where it was given, or else one made of the Ray job.
-        """
+        """The name of the actors in `datarax-ray pool`: the name that was given, or one made of the Ray job."""
         return self._actors.membership.name
 
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size): a list, read in this process; see Source.get_batch_at.
 
-        Where start is traced by JAX, read by the actors, as the source does it that this one reads. key: accepted for
-        datarax's sake, not used.
+        Where JAX traces start, the actors read them. key: not used, accepted as datarax does.
         """
         try:
             start = operator.index(start)
@@ -182,23 +158,20 @@ class RaySource(NamedArguments, Source, Closing):
         return super().get_batch_at(start, size)
 
     def supports_indexed_access(self) -> bool:
-        """False: datarax's Pipeline takes it for a stream, by get_batch, which answers {} at the end."""
+        """False: datarax's Pipeline reads it as a stream, by get_batch, which returns {} at the end."""
         return False
 
     def stats(self) -> dict[int, dict[str, Any]]:
-        """Process, node, memory and work done, of each running actor by id."""
+        """Process, node, memory and work of each running actor, by id."""
         return self._actors.stats()
 
     @property
     def recoveries(self) -> Recoveries:
-        """What was lost and came back since this source was made: counts by kind, requests retried, the last ones.
-
-        No part of a state, which is the same whatever was lost on the way to it.
-        """
+        """Losses, returns and other events since this source was made; no part of a state."""
         return self._actors.recoveries
 
     def add_actors(self, num_actors: int) -> tuple[int, ...]:
-        """Start more actors while streams run; each takes its share once it runs. Returns their ids.
+        """Start more actors, while streams run; each takes its share once it runs. Returns their ids.
 
         Raises: ValueError for fewer than 1.
         """
@@ -212,9 +185,9 @@ class RaySource(NamedArguments, Source, Closing):
         return self._actors.remove(whole("num_actors", num_actors, least=1))
 
     def rebalance(self) -> dict[int, float]:
-        """Let every actor own as much as it was measured to read, now; it happens by itself where one stays slow.
+        """Let every actor own as much as it was measured to read, at once; a slow actor loses its share by itself.
 
-        Returns the weights of those that differ from the others, by id; 1.0 is an even share.
+        Returns the weights other than 1.0, an even share, by id.
         """
         return self._actors.rebalance()
 
@@ -263,12 +236,38 @@ def limits(num_actors: Any, of_none: str = "one per CPU") -> tuple[int, int]:
     return least, most
 
 
-def _is_anonymous(namespace: str) -> bool:
-    """Whether Ray gave the driver a namespace that nobody else has: a UUID."""
+def _check_source(source: Any) -> None:
+    """Raise TypeError for what no RaySource distributes."""
+    if isinstance(source, RaySource):
+        raise TypeError("this source is a RaySource already; give the source that it reads")
+    if not callable(getattr(source, "describe", None)):
+        is_path = isinstance(source, str | os.PathLike)
+        remedy = f"; load({str(source)!r}, num_actors=...) makes both of files" if is_path else remedy_for(source)
+        raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}")
+
+
+def _check_namespace(name: str | None, linger_s: float | None) -> None:
+    """Log, or raise ValueError where actors are to linger, if no other driver can find actors of this name.
+
+    A driver that gives no namespace has one of its own, a UUID; tasks and actors of a job share the job's.
+    """
+    namespace = ray.get_runtime_context().namespace
     try:
-        return bool(uuid.UUID(namespace))
+        uuid.UUID(namespace)
     except ValueError:
-        return False
+        return
+    if linger_s is not None:
+        raise ValueError(
+            f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: the Ray "
+            f"namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
+        )
+    if name is not None and ray._private.worker.global_worker.mode == ray.SCRIPT_MODE:
+        logger.warning(
+            "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
+            "(%s); call ray.init(namespace=...) in every trainer",
+            name,
+            namespace,
+        )
 
 
 def _closer(pool: RayPool) -> Callable[[], None]:
@@ -283,11 +282,11 @@ def _closer(pool: RayPool) -> Callable[[], None]:
 
 
 def _default_num_actors(num_cpus: float) -> int:
-    """One per CPU but one; of those that reserve less there is room for more, but no CPU to read with."""
+    """One per CPU but one, also where actors reserve less than a CPU: each needs one to read with."""
     return max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 1.0)) - 1)
 
 
 def _bound(max_nbytes: int | None) -> Bound:
-    """What a user gave as max_nbytes, with the object stores that there are."""
+    """The bound, with the size of the cluster's object stores."""
     store = ray.cluster_resources().get("object_store_memory", 0)
     return Bound(max_nbytes, store / max(1, sum(node["Alive"] for node in ray.nodes())), store)

@@ -20,17 +20,17 @@ from datarax_ray.plan.arguments import positive, whole
 
 logger = logging.getLogger("datarax_ray")
 
-# For shared actors to say whether anybody else reads with them, which takes them a few ms.
+# For a shared actor to answer whether anybody else reads with it, which takes a few ms.
 _LEAVE_S = 1.0
-# For what an actor is at to end, which aims at 1 s, and for the __exit__ of a user's data source.
+# For an actor's read, which aims at 1 s, and for the __exit__ of a user's data source.
 _END_S = 5.0
 _FORGOTTEN = (
     "the head of the Ray cluster was started again and knows nothing of this program (it keeps its memory in a Redis, "
     "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
 )
 
-# The handles of shared actors that this process started, by id. With such a handle Ray ends the actor, whoever reads
-# with it: handles that are found by a name do not count (_ray_weak_ref). So it outlives the pool that started it.
+# The handles of shared actors that this process started, by id. Ray ends an actor with the handle that started it,
+# whoever reads with it: handles found by a name do not count (_ray_weak_ref). So the handle outlives its pool.
 _SHARED: dict[str, Any] = {}
 
 
@@ -38,10 +38,9 @@ _SHARED: dict[str, Any] = {}
 class ActorOptions:
     """How actors are made and placed: RaySource's arguments of these names.
 
-    nodes: ids of those that have the data, where these are some: actor i runs on number i % len(nodes), while that is
-    there, so that each has one.
+    nodes: ids of the nodes that have the files, where only some have them; actor i runs on nodes[i % len(nodes)].
 
-    Raises: ValueError for a timeout that is not positive, or linger_s without a name; TypeError for what is no number.
+    Raises: ValueError for a timeout that is not positive, or linger_s without a name; TypeError for other types.
     """
 
     num_cpus: float = 1.0
@@ -74,18 +73,19 @@ class ActorOptions:
 
     @property
     def reserves(self) -> dict[str, float]:
-        """What one actor reserves of each of Ray's resources."""
+        """The amount of each of Ray's resources that one actor reserves."""
         each = {"CPU": self.num_cpus, **(self.resources or {})}
         return each if self.memory is None else each | {"memory": self.memory}
 
 
 @dataclass
 class Actor:
-    """One of a pool. handle: Ray's. ping: a call of it that answers once it runs, where state.asked_at says so.
+    """One actor of a pool.
 
-    num_retried: requests that it lost when it was last lost.
-    tokens_lost: by which it knows what it had then, those that it had read included.
-    to_do: what its life has called for and was not done yet.
+    handle: Ray's. ping: a call that the actor answers once it runs, while state.asked_at is set.
+    num_retried: requests that it lost with its last loss.
+    tokens_lost: of all requests that it had then.
+    to_do: commands that were not carried out yet.
     """
 
     index: int
@@ -98,10 +98,10 @@ class Actor:
 
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
-    """The handle of a new actor, which Ray starts when it has room; with a name, of the one that is there.
+    """The handle of a new actor, which Ray starts when it has room; with a name, of the actor that is there.
 
-    identity: of what it reads. Ray starts it again where its process or node is lost, but
-    never runs a request twice.
+    identity: of the source. Ray starts the actor again where its process or node is lost, but never runs a request
+    twice.
 
     Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
     """
@@ -119,7 +119,7 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
         if value is not None:
             given[key] = dict(value) if isinstance(value, Mapping) else value
     if options.name is not None:
-        # with what it reads in its name: one name for two sources must not serve one the other's records
+        # with the source's identity: two sources of one name must not get each other's records
         name = actor_name(options.name, identity, index)
         given |= {"name": name, "get_if_exists": True}
     if options.linger_s is not None:
@@ -139,18 +139,18 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
 
 
 def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], *, lingers: bool) -> None:
-    """Kill these actors, of shared ones those that no other pool reads with.
+    """Kill these actors, but for shared ones that other drivers read with.
 
-    user: this pool, as shared ones know it; None where they are not.
-    managed: ids of those that are in a context manager, which they leave before, where they do so within _END_S.
-    lingers: whether they are left to themselves.
+    user: this driver's id for shared actors; None where they are not shared.
+    managed: ids of actors in a user's context manager, which they first leave, where that takes less than _END_S.
+    lingers: whether shared actors are left to themselves.
     """
     asked = {actor.index: actor.handle.leave.remote(user) for actor in actors if user is not None}
     answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
     free: list[Actor] = []
     for actor in actors:
         ref = asked.get(actor.index)
-        # who has never answered is there for nobody yet, and must not come when everybody has left
+        # an actor that has never answered serves nobody yet, and must not start when everybody has left
         is_free = ref is None or (ref not in answered and not actor.state.process.worker_id)
         if ref in answered:
             with contextlib.suppress(Exception):  # gone by itself
