@@ -40,9 +40,7 @@ def boxed(description: Stream) -> Boxed:
         is_own = len(found) <= _MAX_OWN_NBYTES or makes_caches  # of which Ray's own pickler takes the names
         return ray.put(found if is_own else description)
     except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
-        named = "".join(
-            f" It is in transform {name}, or in what that reads." for name in _unpicklable(description)
-        )
+        named = "".join(f" It is in transform {name}, or in what that reads." for name in _unpicklable(description))
         error.add_note(
             "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
             f"make them where they are first used, in the transform's call.{named}"
