@@ -321,7 +321,8 @@ class ActorSet:
 
     def _why_gone(self, state: ActorState, otherwise: str) -> str:
         """Ray tells callers of an actor that "the actor is unavailable", whatever ended its process."""
-        with contextlib.suppress(ConnectionError), Head(ray.get_runtime_context().gcs_address, POLL_S) as head:
+        # the head may not answer, and then Ray's own exception has to do
+        with contextlib.suppress(Exception), Head(ray.get_runtime_context().gcs_address, POLL_S) as head:
             return head.out_of_memory(state.process.worker_id) or otherwise
         return otherwise
 
