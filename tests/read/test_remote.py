@@ -3,8 +3,6 @@
 import os
 import pickle
 import re
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -112,7 +110,7 @@ def test_globs_and_directories_are_those_of_the_filesystem(tmp_path, bucket, cap
     for paths in (url, f"{url}/", f"{url}/part-*", [f"{url}/{name}" for name in names]):
         caplog.clear()
         assert [Path(part.path).name for part in find(paths)] == names
-        assert ("left out 1 directories, /bucket/sub the first" in caplog.text) is (paths in (url, f"{url}/"))
+        assert ("skipped 1 directories, /bucket/sub the first" in caplog.text) is (paths in (url, f"{url}/"))
     assert ArrayRecordReader.of(url).read(np.arange(12)) == [record(i) for i in range(12)]
     assert find(f"{url}/{names[0]}[2:]") == (FileSlice(f"{url}/{names[0]}", 2),)
     with pytest.raises(FileNotFoundError, match="no file matches this glob"):
@@ -214,23 +212,12 @@ def test_what_is_kept_stays_below_its_limit_and_costs_no_request_again(tmp_path,
         for start in range(0, 1000, 50):
             wanted = np.arange(start, start + 50)
             assert small.read(wanted) == large.read(wanted)
-            held = os.stat(small._mirrors._open[0].image.path).st_blocks * 512
+            held = os.stat(small._mirrors._images[0].path).st_blocks * 512
             assert held == small._mirrors.nbytes <= limit
         requests, _ = served.count()
         assert (requests < 22) == (turn == 1)  # the larger one asks for nothing the second time
     small.close()
     large.close()
-
-
-def test_what_is_here_between_two_others_does_not_part_their_request(tmp_path, served):
-    write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)))
-    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=2**20))
-    reader.read(np.array([320]))
-    served.count()
-    wanted = np.array([314, 324])
-    assert reader.read(wanted) == [noise(i) for i in wanted.tolist()]
-    assert served.count()[0] == 1
-    reader.close()
 
 
 def test_pages_are_kept_in_the_order_of_their_use(tmp_path, served):
@@ -283,7 +270,7 @@ def test_the_ends_of_many_files_are_not_all_in_memory_at_once(tmp_path, served, 
     reader.close()
 
 
-@pytest.mark.parametrize("what", ["503", "429", "cut", "shift", "stray"])
+@pytest.mark.parametrize("what", ["503", "429", "cut", "shift", "stray", "star"])  # a star is well: RFC 9110, 14.4
 def test_requests_that_fail_now_and_then_change_nothing(tmp_path, served, what):
     path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)), 8)
     served.what = lambda number: what if number % 3 == 0 else ""
@@ -304,16 +291,6 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(tmp_path, served):
     served.what = lambda number: "429 1" if time.monotonic() < ready_at else ""
     assert reader.read(np.arange(0, 200, 20)) == [noise(i) for i in range(0, 200, 20)]  # five tries at once would fail
     assert served.num_broken >= 1
-    reader.close()
-
-
-def test_a_range_is_what_it_says_however_that_is_said(tmp_path, served):
-    """RFC 9110, 14.1 and 14.4: a unit in any case, and a file of which nobody says how long it is."""
-    path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(400)), 8)
-    served.what = lambda number: "star"
-    reader, local = ArrayRecordReader.of(f"{served.url}/a.array_record"), ArrayRecordReader.of(path)
-    assert reader.fingerprint() == local.fingerprint()
-    assert reader.read(np.arange(400)) == local.read(np.arange(400))
     reader.close()
 
 
@@ -380,26 +357,22 @@ def hanging(monkeypatch):
 PATIENT_ONCE = Remote(timeout_s=0.1, listing_s=0.2, waits_s=(0.0,) * 10, patience_s=0.0)
 
 
-def test_a_client_without_a_timeout_is_given_up_too(tmp_path, bucket, hanging, caplog):
-    copy_into(bucket, write_files(tmp_path, [3]), "/bucket")
-    with pytest.raises(StorageError, match=r"reading failed 2 times in .*TimeoutError"):
-        ArrayRecordReader.of("hangs://bucket/part-00000.array_record", remote=PATIENT_ONCE)
+@pytest.mark.parametrize("name", ["part-00000.array_record", "*.array_record", ""])
+def test_a_client_that_hangs_is_told_asked_again_and_given_up(tmp_path, bucket, hanging, caplog, name):
+    url = copy_into(bucket, write_files(tmp_path, [3])).replace("memory", "hangs") + f"/{name}"
+
+    def ask():
+        if name.startswith("part"):
+            return ArrayRecordReader.of(url, remote=PATIENT_ONCE).num_records
+        return 3 * len(listed(url, re.compile("array_record"), PATIENT_ONCE))
+
+    with pytest.raises(StorageError, match=r"/bucket/.*: (reading|listing it) failed 2 times in .*TimeoutError"):
+        ask()
     assert hanging.num_asked == 2
     (line,) = caplog.messages
-    assert re.match(
-        r"hangs://bucket/part-00000\.array_record, its last .* reading takes more than 0\.1 s, and is", line
-    )
-
-
-@pytest.mark.parametrize("url", ["hangs://bucket/*.array_record", "hangs://bucket/"])
-def test_a_listing_that_hangs_is_told_asked_again_and_given_up(bucket, hanging, caplog, url):
-    bucket.pipe("/bucket/a.array_record", b"x")
-    with pytest.raises(StorageError, match=r"/bucket/.*: listing it failed 2 times in .*TimeoutError"):
-        listed(url, re.compile("array_record"), PATIENT_ONCE)
-    assert hanging.num_asked == 2
-    assert [line.partition(" takes more")[0] for line in caplog.messages] == [f"{url}: listing it"]
+    assert re.match(rf"{re.escape(url)}.*: (reading|listing it) takes more than 0\.1 s, and is", line)
     hanging.ended.set()
-    assert list(listed(url, re.compile("array_record"), PATIENT_ONCE)) == ["hangs:///bucket/a.array_record"]
+    assert ask() == 3
 
 
 def test_a_long_range_is_asked_in_pieces_of_which_a_stuck_one_is_soon_seen(bucket, monkeypatch):
@@ -464,7 +437,7 @@ def test_a_file_that_is_replaced_is_told_before_a_byte_of_it_is_taken(tmp_path, 
 
 
 def test_a_file_that_is_replaced_on_any_filesystem_is_told(tmp_path, bucket):
-    paths = write_files(tmp_path, [200], 1)
+    paths = [write_file(tmp_path / "a.array_record", map(noise, range(200)))]
     url = copy_into(bucket, paths)
     reader = ArrayRecordReader.of(url)
     reader.read(np.arange(3))
@@ -505,8 +478,9 @@ def test_bytes_that_are_bent_on_their_way_are_no_broken_record(tmp_path, served,
     reader.close()
 
 
-@pytest.mark.parametrize("what", ["whole", "mute", "bare"])
-def test_a_server_that_gave_ranges_and_once_gives_none_is_asked_again(tmp_path, served, what):
+@pytest.mark.parametrize("what", ["whole", "mute", "bare", 'W/"1"', "416"])
+def test_an_answer_that_one_server_of_many_may_give_counts_when_it_comes_twice(tmp_path, served, what):
+    """No range, none that is there, or another version."""
     write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), 200, "uncompressed")
     reader, other = (ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY) for _ in range(2))
     first = served.num_requests + 1
@@ -514,26 +488,10 @@ def test_a_server_that_gave_ranges_and_once_gives_none_is_asked_again(tmp_path, 
     assert reader.read(np.arange(200)) == [noise(i) for i in range(200)]
     assert served.num_broken == 1
     served.what = lambda number: what
-    with pytest.raises(ValueError, match="no byte ranges|no Content-Range|neither an ETag"):
+    with pytest.raises(ValueError, match="no byte ranges|no Content-Range|neither an ETag|changed while it was read"):
         other.read(np.arange(200))
     assert served.num_broken == 1 + 2
     reader.close(), other.close()
-
-
-def test_a_file_is_another_one_when_that_is_said_twice(tmp_path, served):
-    """Of several servers behind a name one may have another copy, or answer as if the file had ended."""
-    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)), 200, "uncompressed")
-    for what in ('W/"1"', "416"):
-        reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=HASTY)
-        first = served.num_requests + 1
-        served.what = lambda number, what=what, first=first: what if number == first else ""
-        assert reader.read(np.arange(200)) == [noise(i) for i in range(200)]
-        reader.close()
-        served.what = lambda number, what=what, first=first: what if number > first else ""
-        with pytest.raises(ChangedError, match="changed while it was read"):
-            reader.read(np.arange(200))
-        served.what = lambda number: ""
-        reader.close()
 
 
 def test_an_end_that_is_bent_again_is_an_error_that_names_its_url(tmp_path, served):
@@ -598,15 +556,6 @@ def test_a_damaged_end_names_no_range_outside_of_its_file(tmp_path, how):
     assert num_refused
 
 
-@pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs"), ("az", "azure")])
-def test_a_client_that_is_missing_is_named_with_its_extra(monkeypatch, scheme, extra):
-    monkeypatch.setitem(sys.modules, {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}[scheme], None)
-    with pytest.raises(
-        ImportError, match=rf"client for {scheme}:// is not installed.*pip install 'datarax-ray\[{extra}\]'"
-    ):
-        find(f"{scheme}://bucket-{scheme}/a.array_record")
-
-
 def test_a_presigned_url_gives_no_secret_away(tmp_path, served):
     path = write_files(tmp_path, [50])[0]
     url = f"{served.url}/{path.name}?X-Amz-Signature=secret"
@@ -627,44 +576,3 @@ def test_a_presigned_url_gives_no_secret_away(tmp_path, served):
             said, error = said + str(error), error.__cause__
         assert "secret" not in said
         assert path.name in said
-
-
-def test_a_program_that_ends_with_files_open_says_nothing(tmp_path, served):
-    write_files(tmp_path, [50])
-    script = (
-        "import sys\n"
-        "import numpy as np\n"
-        "from datarax_ray.read.formats.array_record.reader import ArrayRecordReader\n"
-        "reader = ArrayRecordReader.of(sys.argv[1])\n"
-        "reader.read(np.arange(50))\n"
-        "np.kept = reader, sys.modules[type(reader._mirrors).__module__]\n"  # to be freed after what it uses
-    )
-    run = [sys.executable, "-c", script, f"{served.url}/part-00000.array_record"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-
-
-def test_threads_read_and_close_one_reader(tmp_path, served):
-    paths = write_files(tmp_path, [300, 300, 300], group_size=8)
-    reader = ArrayRecordReader.of([f"{served.url}/{path.name}" for path in paths], remote=Remote(nbytes=40_000))
-    failed = []
-
-    def read(seed):
-        rng = np.random.default_rng(seed)
-        try:
-            for turn in range(15):
-                wanted = rng.integers(0, 900, 40)
-                assert reader.read(wanted) == [record(i) for i in wanted.tolist()]
-                if seed == 0 and turn % 3 == 0:
-                    reader.close()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
-    reader.close()
-    assert not reader._mirrors.num_open

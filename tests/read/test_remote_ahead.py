@@ -18,7 +18,6 @@ from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
-from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import decode, record, write_file, write_files
@@ -51,10 +50,10 @@ def far(tmp_path, served):
 
 def wait_for(reader, number):
     """Until what is asked for before so many reads has come."""
-    aheads = [ahead for read in list(reader._ahead.expected)[:number] for ahead in read.aheads]
+    aheads = [ahead for read in list(reader._ahead.expected)[:number] for ahead in read.parts]
     assert len(aheads) == number
-    for ahead in aheads:
-        ahead.asked._future.result(timeout=60)
+    for run in [run for ahead in aheads for run in ahead.runs]:
+        reader._mirrors.ahead._asked[run]._future.result(timeout=60)
 
 
 def all_of(records):
@@ -143,7 +142,7 @@ def test_it_takes_half_of_the_room_at_most_and_all_of_it_stays_below_the_limit(t
         most = max(most, ahead)
         assert reader.read(records) == all_of(records)
     assert most > limit // 4
-    assert not reader._mirrors.ahead.all
+    assert not reader._mirrors.ahead.pages
     reader.close()
 
 
@@ -171,7 +170,7 @@ def test_reads_that_never_come_and_others_that_do_leave_the_way_free(far, served
     assert len(far._ahead.expected) == 64
     far.read(far._ahead.expected[-1].records)
     assert not far._ahead.expected
-    assert not far._mirrors.ahead.all
+    assert not far._mirrors.ahead.pages
 
 
 def test_the_ends_of_files_that_come_are_asked_for_ahead_too(tmp_path, served):
@@ -180,10 +179,8 @@ def test_the_ends_of_files_that_come_are_asked_for_ahead_too(tmp_path, served):
     reads = [np.arange(start, start + 100) for start in (0, 200, 400)]
     for records in reads:
         reader.expect(records)
-    ends = list(reader._mirrors.ahead.ends.values())
-    assert len(ends) == 3
-    for end in ends:
-        end._future.result(timeout=60)
+    assert {file for file, _ in reader._mirrors.ahead.pages} == {0, 1, 2}
+    wait_for(reader, 3)
     assert reader.read(reads[0]) == list(map(record, reads[0].tolist()))  # the next two are asked for behind it
     wait_for(reader, 2)
     served.what = lambda number: "503"
@@ -199,8 +196,8 @@ def test_what_failed_ahead_is_asked_for_again_when_it_is_read(far, served, what)
     records = np.arange(500, 540)
     far.expect(records)
     (read,) = far._ahead.expected
-    error = read.aheads[0].asked._future.exception(timeout=60)
-    assert (error is None) == (what == "bend")
+    errors = [far._mirrors.ahead._asked[run]._future.exception(timeout=60) for run in read.parts[0].runs]
+    assert (errors == [None]) == (what == "bend")
     served.what = lambda number: ""
     assert far.read(records) == all_of(records)
     assert served.num_broken
@@ -220,7 +217,7 @@ def test_closing_drops_what_is_on_its_way_and_reading_goes_on(far, served):
     far.close()
     release.set()
     served.what = lambda number: ""
-    assert not far._mirrors.ahead.all
+    assert not far._mirrors.ahead.pages
     assert far._mirrors.nbytes == 0
     assert far.read(np.arange(500, 540)) == all_of(np.arange(500, 540))
 
@@ -228,20 +225,6 @@ def test_closing_drops_what_is_on_its_way_and_reading_goes_on(far, served):
 def close_elsewhere(reader):
     with ThreadPoolExecutor(1) as thread:
         thread.submit(reader.close).result()
-
-
-def test_another_thread_may_close_between_any_two_reads_that_are_forgotten(far, served, monkeypatch):
-    expected = [np.arange(first, first + 20) for first in (0, 100, 200)]
-    for records in expected:
-        far.expect(records)
-    forget = ReadAhead._forget_first
-
-    def forgotten(ahead, *given):
-        forget(ahead, *given)
-        close_elsewhere(far)
-
-    monkeypatch.setattr(ReadAhead, "_forget_first", forgotten)
-    assert far.read(expected[2]) == all_of(expected[2])
 
 
 def test_what_is_asked_for_while_another_thread_closes_takes_no_room_for_good(far, served, monkeypatch):
@@ -328,7 +311,7 @@ def test_a_stream_in_one_process_reads_ahead_and_is_that_of_the_local_files(tmp_
             for component in getattr(self._description, "components", [self._description]):
                 reader = component.reader._reader if kind == "cached" else component.reader
                 expected = list(reader._ahead.expected)
-                self.num_ready += any(ahead.asked for read in expected for ahead in read.aheads or [])
+                self.num_ready += any(ahead.is_complete for read in expected for ahead in read.parts or [])
             return super().receive(sent)
 
     local, remote = stream(paths), stream(urls)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -97,7 +96,7 @@ def test_what_is_kept_is_read_where_it_lies(served, cache):
     for seed in range(2):
         reader = reader_of(served, cache)
         epoch(reader, seed)
-        assert seed == 0 or all(not os.stat(mirror.image.path).st_blocks for mirror in reader._mirrors._open.values())
+        assert seed == 0 or all(not os.stat(image.path).st_blocks for image in reader._mirrors._images.values())
         records = np.random.default_rng(2).integers(0, 400, 300)
         assert list(reader.read_rows(records)) == [noise(i) for i in records.tolist()]
         reader.close()
@@ -109,12 +108,12 @@ def test_a_file_that_is_all_there_is_not_any_more_once_some_of_it_is_forgotten(s
     reader.read(np.arange(400))  # between the records, too
     mirrors, wanted = reader._mirrors, np.array([3, 40])
     mirrors.read(0, 0, 1)
-    assert mirrors._disk.has_all(reader.files[0])
+    assert mirrors._disk.has_all(mirrors._files[0])
     mirrors.forget(0, wanted)
     assert [mirrors.is_cached(0, np.array([each])) for each in (3, 40, 80)] == [False, False, True]
-    assert not mirrors._disk.has_all(reader.files[0])
+    assert not mirrors._disk.has_all(mirrors._files[0])
     epoch(reader, 1)
-    assert mirrors._disk.has_all(reader.files[0])
+    assert mirrors._disk.has_all(mirrors._files[0])
     reader.close()
 
 
@@ -243,16 +242,6 @@ def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, 
     reader.close()
 
 
-def test_a_cache_that_is_full_looks_over_its_folder_once_in_a_while(served, cache, monkeypatch):
-    looked, remove = [], disk_cache._remove_unused
-    monkeypatch.setattr(disk_cache, "_remove_unused", lambda *given: looked.append(given) or remove(*given))
-    reader, began = reader_of(served, cache, 1_000_000), time.monotonic()
-    epoch(reader)
-    epoch(reader, 1)
-    assert 1 <= len(looked) <= 1 + (time.monotonic() - began) / 10  # every 10 s; it is asked for room hundreds of times
-    reader.close()
-
-
 def test_a_reader_that_is_dropped_leaves_nothing_in_use(served, cache):
     reader = reader_of(served, cache)
     reader.read(np.arange(0, 400, 9))
@@ -331,21 +320,6 @@ def test_what_is_damaged_on_disk_is_asked_for_anew(served, cache, what):
     assert {path: path.stat().st_size for path in whole} == whole, "what was cut is whole again"
     if what == "header":
         assert len(kept_in(cache)) == 2
-
-
-def test_what_is_removed_while_it_is_looked_at_is_left_out(served, cache, monkeypatch):
-    reader = reader_of(served, cache)
-    reader.read(np.array([0, 399]))
-    reader.close()
-    by_age = disk_cache._by_age
-
-    def removed_behind(folder):
-        found = by_age(folder)
-        found[0].unlink()
-        return found
-
-    monkeypatch.setattr(disk_cache, "_by_age", removed_behind)
-    assert len(kept_in(cache)) == 1
 
 
 def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(served, cache):

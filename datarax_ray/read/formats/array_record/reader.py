@@ -38,6 +38,7 @@ from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.file_spans import by_file
 from datarax_ray.read.formats.inspecting import nothing_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.formats.written_folders import check_folders
@@ -72,7 +73,8 @@ class ArrayRecordReader:
         self.files = tuple(files)
         self.homes = homes
         self._remote = remote
-        self._mirrors = Mirrors(self.files, remote)
+        mirrored = [RemoteFile(file.path, file.nbytes, file.version, file.footer) for file in self.files]
+        self._mirrors = Mirrors(mirrored, remote)
         self._open = OpenFiles(self.files, self._mirrors, limits)
         self._has_remote = any(file.version for file in self.files)
         self._ahead = ReadAhead(self._mirrors, self._far_parts)

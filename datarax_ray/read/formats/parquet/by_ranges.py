@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet.footers import Footers
 from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans, first_rows, is_of_decoding, present
 from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import Remote
 
 MAX_FETCHED_FILES = 128  # at once: two descriptors each
@@ -32,7 +32,7 @@ class RowGroupRanges:
 
     def __init__(self, footers: Footers, remote: Remote) -> None:
         self._footers = footers
-        files = [_Url(file.url, file.nbytes, file.version, file.footer) for file in footers.files]
+        files = [RemoteFile(file.url, file.nbytes, file.version, file.footer) for file in footers.files]
         self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.names), is_whole=False)
         self._open: OrderedDict[int, Any] = OrderedDict()
 
@@ -93,13 +93,3 @@ class RowGroupRanges:
     def _shut(self, file: int) -> None:
         self._open.pop(file).close(force=True)
         self.mirrors.shut(file)
-
-
-@dataclass(frozen=True)
-class _Url:
-    """See mirrors.RemoteFile."""
-
-    path: str
-    nbytes: int
-    version: str
-    footer: int

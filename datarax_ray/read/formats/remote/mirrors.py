@@ -1,31 +1,34 @@
 """Local images of remote files, with the pages that are wanted alone, for the libraries of formats to read.
 
-An image is as long as its file and empty at first. array_record opens it like any file, decodes it and checks it; what
-was not fetched is zeros, and there the checksum is wrong, so no other data comes. Formats without checksums read an
-image by `Mirrors.read`, which fetches what is not there.
+An image is as long as its file and empty at first. array_record opens it like any file, decodes it and checks it: pages
+that were not fetched are zeros, which fail the checksum, so no wrong data comes. Formats without checksums read an
+image by `Mirrors.read`, which fetches missing pages.
+
+A page comes from memory, from what was asked for ahead, from the disk cache, or from the storage, in that order.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.remote.chunks import chunks
-from datarax_ray.read.formats.remote.disk_cache import DiskCache, VersionedFile
-from datarax_ray.read.formats.remote.image import Image
+from datarax_ray.read.formats.remote.disk_cache import DiskCache
 from datarax_ray.read.formats.remote.pages import (
     PAGE,
+    Image,
     Layout,
     Page,
+    RemoteFile,
     Run,
     around,
     by_file,
@@ -35,36 +38,94 @@ from datarax_ray.read.formats.remote.pages import (
     pages_of,
     runs_of,
 )
-from datarax_ray.read.formats.remote.pages_ahead import Ahead, PagesAhead
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Remote, Span, read_ranges
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, Span, ask_ranges, read_ranges
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.laps import lap
 
+_ASKS_AHEAD = 4  # times the requests of one fetch: 8 MiB of the smallest requests, where pages stay
 
-class RemoteFile(VersionedFile, Protocol):
-    """A file that was counted. footer: the offset at which it begins."""
+
+@dataclass(eq=False)
+class Ahead:
+    """What one expected read wants of some files.
+
+    wanted: the parts of each file, as `Mirrors.fetch` will get them.
+    layouts: of the files, as far as they are known by now.
+    runs: that were asked for on its behalf.
+    is_complete: whether all that it wants was asked for, or is here.
+    """
+
+    wanted: Mapping[int, Indices]
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    is_complete: bool = False
+
+
+class RunsAhead:
+    """Runs of pages that are asked for before they are wanted, in half of the memory at most.
+
+    They only ever save a wait: a run that fails, or is dropped, is asked for again when it is wanted.
+    pages: of all runs, with the run of each.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._asked: dict[Run, Asked[list[bytes]]] = {}
+        self.pages: dict[Page, Run] = {}
+        # All runs share one: what is wanted first comes first. A fetch has its own, and waits for none of these.
+        self._slots = asyncio.Semaphore(_ASKS_AHEAD * remote.most_requests)
 
     @property
-    def footer(self) -> int: ...
+    def nbytes(self) -> int:
+        return PAGE * len(self.pages)
 
+    def has_room(self, num_pages: int) -> bool:
+        return self.nbytes + PAGE * num_pages <= self._remote.nbytes // 2
 
-@dataclass
-class _Mirror:
-    """end: the bytes from the page on in which the footer begins; b"" once the image was opened."""
+    def ask(self, run: Run, span: Span) -> None:
+        self._asked[run] = ask_ranges([span], self._remote, self._slots)
+        self.pages |= dict.fromkeys(pages_in([run]), run)
 
-    image: Image
-    layout: Layout
-    end: bytes
+    def __contains__(self, run: Run) -> bool:
+        return run in self._asked
+
+    def answer(self, run: Run) -> bytes | None:
+        """The bytes of a run that stays here; None where they have not come yet."""
+        asked = self._asked.get(run)
+        return asked.result()[0] if asked is not None and asked.is_answered else None
+
+    def take(self, pages: Iterable[Page]) -> dict[Run, bytes]:
+        """The runs that have these pages, once they came; they are held here no more."""
+        taken: dict[Run, bytes] = {}
+        for run in sorted({run for page in pages if (run := self.pages.get(page)) is not None}):
+            if (asked := self._removed(run)) is not None:
+                with lap("storage"):
+                    data = asked.result_if_well()
+                if data is not None:
+                    (taken[run],) = data
+        return taken
+
+    def drop(self, runs: Iterable[Run] | None = None) -> None:
+        """Nobody wants these runs any more, or, for None, any run."""
+        for run in list(self._asked) if runs is None else runs:
+            if (asked := self._removed(run)) is not None:
+                asked.drop()
+
+    def _removed(self, run: Run) -> Asked[list[bytes]] | None:
+        for page in pages_in([run]):
+            if self.pages.get(page) == run:  # runs may overlap
+                self.pages.pop(page, None)
+        return self._asked.pop(run, None)
 
 
 class Mirrors:
     """The images of a reader's files that are behind URLs. The bytes of many files are fetched at once.
 
-    A page stays until pages that were wanted later need its room. What one fetch brings stays until the next. Several
-    threads may close files; one at a time fetches, and asks ahead.
+    Pages that were wanted longest ago make room for others. What one fetch brings stays until the next. Several threads
+    may close files; one at a time fetches, and asks ahead.
 
     layout: gives that of a file, from its bytes from the footer on and the offset of the footer; raises ValueError for
-        what is no footer.
+        bytes that are no footer.
     is_whole: whether every part of the files is wanted sooner or later, so that pages around a wanted one may come too.
     ahead: what is asked for before it is wanted.
     """
@@ -82,30 +143,29 @@ class Mirrors:
         self._layout = layout
         self._is_whole = is_whole
         self._fits = 2 * sum(file.nbytes for file in files if file.version) <= remote.nbytes  # half is for `ahead`
-        self._open: dict[int, _Mirror] = {}
+        self._images: dict[int, Image] = {}
+        self._layouts: dict[int, Layout] = {}  # of files that have an image
         self._pages: OrderedDict[Page, None] = OrderedDict()  # those wanted last at the end
-        self.ahead = PagesAhead(remote)
+        self.ahead = RunsAhead(remote)
         self._lock = ThreadLock()
-        self._disk = DiskCache(remote.cache_dir, remote.cache_nbytes) if remote.cache_dir else None
+        self._disk = DiskCache(remote.cache_dir, remote.cache_nbytes)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pages and ends in memory, and of what is asked for ahead."""
-        with self._lock:
-            ends = sum(len(mirror.end) for mirror in self._open.values())
-            return len(self._pages) * PAGE + ends + self.ahead.nbytes
+        """Bytes of the pages in memory, and of those that are asked for ahead."""
+        return len(self._pages) * PAGE + self.ahead.nbytes
 
     @property
     def num_open(self) -> int:
         """Descriptors, of images and of their files in the disk cache."""
-        return len(self._open) + (self._disk.num_open if self._disk is not None else 0)
+        return len(self._images) + self._disk.num_open
 
     def parts(self, indices: Iterable[int]) -> Iterator[list[int]]:
-        """These files in parts whose ends fit into memory at once; a file with an image needs its end no more."""
+        """These files in parts whose ends fit into memory at once; the end of an open file is needed no more."""
         part: list[int] = []
         room = most = max(self._remote.nbytes // 4, MAX_REQUEST_NBYTES)
         for index in indices:
-            end_nbytes = 0 if index in self._open else self._end_nbytes(index)
+            end_nbytes = 0 if index in self._layouts else PAGE * num_pages([self._end_of(index)])
             if end_nbytes > room and part:
                 yield part
                 part, room = [], most
@@ -115,166 +175,162 @@ class Mirrors:
             yield part
 
     def open(self, indices: Iterable[int]) -> dict[int, Layout]:
-        """Have an image of each of these files, and its end in memory: by one request for each file that has no image,
-        and whose end is not in the disk cache. Gives the layouts, which hold also once another thread closed an image.
+        """Have an image and the layout of each of these files; the ends of all come at once.
+
+        Returns the layouts, which hold also where another thread closes a file meanwhile.
+        Raises: as ranges.read_ranges; ValueError where the end of a file is damaged twice.
         """
         with self._lock:
-            found = {index: self._open[index].layout for index in indices if index in self._open}
-        if not (missing := [index for index in indices if index not in found]):
-            return found
-        self._make_room(-(-sum(map(self._end_nbytes, missing)) // PAGE), keep=0)
-        come = self.ahead.take_ends(missing)
-        cached = self._cached_ends(index for index in missing if index not in come)
-        come |= cached
-        asked = [index for index in missing if index not in come]
-        with lap("storage"):
-            come |= zip(asked, read_ranges([self._span_of_end(index) for index in asked], self._remote), strict=True)
-        for index in missing:
-            found[index], come[index] = self._parsed(index, come[index])
-            if come[index] is not cached.get(index):
-                self._store({self._run_of_end(index): come[index]})
+            found = {index: self._layouts[index] for index in indices if index in self._layouts}
+        damaged: set[int] = set()
+        while missing := [index for index in indices if index not in found]:
             with self._lock:
-                self._open[index] = _Mirror(Image(self._files[index].nbytes), found[index], come[index])
+                self._images |= {i: Image(self._files[i].nbytes) for i in missing if i not in self._images}
+            self._fetch(list(pages_in(map(self._end_of, missing))))
+            for index in missing:
+                file = self._files[index]
+                with self._lock:
+                    if (image := self._images.get(index)) is None:
+                        continue  # another thread closed it
+                    end = image.read(file.footer, file.nbytes)
+                try:
+                    found[index] = self._layout(end, file.footer)
+                except ValueError as error:
+                    if index in damaged:
+                        raise ValueError(
+                            f"{redacted(file.path)}: {error}, asked for twice, though it did when the source was made, "
+                            "and its version is the same: these are not the bytes of the file. Look at proxies and "
+                            "caches on the way, and go on from the last state."
+                        ) from error
+                    damaged.add(index)
+                    self._forget(index, pages_in([self._end_of(index)]))
+                    continue
+                with self._lock:
+                    if index in self._images:
+                        self._layouts[index] = found[index]
         return found
-
-    def _parsed(self, index: int, end: bytes) -> tuple[Layout, bytes]:
-        """The layout in the end of a file, and the end, which is fetched once more where it was bent on its way."""
-        file = self._files[index]
-        with contextlib.suppress(ValueError):
-            return self._layout_of(index, end), end
-        (end,) = read_ranges([self._span_of_end(index)], self._remote)
-        try:
-            return self._layout_of(index, end), end
-        except ValueError as error:
-            raise ValueError(
-                f"{redacted(file.path)}: {error}, asked for twice, though it did when the source was made, and its "
-                "version is the same: what comes are not the bytes of the file. Look at what stands between (a proxy, "
-                "a cache), and go on from the last state."
-            ) from error
 
     @contextlib.contextmanager
     def opening(self, index: int) -> Iterator[str]:
-        """The path by which to open the image of a file; its end is there within, and given back afterwards."""
-        mirror, file = self._open[index], self._files[index]
-        _, first, _ = self._run_of_end(index)
-        mirror.image.fill(first * PAGE, mirror.end)
-        yield mirror.image.path
+        """The path of the image of an open file, for a library to open it: the end of the file is there meanwhile."""
+        end = list(pages_in([self._end_of(index)]))
+        self._fetch(end)
+        yield self._images[index].path
         with self._lock:
-            mirror.end = b""
-            first += (index, first) in self._pages  # it begins in the last page of the records
-            mirror.image.drop(first * PAGE, file.nbytes)
+            self._give_back([page for page in end if page in self._pages])
 
     def ask_ahead(self, ahead: Ahead) -> bool:
-        """Ask for all that is wanted ahead, as far as its place is known: of a file without an image, only the end, and
-        when that came this is to be called again. Returns whether there was room for it.
+        """Ask for the pages of an expected read, as far as they are known: of a file that is not open, for its end.
+
+        Once the end came, call this again. Returns whether there was room.
         """
-        if ahead.asked is not None:
+        if ahead.is_complete:
             return True
-        opened, unknown = ahead.layouts, [index for index in ahead.wanted if index not in ahead.layouts]
-        opened |= {index: self._open[index].layout for index in unknown if index in self._open}
-        asked = self.ahead.ends
-        cached = self._cached_ends(index for index in unknown if index not in opened and index not in asked)
-        opened |= {index: self._layout_of(index, end) for index, end in cached.items()}
-        missing = [index for index in unknown if index not in opened]
-        if not self.ahead.ask_ends(ahead, {index: self._span_of_end(index) for index in missing}):
+        with self._lock:
+            ahead.layouts |= {index: self._layouts[index] for index in ahead.wanted if index in self._layouts}
+        ends = {index: self._end_of(index) for index in ahead.wanted if index not in ahead.layouts}
+        cached = self._read_cached(pages_in(run for run in ends.values() if run not in self.ahead))
+        for index, run in ends.items():
+            end = cached.get(run) or self.ahead.answer(run)
+            if end is not None:
+                footer = self._files[index].footer
+                ahead.layouts[index] = self._layout(end[footer % PAGE :], footer)
+        runs = [run for index, run in ends.items() if index not in ahead.layouts]
+        is_complete = not runs
+        if is_complete:
+            missing = self._missing(pages_needed(ahead.wanted, ahead.layouts)).difference(self.ahead.pages)
+            runs = self._to_ask(missing.difference(pages_in(self._cached_runs(missing))))
+        runs = [run for run in runs if run not in self.ahead]
+        if not self.ahead.has_room(num_pages(runs)):
             return False
-        for index in missing:
-            if not asked[index].is_answered:
-                return True
-            opened[index] = self._layout_of(index, asked[index].result()[0])
-        missing_pages = self._missing(pages_needed(ahead.wanted, opened)) - self.ahead.pages
-        runs = self._to_ask(missing_pages.difference(pages_in(self._cached_runs(missing_pages))))
-        if not self.ahead.has_room(PAGE * num_pages(runs)):
-            return False
+        ahead.is_complete = is_complete
         self._make_room(num_pages(runs), keep=0)
-        self.ahead.ask(ahead, {run: self._span(run) for run in runs})
+        for run in runs:
+            ahead.runs.append(run)
+            self.ahead.ask(run, self._span(run))
         return True
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
-        """Have everything in memory that these parts of these files are decoded from.
+        """Have all pages in memory that these parts of these files are decoded from.
 
         wanted: for each file ascending indices within it. Raises: as ranges.read_ranges.
         """
         self._fetch(pages_needed(wanted, self.open(wanted)))
 
     def read(self, index: int, start: int, stop: int) -> bytes:
-        """The bytes [start, stop) of a file with an image; fetched now, unless they are there. Raises: as fetch."""
+        """The bytes [start, stop) of an open file; fetched now, unless they are there. Raises: as fetch."""
         self._fetch([(index, page) for page in range(start // PAGE, -(-stop // PAGE))])
-        return self._open[index].image.read(start, stop)
-
-    def _fetch(self, needed: list[Page]) -> None:
-        """Have these pages in memory, of files that have an image."""
-        missing = self._missing(needed)
-        if missing:
-            files = {index for index, _ in needed}
-            for ahead in self.ahead.all:
-                if not missing.isdisjoint(pages_in(ahead.runs)) and (come := self.ahead.take(ahead, files)):
-                    self._make_room(num_pages(come), keep=len(needed) - len(missing))
-                    self._fill(come)
-                    self._store(come)
-                    missing = self._missing(needed)
-        if cached := self._read_cached(missing):
-            self._make_room(num_pages(cached), keep=len(needed) - len(missing))
-            self._fill(cached)
-            missing = self._missing(needed)
-        if runs := self._to_ask(missing):
-            self._make_room(num_pages(runs), keep=len(needed) - len(missing))
-            with lap("storage"):
-                fetched = dict(zip(runs, read_ranges([self._span(run) for run in runs], self._remote), strict=True))
-            self._fill(fetched)
-            self._store(fetched)
+        return self._images[index].read(start, stop)
 
     def is_cached(self, index: int, wanted: Indices) -> bool:
-        """Whether the disk cache has all bytes that these parts of a file need; False of a file without an image."""
-        mirror = self._open.get(index)
-        if self._disk is None or mirror is None:
+        """Whether the disk cache has all bytes that these parts of a file need; False for a file that is not open."""
+        layout, file = self._layouts.get(index), self._files[index]
+        if layout is None or not self._disk.is_working:
             return False
-        if self._disk.has_all(self._files[index]):
+        if self._disk.has_all(file):
             return True
-        pages = pages_of(mirror.layout.of(wanted))
-        return len(self._disk.held(self._files[index], pages)) == len(pages)
+        pages = pages_of(layout.of(wanted))
+        return len(self._disk.held(file, pages)) == len(pages)
 
     def cached_path(self, index: int) -> str:
-        """The path of what the disk cache has of a file, at the offsets of the file; "" where its end is not there."""
-        _, first, last = self._run_of_end(index)
+        """The path of the pages of a file in the disk cache, at their offsets; "" where the file's end is not there."""
+        _, first, last = self._end_of(index)
         pages, file = np.arange(first, last + 1), self._files[index]
-        if self._disk is None or len(self._disk.held(file, pages)) < len(pages):
-            return ""
-        return self._disk.path_of(file)
+        return self._disk.path_of(file) if len(self._disk.held(file, pages)) == len(pages) else ""
 
     def cached_nbytes(self, index: int) -> int:
-        """How long the file at cached_path is; -1 for none."""
-        assert self._disk is not None
+        """The length of the file at cached_path; -1 where there is none."""
         try:
             return os.path.getsize(self._disk.path_of(self._files[index]))
         except OSError:
             return -1
 
     def forget(self, index: int, wanted: Indices) -> None:
-        """Have everything of a file fetched again; of what the disk cache has, what these parts are decoded from."""
-        if self._disk is not None:
-            pages = np.array([page for _, page in pages_needed({index: wanted}, self.open([index]))], np.int64)
-            self._disk.forget(self._files[index], pages)
-        with self._lock:
-            self._give_back([page for page in self._pages if page[0] == index])
+        """Have the pages of these parts of a file fetched again, from the storage."""
+        self._forget(index, pages_needed({index: wanted}, self.open([index])))
 
     def shut(self, index: int) -> None:
         """Close the image of a file."""
         with self._lock:
-            mirror = self._open.pop(index, None)
+            self._layouts.pop(index, None)
+            image = self._images.pop(index, None)
             for page in [page for page in self._pages if page[0] == index]:
                 del self._pages[page]
-        if mirror is not None:
-            mirror.image.close()
-        if self._disk is not None:
-            self._disk.shut(self._files[index])
+        if image is not None:
+            image.close()
+        self._disk.shut(self._files[index])
 
     def close(self) -> None:
-        self.ahead.drop_all()
-        for index in list(self._open):
+        self.ahead.drop()
+        for index in list(self._images):
             self.shut(index)
-        if self._disk is not None:
-            self._disk.close()
+        self._disk.close()
+
+    def _fetch(self, needed: list[Page]) -> None:
+        """Have these pages in memory, of files that have an image."""
+        for bring in (self._bring_ahead, self._bring_cached, self._bring_remote):
+            if not (missing := self._missing(needed)):
+                break
+            bring(missing, len(needed) - len(missing))
+
+    def _bring_ahead(self, missing: set[Page], keep: int) -> None:
+        if taken := self.ahead.take(missing):
+            self._make_room(num_pages(taken), keep)
+            self._fill(taken)
+            self._store(taken)
+
+    def _bring_cached(self, missing: set[Page], keep: int) -> None:
+        if cached := self._read_cached(missing):
+            self._make_room(num_pages(cached), keep)
+            self._fill(cached)
+
+    def _bring_remote(self, missing: set[Page], keep: int) -> None:
+        runs = self._to_ask(missing)
+        self._make_room(num_pages(runs), keep)
+        with lap("storage"):
+            found = dict(zip(runs, read_ranges([self._span(run) for run in runs], self._remote), strict=True))
+        self._fill(found)
+        self._store(found)
 
     def _to_ask(self, missing: set[Page]) -> list[Run]:
         """The runs to ask for, to have these pages.
@@ -288,7 +344,7 @@ class Mirrors:
             if not self._stays(index):
                 runs += runs_of(pages, gap)
                 continue
-            near = around(np.array([number for _, number in pages]), gap, room, self._run_of_end(index)[1])
+            near = around(np.array([number for _, number in pages]), gap, room, self._end_of(index)[1])
             room -= len(near)
             with self._lock:
                 more = [page for number in near.tolist() if (page := (index, number)) not in self._pages]
@@ -299,32 +355,27 @@ class Mirrors:
 
     def _stays(self, index: int) -> bool:
         """Whether a page of a file that comes now is still here when its neighbours are wanted."""
-        return self._is_whole and (self._fits or (self._disk is not None and self._disk.takes(self._files[index])))
+        return self._is_whole and (self._fits or self._disk.takes(self._files[index]))
 
     def _cached_runs(self, pages: Iterable[Page]) -> list[Run]:
-        """Those of these pages that the disk cache has."""
-        if self._disk is None:
-            return []
+        """The runs of those of these pages that the disk cache has."""
         runs: list[Run] = []
-        for index, some in by_file(pages):
+        for index, some in by_file(pages) if self._disk.is_working else ():
             held = self._disk.held(self._files[index], np.array([number for _, number in some]))
             runs += runs_of(((index, number) for number in held.tolist()), 0)
         return runs
 
-    def _read_cached(self, missing: Iterable[Page]) -> dict[Run, bytes]:
+    def _read_cached(self, pages: Iterable[Page]) -> dict[Run, bytes]:
+        """The bytes of those of these pages that the disk cache has, and that are well there."""
         found: dict[Run, bytes] = {}
-        with lap("storage"):
-            for index, runs in by_file(self._cached_runs(missing)):
-                assert self._disk is not None
+        for index, runs in by_file(self._cached_runs(pages)):
+            with lap("storage"):
                 data = self._disk.read(self._files[index], [(first, last) for _, first, last in runs])
-                # fewer where the disk fails
-                found |= {run: each for run, each in zip(runs, data, strict=False) if each}
+            found |= {run: each for run, each in zip(runs, data, strict=False) if each}  # fewer where the disk fails
         return found
 
     def _store(self, found: Mapping[Run, bytes]) -> None:
         """Have these runs in the disk cache from now on."""
-        if self._disk is None:
-            return
         for index, runs in by_file(found):
             self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 
@@ -339,39 +390,19 @@ class Mirrors:
 
     def _fill(self, found: Mapping[Run, bytes]) -> None:
         with self._lock:
-            for (index, first, last), data in found.items():
-                if index in self._open:  # else another thread closed it
-                    self._open[index].image.fill(first * PAGE, data)
-                    self._pages.update(dict.fromkeys((index, page) for page in range(first, last + 1)))
+            for run, data in found.items():
+                if (image := self._images.get(run[0])) is not None:  # else another thread closed it
+                    image.fill(run[1] * PAGE, data)
+                    self._pages.update(dict.fromkeys(pages_in([run])))
 
-    def _span(self, run: Run) -> Span:
-        index, first, last = run
-        return self._files[index].path, self._files[index].version, first * PAGE, self._end(index, last)
-
-    def _run_of_end(self, index: int) -> Run:
+    def _end_of(self, index: int) -> Run:
         """The pages of a file from the one on in which its footer begins."""
         file = self._files[index]
-        return index, file.footer // PAGE, (file.nbytes - 1) // PAGE
+        return index, file.footer // PAGE, file.num_pages - 1
 
-    def _end_nbytes(self, index: int) -> int:
-        return self._files[index].nbytes - PAGE * self._run_of_end(index)[1]
-
-    def _span_of_end(self, index: int) -> Span:
-        return self._span(self._run_of_end(index))
-
-    def _layout_of(self, index: int, end: bytes) -> Layout:
-        footer = self._files[index].footer
-        return self._layout(end[footer % PAGE :], footer)
-
-    def _cached_ends(self, indices: Iterable[int]) -> dict[int, bytes]:
-        """The ends of these files, as far as the disk cache has them whole."""
-        if self._disk is None:
-            return {}
-        runs = {self._run_of_end(index) for index in indices}
-        return {run[0]: data for run, data in self._read_cached(pages_in(runs)).items() if run in runs}
-
-    def _end(self, index: int, last: int) -> int:
-        return min((last + 1) * PAGE, self._files[index].nbytes)
+    def _span(self, run: Run) -> Span:
+        file = self._files[run[0]]
+        return file.path, file.version, run[1] * PAGE, min((run[2] + 1) * PAGE, file.nbytes)
 
     def _make_room(self, num_pages: int, keep: int) -> None:
         """Give back the pages that were wanted longest ago, until so many more fit; but none of the `keep` last."""
@@ -382,5 +413,12 @@ class Mirrors:
     def _give_back(self, pages: list[Page]) -> None:
         for page in pages:
             del self._pages[page]
-        for index, first, last in runs_of(pages, 0):
-            self._open[index].image.drop(first * PAGE, self._end(index, last))
+        for run in runs_of(pages, 0):
+            _, _, start, stop = self._span(run)
+            self._images[run[0]].drop(start, stop)
+
+    def _forget(self, index: int, pages: Iterable[Page]) -> None:
+        """Have no page of a file in memory, and none of these in the disk cache."""
+        self._disk.forget(self._files[index], np.array([number for _, number in pages], np.int64))
+        with self._lock:
+            self._give_back([page for page in self._pages if page[0] == index])

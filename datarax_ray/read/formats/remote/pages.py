@@ -1,18 +1,21 @@
-"""Files in pages: from byte ranges to pages, and from pages to the runs that are asked for at once. Nothing here reads.
+"""Files in pages: from byte ranges to pages, from pages to the runs of one request, and images of files in memory.
 
     page  (file, number): the bytes [number * PAGE, (number + 1) * PAGE) of a file, as far as it has them
     run   (file, first, last): the pages from `first` to `last`, both of them, of one file
     span  int64 (2,): the bytes [start, stop) of one file
 
-A file is its index among those of one reader.
+A file is its index among those of one reader. Nothing here reads from a storage.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import mmap
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,12 +27,33 @@ Page: TypeAlias = tuple[int, int]
 Run: TypeAlias = tuple[int, int, int]
 T = TypeVar("T", Page, Run)
 
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file behind a URL.
+
+    version: as its storage names this state of it; "" for a file of this machine, of which no page is asked for.
+    footer: the offset from which on its bytes tell its layout.
+    """
+
+    path: str
+    nbytes: int
+    version: str
+    footer: int
+
+    @property
+    def num_pages(self) -> int:
+        return -(-self.nbytes // PAGE)
+
 
 class Layout(Protocol):
     """Where the parts of a file lie that are fetched as a whole."""
 
     def of(self, wanted: Indices) -> Indices:
-        """The byte ranges, int64 (k, 2), of what is wanted. wanted: int64, ascending; what of, a format says."""
+        """The byte ranges, int64 (k, 2), of these parts. wanted: int64, ascending; a format says of what."""
         ...
 
 
@@ -104,3 +128,44 @@ def by_file(items: Iterable[T]) -> Iterator[tuple[int, list[T]]]:
     """
     for file, some in itertools.groupby(sorted(items), key=operator.itemgetter(0)):
         yield file, list(some)
+
+
+class Image:
+    """A file of `nbytes` bytes in memory: holes, but for the bytes that were filled in. path: to open it by.
+
+    Only this process has the memory (memfd_create), so nothing is left behind, however the process ends.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._fd = os.memfd_create("datarax_ray")
+        self.path = f"/proc/self/fd/{self._fd}"
+        os.ftruncate(self._fd, nbytes)
+
+    def fill(self, start: int, data: bytes) -> None:
+        write_at(self._fd, memoryview(data), start)
+
+    def read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._fd, stop - start, start)
+
+    def drop(self, start: int, stop: int) -> None:
+        """Give the memory of these bytes back; both are multiples of PAGE, or stop is the end."""
+        length = -(-(stop - start) // PAGE) * PAGE
+        if _LIBC.fallocate(self._fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length)):
+            number = ctypes.get_errno()
+            raise OSError(number, f"no memory could be given back: {os.strerror(number)}")
+
+    def close(self, _close: Callable[[int], None] = os.close) -> None:  # at exit, the module's `os` may be gone
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            _close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def write_at(fd: int, data: memoryview, start: int) -> None:
+    """Write all of it, from this offset on."""
+    while len(data):
+        done = os.pwrite(fd, data, start)
+        start, data = start + done, data[done:]

@@ -1,4 +1,4 @@
-"""Images of files of which a few bytes tell what they are: by one request for the end, and one for all others."""
+"""Images of files with the few bytes that tell what the files are: by one request for the end, and others at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
-from datarax_ray.read.formats.remote.image import Image
+from datarax_ray.read.formats.remote.pages import Image
 from datarax_ray.read.formats.remote.ranges import Remote, read_ranges, read_tail
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.identity.contents import HEAD_NBYTES, NUM_PAGES, TAIL_NBYTES, sampled_spans
@@ -21,8 +21,8 @@ def sampled(
 ) -> Iterator[tuple[Image, str]]:
     """An image with the last bytes of a file and some others, and the version of the file.
 
-    tail_nbytes: so many last bytes, which come by one request.
-    spans: of the others, from these last bytes and the size of the file; they come by requests at once.
+    tail_nbytes: of the last bytes, which come by one request.
+    spans: gives the spans of the others from the last bytes and the size of the file.
 
     Raises: as ranges.read_ranges.
     """
