@@ -50,6 +50,8 @@ class HttpFiles:
     capital. "stray": says seven bytes less than it gives. "whole": as of a server without ranges; "flow": and without a
     length. "bare": without ETag. 'W/"1"', '""': with this ETag, and a time of change, whatever it holds.
 
+    has_etags: whether other answers have an ETag.
+
     num_requests, nbytes: that were served, bodies only. num_sent: bytes of these that are on their way by now.
     delay_s: before each answer. rate: bytes a second, of all
     bodies together.
@@ -59,6 +61,7 @@ class HttpFiles:
         self, folder: Path, delay_s: float = 0.0, rate: float = math.inf, stuck_s: float | None = None
     ) -> None:
         self._stuck_s = stuck_s
+        self.has_etags = True
         self.what: Callable[[int], str] = lambda number: ""
         self.delay_s, self._rate = delay_s, rate
         self._free_at = 0.0  # when all that was served before has gone, at this rate
@@ -144,7 +147,7 @@ class HttpFiles:
         if what.endswith('"'):
             answer.send_header("ETag", what)
             answer.send_header("Last-Modified", "Wed, 21 Oct 2026 07:28:00 GMT")
-        elif what != "bare":
+        elif what != "bare" and self.has_etags:
             answer.send_header("ETag", f'"{etag}"')
         if what == "bend":
             half = len(content) // 2

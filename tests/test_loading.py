@@ -197,7 +197,7 @@ def test_a_compressed_file_beside_the_others_of_a_directory_is_said_to_be_left_o
     write(tmp_path)
     (tmp_path / "csv/y.csv.gz").write_bytes(gzip.compress(b"x,y\n7,a\n"))
     assert len(list(load(tmp_path / "csv"))) == 10
-    assert f"{tmp_path}/csv: left out 1 compressed files, {tmp_path}/csv/y.csv.gz the first" in caplog.text
+    assert f"{tmp_path}/csv: skipped 1 files, {tmp_path}/csv/y.csv.gz the first, that are compressed" in caplog.text
 
 
 def write_image(path: Path, value: int, size: tuple[int, int] = (4, 6)) -> None:
@@ -573,12 +573,18 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("a.csv", "b.txt", "c.txt", "notes.md"), "left out 2 files that are not named *.csv, *.tsv, though D/b.txt"),
+        (
+            ("a.csv", "b.txt", "c.txt", "notes.md"),
+            "skipped 2 files, D/b.txt the first, that are not named *.csv,",
+        ),
         (
             ("a.jsonl", "b.json", "d.txt"),
-            "left out 1 files that are not named *.jsonl, *.ndjson, *.json, though D/d.txt",
+            "skipped 1 files, D/d.txt the first, that are not named *.jsonl, *.ndjson,",
         ),
-        (("a.parquet", "README", "part-1"), "though D/part-1 looks like one of these; give a glob"),
+        (
+            ("a.parquet", "README", "part-1"),
+            "D/part-1 the first, that are not named *.parquet, *.pq, but look like data; give a glob",
+        ),
         (("a.array_record", "part-1"), "left out 1 files that are not named as ArrayRecord files are, though D/part-1"),
         (
             ("a.array_record", "sub/b.array_record", "empty/b.csv"),

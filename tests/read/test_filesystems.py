@@ -141,21 +141,20 @@ def test_and_so_are_slices_that_overlap(tmp_path, caplog):
 def test_directories_that_a_glob_matches_are_said_to_be_left_out(directory, caplog):
     (directory / "z.parquet").mkdir()
     assert names(find_on(f"{directory}/*.parquet", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
-    assert f"left out 1 directories that match too, {directory}/z.parquet the first" in caplog.text
+    assert f"skipped 1 directories that match too, {directory}/z.parquet the first" in caplog.text
     caplog.clear()
     assert names(find_on(f"{directory}/**/c*", None, SUFFIXES)) == ["c.pq"]
     assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
     assert caplog.text == ""
 
 
-def test_a_list_keeps_its_order_and_its_repetitions(directory):
-    paths = [directory / "b.parquet", str(directory / "note.txt"), directory / "b.parquet"]
-    assert names(find_on(paths, None, SUFFIXES)) == ["b.parquet", "note.txt", "b.parquet"]
-
-
-def test_a_relative_path_is_made_absolute(directory, monkeypatch):
+def test_paths_are_made_absolute_and_keep_their_order_and_repetitions(directory, memory, monkeypatch):
     monkeypatch.chdir(directory)
-    assert find_on("a.parquet", None, SUFFIXES)[1] == (str(directory / "a.parquet"),)
+    found = find_on(["b.parquet", directory / "note.txt", directory / "b.parquet"], None, SUFFIXES)[1]
+    assert found == tuple(f"{directory}/{name}" for name in ("b.parquet", "note.txt", "b.parquet"))
+    inside = fs.SubTreeFileSystem(str(directory), fs.LocalFileSystem())
+    assert find_on("sub", inside, SUFFIXES) == (inside, ("sub/c.pq",))
+    assert names(find_on("/bucket/*.parquet", memory, SUFFIXES)) == ["a.parquet", "b.parquet"]
 
 
 def test_urls_of_pyarrow_and_of_fsspec_name_their_filesystem(directory, memory):
@@ -168,12 +167,6 @@ def test_urls_of_pyarrow_and_of_fsspec_name_their_filesystem(directory, memory):
     assert names(find_on(["memory://bucket/sub/c.pq"], None, SUFFIXES)) == ["c.pq"]
 
 
-def test_a_given_filesystem_is_where_the_paths_are(directory, memory):
-    inside = fs.SubTreeFileSystem(str(directory), fs.LocalFileSystem())
-    assert find_on("sub", inside, SUFFIXES) == (inside, ("sub/c.pq",))
-    assert names(find_on("/bucket/*.parquet", memory, SUFFIXES)) == ["a.parquet", "b.parquet"]
-
-
 @pytest.mark.parametrize(
     ("paths", "error", "message"),
     [
@@ -182,7 +175,6 @@ def test_a_given_filesystem_is_where_the_paths_are(directory, memory):
         (["a", 3], TypeError, "got 3"),
         ("nowhere.parquet", FileNotFoundError, "nowhere.parquet: no such file or directory on local"),
         ("*.nothing", FileNotFoundError, r"\*.nothing: no file matches this glob on local"),
-        ("a.parquet[0:2]", FileNotFoundError, r"a.parquet\[0:2\]: .* of an ArrayRecord file alone.*'train\[0:2\]'"),
         ("a.parquet[01]", FileNotFoundError, r"no file matches this glob on local"),
         ("memory://nowhere", FileNotFoundError, "nowhere: no such file or directory on memory$"),
         (["a.parquet", "memory://b"], ValueError, r"on 2 filesystems \(memory://b, this machine\)"),
@@ -192,13 +184,6 @@ def test_what_names_nothing_is_refused(directory, monkeypatch, paths, error, mes
     monkeypatch.chdir(directory)
     with pytest.raises(error, match=message):
         find_on(paths, None, SUFFIXES)
-
-
-@pytest.mark.parametrize("part", ["[-1:]", "[::2]"])
-def test_a_part_that_no_file_has_says_what_parts_are(tmp_path, part):
-    (tmp_path / "a.array_record").touch()
-    with pytest.raises(FileNotFoundError, match=rf"a.array_record{re.escape(part)}: .* both 0 or more, and no step"):
-        find_on(f"{tmp_path}/a.array_record{part}", None, SUFFIXES)
 
 
 def test_a_directory_without_data_says_what_is_in_it(tmp_path):

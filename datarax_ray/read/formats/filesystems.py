@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from http import HTTPStatus
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
@@ -39,20 +38,19 @@ _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 def find_on(
     paths: Any, filesystem: Any, suffixes: Sequence[str], *, unseen: bool = False, named: Any = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """The filesystem, and the files that `paths` names on it, each once for each time that it is named; asked again
-    where the storage fails for a while.
+    """The filesystem, and the files that `paths` names on it, once for each time that a file is named. Asks again where
+    the storage fails for a while.
 
     paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
-        these. What a glob or a directory holds comes in sorted order; a list keeps its own. Of a directory and those
-        below it, the files with these suffixes ("*" in one is any text) are taken, but nothing whose name begins with
-        "." or "_".
-    filesystem: a pyarrow or fsspec filesystem that paths are on; None for what the URLs name, else this machine's.
-    unseen: URLs of http(s) that are no glob and do not end in "/" are files, for which no server is asked.
-    named: what people said, where paths were made of that; None for paths.
+        these. The files of a glob or a directory come in sorted order; a list keeps its own. A directory gives the
+        files in it and below it with these suffixes ("*" in one is any text), but no name that begins with "." or "_".
+    filesystem: a pyarrow or fsspec filesystem that the paths are on; None for that of the URLs, or of this machine.
+    unseen: whether URLs of http(s) that are no glob and do not end in "/" are files without asking their server.
+    named: the words of the user that `paths` was made of, for errors; None for paths.
 
-    Raises: FileNotFoundError where nothing is found, and for a link on this machine to what is not there, which pyarrow
-    leaves out of what it lists; ValueError for paths on several filesystems; TypeError for what is no path, and for a
-    set of paths; ValueError for names that are not UTF-8.
+    Raises: FileNotFoundError where nothing is found, and for a broken link on this machine, which pyarrow does not
+    list; ValueError for paths on several filesystems, and for names that are not UTF-8; TypeError for another type
+    than paths, and for a set of paths.
     """
     ordered("paths", paths)
     each = [paths] if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable) else list(paths)
@@ -78,7 +76,7 @@ def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: b
             for text in texts
             for file in ([text] if unseen and _is_one_file(text) else _expand(filesystem, text, suffixes))
         )
-        if "" not in suffixes:  # else who asks only looks
+        if "" not in suffixes:  # else the caller only looks
             tell_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
     except UnicodeError as error:  # pyarrow names files in UTF-8 alone, Python by the locale
         raise not_utf_8(getattr(error, "object", "")) from error
@@ -86,8 +84,8 @@ def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: b
 
 
 def client_by_ranges(paths: Any) -> Any:
-    """The client of fsspec for URLs of one storage whose answers tell of which version of a file they are; None for all
-    else, and where it is not installed, which is logged. paths: as find_on takes them; no iterator.
+    """The client of fsspec for URLs of one storage whose answers name the version of a file. None for other paths, and,
+    with a warning, where the client is not installed. paths: as in find_on, but no iterator.
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     texts = [os.fspath(path) for path in named if isinstance(path, str | os.PathLike)]
@@ -102,9 +100,9 @@ def client_by_ranges(paths: Any) -> Any:
 
 
 def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
-    """The size of a file, and what tells this state of it from others, a time of change or an ETag; "" for nothing.
+    """The size of a file, and its time of change or ETag, which tell its states apart; "" where there is neither.
 
-    Raises: ValueError for a pipe, a socket or a device, which would be waited for without an end.
+    Raises: ValueError for a pipe, a socket or a device, where a read could wait for ever.
     """
     from pyarrow.fs import FileType
 
@@ -120,7 +118,7 @@ def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
 
 
 def changed(path: str, how: str) -> ValueError:
-    """The error for a file whose stamp is another one now than when it was opened."""
+    """The error for a file whose stamp differs from the one when it was opened. how: what is different."""
     return ValueError(
         f"{path} changed while it was read: {how}. What it gives now may be cut, or of two files, so nothing of this "
         "read is taken. Put the original back (by renaming, never in place) and go on from the last state, or make a "
@@ -162,104 +160,95 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
-    """It as pyarrow's, and the names of these paths on it: of URLs without what may be a secret in them.
+    """A pyarrow filesystem for one of fsspec, and the names of these paths on it: URLs without their secrets.
 
-    Where that leaves one name for several, they have numbers.
+    Names of several URLs that differ in their queries alone get numbers.
     """
     from pyarrow.fs import PyFileSystem
 
     from datarax_ray.read.formats.fsspec_files import FsspecFiles
 
     filesystem.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
-    paths: dict[str, str] = {}  # by name
-    names: dict[str, str] = {}  # by path
+    secret: dict[str, str] = {}  # the URL of each name
+    names: dict[str, str] = {}  # the name of each path
     numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(2))
     for text in dict.fromkeys(texts):
-        plain = redacted(text) if text.startswith(("http://", "https://")) else text
-        name = plain
-        while name in paths:
+        plain = name = redacted(text) if text.startswith(("http://", "https://")) else text
+        while name in secret:
             name = f"{plain} ({next(numbers[plain])})"
-        paths[name], names[text] = text, name
+        secret[name], names[text] = text, name
     roots = {match["root"] for text in texts if (match := _SCHEME.match(text))}
-    secret = {
-        name: path for name, path in (*paths.items(), *((redacted(root), root) for root in roots)) if name != path
-    }
+    secret |= {redacted(root): root for root in roots}
+    secret = {name: url for name, url in secret.items() if name != url}
     return PyFileSystem(FsspecFiles(filesystem, secret)), [names[text] for text in texts]
 
 
 def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str]:
-    from pyarrow.fs import FileSelector, FileType, LocalFileSystem
+    from pyarrow.fs import FileType, LocalFileSystem
 
+    is_local = isinstance(filesystem, LocalFileSystem)
     info = filesystem.get_file_info(path)
     if info.type == FileType.File:
         found = [path]
     elif info.type == FileType.Directory:
-        entries = filesystem.get_file_info(FileSelector(path, recursive=True))
-        names = [entry.path for entry in entries if entry.type == FileType.File]
-        found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
-        if isinstance(filesystem, LocalFileSystem) and ("" not in suffixes or not found):  # else who asks only looks
-            check_there(link for link in _unlisted_links(path, entries) if _may_be_data(link[len(path) :], suffixes))
-        if not found:
-            first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
-            raise FileNotFoundError(
-                f"{redacted(path)}: none of the {len(names)} files in this directory is named "
-                f"{', '.join('*' + suffix for suffix in suffixes)} ({', '.join(sorted(names)[:3]) or 'it is empty'})."
-                + ((first and _advice(filesystem, first)) or "")
-                + (" Give a glob to take files of other names." if names else "")
-            )
-        packed = [name for name in names if _is_data(os.path.splitext(name)[0], suffixes) and name not in found]
-        packed = sorted(name for name in packed if name.lower().endswith(_PACKED))
-        if packed:
-            logger.warning(
-                "%s: left out %d compressed files, %s the first; unpack them to have them read as well.",
-                path,
-                len(packed),
-                packed[0],
-            )
-        others = {name for name in names if _is_data(name[len(path) :], ("",))}.difference(found, packed)
-        count, first = sniff.alike(filesystem.open_input_file, found[0], others)
-        if count:
-            logger.warning(
-                "%s: left out %d files that are not named %s, though %s looks like one of these; give a glob or a list "
-                "of files to have them read as well.",
-                path,
-                count,
-                ", ".join("*" + suffix for suffix in suffixes),
-                first,
-            )
+        found = _in_directory(filesystem, path, suffixes, is_local)
     elif glob.has_magic(path):
         found = _glob(filesystem, path)
-        if isinstance(filesystem, LocalFileSystem):
+        if is_local:
             check_there(set(glob.iglob(path, recursive=True)).difference(found))
-        part = re.fullmatch(r"(.+)\[(-?\d*:-?\d*(?::-?\d*)?)\]", path)
-        if not found and part and filesystem.get_file_info(part[1]).type == FileType.File:
-            if part[1].endswith(".array_record"):
-                raise FileNotFoundError(
-                    f"{redacted(path)}: [start:stop] takes the records from start on and before stop, both 0 or more, "
-                    "and no step; datarax-ray inspect says how many there are"
-                )
-            raise FileNotFoundError(
-                f"{redacted(path)}: [start:stop] takes a part of an ArrayRecord file alone, and names no file here. "
-                f"Read {redacted(part[1])}: itertools.islice(source, 10) gives its first 10 elements, and "
-                f"from_hf(NAME, 'train[{part[2]}]', data_files=...) these, with NAME 'parquet', 'csv' or 'json'"
-            )
         if not found:
             raise FileNotFoundError(f"{redacted(path)}: no file matches this glob on {_storage(filesystem)}")
     else:
-        if isinstance(filesystem, LocalFileSystem):
+        if is_local:
             check_there([path])
-        status = getattr(getattr(filesystem, "handler", None), "missing", {}).get(path)
-        said = f"; its server answered {status} {HTTPStatus(status).phrase}" if status else ""
-        raise FileNotFoundError(f"{redacted(path)}: no such file or directory on {_storage(filesystem)}{said}")
-    if isinstance(filesystem, LocalFileSystem):
+        raise FileNotFoundError(f"{redacted(path)}: no such file or directory on {_storage(filesystem)}")
+    if is_local:
         check_links(found)
-    if "" not in suffixes:  # else who asks only looks
+    if "" not in suffixes:  # else the caller only looks
         tell_splits(path, found)
     yield from found
 
 
+def _in_directory(filesystem: Any, path: str, suffixes: Sequence[str], is_local: bool) -> list[str]:
+    """The files with these suffixes in a directory and below it, sorted. Logs which files that look like data are not.
+
+    Raises: FileNotFoundError where there are none, and for broken links.
+    """
+    from pyarrow.fs import FileSelector, FileType
+
+    entries = filesystem.get_file_info(FileSelector(path, recursive=True))
+    names = [entry.path for entry in entries if entry.type == FileType.File]
+    found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
+    if is_local and ("" not in suffixes or not found):
+        check_there(link for link in _unlisted_links(path, entries) if _may_be_data(link[len(path) :], suffixes))
+    wanted = ", ".join("*" + suffix for suffix in suffixes)
+    if not found:
+        first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
+        advice = ""
+        if first is not None:
+            with filesystem.open_input_file(first) as file:
+                advice = sniff.advice(file, first) + " Give a glob to take files of other names."
+        raise FileNotFoundError(
+            f"{redacted(path)}: none of the {len(names)} files in this directory is named {wanted} "
+            f"({', '.join(sorted(names)[:3]) or 'it is empty'}).{advice}"
+        )
+    others = {name for name in names if _is_data(name[len(path) :], ("",))}.difference(found)
+    packed = sorted(
+        name for name in others if name.lower().endswith(_PACKED) and _is_data(os.path.splitext(name)[0], suffixes)
+    )
+    count, first = sniff.alike(filesystem.open_input_file, found[0], others.difference(packed))
+    for number, name, why in (
+        (len(packed), packed[:1], "are compressed; unpack them"),
+        (count, [first], f"are not named {wanted}, but look like data; give a glob or a list of files"),
+    ):
+        if number:
+            message = "%s: skipped %d files, %s the first, that %s to have them read as well."
+            logger.warning(message, path, number, name[0], why)
+    return found
+
+
 def _unlisted_links(path: str, entries: Sequence[Any]) -> Iterator[str]:
-    """The links in a directory of this machine, and in those below it, that pyarrow left out of what it listed."""
+    """The links in a directory of this machine and below it that pyarrow did not list."""
     from pyarrow.fs import FileType
 
     listed = {entry.path for entry in entries}
@@ -269,18 +258,13 @@ def _unlisted_links(path: str, entries: Sequence[Any]) -> Iterator[str]:
 
 
 def _storage(filesystem: Any) -> str:
-    """What people call it: "local", "s3", "http". pyarrow says "py::fsspec+('http', 'https')" of clients of fsspec."""
+    """Its name for people: "local", "s3", "http". pyarrow calls clients of fsspec "py::fsspec+('http', 'https')"."""
     protocol = getattr(getattr(getattr(filesystem, "handler", None), "fs", None), "protocol", filesystem.type_name)
     return str(protocol if isinstance(protocol, str) else next(iter(protocol)))
 
 
-def _advice(filesystem: Any, path: str) -> str:
-    with filesystem.open_input_file(path) as file:
-        return sniff.advice(file, path)
-
-
 def _is_one_file(url: str) -> bool:
-    """Of http(s), whose servers list files behind a slash alone. Another query is another file."""
+    """Whether a URL is of http(s) and names one file: servers list files behind a slash alone."""
     return url.startswith(("http://", "https://")) and not url.endswith("/") and not glob.has_magic(url)
 
 
@@ -291,7 +275,7 @@ def _is_data(path: str, suffixes: Sequence[str]) -> bool:
 
 
 def _may_be_data(path: str, suffixes: Sequence[str]) -> bool:
-    """Whether what a link that leads nowhere would have led to is data, or a directory, as one without a suffix."""
+    """Whether the target of a broken link would be data, or, without a suffix, a directory."""
     return _is_data(path, suffixes) or (_is_data(path, ("",)) and not os.path.splitext(path)[1])
 
 
@@ -303,7 +287,7 @@ def _glob(filesystem: Any, path: str) -> list[str]:
     folders = sorted(name for name, info in found.items() if info["type"] == "directory")
     if folders and "**" not in path:  # which goes into them
         logger.warning(
-            "%s: left out %d directories that match too, %s the first; name them as such to have what is in them.",
+            "%s: skipped %d directories that match too, %s the first; name them to have their files read as well.",
             path,
             len(folders),
             folders[0],
