@@ -26,8 +26,8 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, digested, timed
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import is_of_data
+from datarax_ray.read.laps import WorkDone, repeats
 from datarax_ray.read.stream import Stream
-from datarax_ray.read.work_done import WorkDone, repeats
 
 # glibc's names (malloc.h) and its largest mmap threshold; an actor keeps at most _KEPT_NBYTES that it does not use.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

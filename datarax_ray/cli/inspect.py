@@ -18,7 +18,7 @@ from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import DECODERS, record_format
-from datarax_ray.read.written_whole import written_whole
+from datarax_ray.read.lines import written_whole
 
 _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side

@@ -18,7 +18,7 @@ from datarax_ray.cli.target import pipeline_of
 from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.written_whole import written_whole
+from datarax_ray.read.lines import written_whole
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline

@@ -16,8 +16,7 @@ from typing import Any
 
 from datarax_ray.feed.timeline.bins import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
-from datarax_ray.read.laps import Laps
-from datarax_ray.read.work_done import WorkDone
+from datarax_ray.read.laps import Laps, WorkDone
 
 # A trainer that waits less than this of its time is not kept waiting by its data.
 NEVER_WAITS = 0.02

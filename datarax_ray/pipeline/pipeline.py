@@ -42,10 +42,10 @@ from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.errors import RecordError, Skipped, users_traceback
 from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.formats.random_access import remedy_for
+from datarax_ray.read.lines import written_whole
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
-from datarax_ray.read.written_whole import written_whole
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")

@@ -31,8 +31,7 @@ from datarax_ray.read.elements.row_by_row import are_alike, look_due
 from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
-from datarax_ray.read.laps import counted, lap
-from datarax_ray.read.work_done import WorkDone
+from datarax_ray.read.laps import WorkDone, counted, lap
 
 
 @dataclass(frozen=True)

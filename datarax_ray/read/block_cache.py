@@ -1,8 +1,7 @@
-"""What several trainers ask the same actors for: blocks that are made once for all, of which each may take a part.
+"""Blocks that several trainers ask the same actors for: made once for all trainers, each of which may take a part.
 
-Where the rows of a trainer are not known before the elements are (behind filters, in shards), it asks twice: first
-where the elements are, and, knowing with that which of them are its own, for those. Nothing depends on what is kept in
-between but the work: a block that is not there is made again, and is the same.
+Behind filters, and in shards, a trainer asks twice: first for the places of the elements, which tell it which elements
+are its own, and then for those. Keeping blocks in between only saves work: a missing block is made again, and is equal.
 """
 
 from __future__ import annotations
@@ -19,30 +18,29 @@ from datarax_ray.plan.requests import Request
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, map_leaves
 
-# Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). A block that holds nothing, behind a
-# filter, costs its request all the same: some KB, and those whose rows nobody asks for are never taken away.
+# Far more than one trainer has in flight from one actor (MAX_OPEN_CHUNKS, twice). An empty block, behind a filter,
+# costs some KB for its request, and stays where nobody asks for its rows.
 MAX_KEPT = 256
 
 
 class BlockCache:
-    """Keeps each block until all of its trainers had it, and the latest of them within bounds of bytes and number.
+    """Keeps each block until all of its trainers had it, and only the latest, within bounds of bytes and number.
 
-    What several trainers are to have is kept as it was handed to the first of them, in place of the block.
-
-    Trainers of one job are a step or two apart, so the last one asks soon after the first; one that is so far behind
-    that its blocks were dropped has them made again.
+    A part for several trainers is kept as it was handed to the first of them, in place of the block. Trainers of one
+    job are a step or two apart, so the last one asks soon after the first; for a trainer further behind, blocks are
+    made again.
     """
 
     def __init__(self, max_nbytes: int) -> None:
         self._max_nbytes = max_nbytes
-        # with how many trainers are to come, and its bytes; the latest at the end
+        # each with the number of trainers to come, and its bytes; the latest at the end
         self._kept: dict[Hashable, tuple[Any, int, int]] = {}
         self.nbytes = 0
 
     def answer(self, request: Request, make: Callable[[Any], Block], hand: Callable[[Block], Any] | None = None) -> Any:
-        """What the request asks for; `make` makes its block, of which a part may be wanted.
+        """The block that a request asks for, or a part of it; `make` makes the block.
 
-        hand: what becomes of a part that several trainers are to have, each of which is answered with that.
+        hand: makes the answer for several trainers out of a part; each gets the same answer.
         """
         sharing = request.wanted.sharing
         if sharing is None:
@@ -55,7 +53,7 @@ class BlockCache:
             return answer
         kept = self._take(request.asked)
         if kept is not None and sharing.num_elements not in (None, len(kept[0].positions)):
-            kept = None  # made where something was missing that is there again, or other nodes have
+            kept = None  # made while data was missing that is back, or that other nodes have
         block, num_left, _ = kept or (make(request), sharing.num_trainers, 0)
         if block.failure is None and sharing.num_elements not in (None, len(block.positions)):
             failure = RuntimeError(
@@ -66,7 +64,7 @@ class BlockCache:
             return Block(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
         if sharing.part_asked != "places":
             num_left -= sharing.num_equal if is_for_several else 1
-        if block.failure is not None:  # what was broken is not kept: read anew, it may be well
+        if block.failure is not None:  # not kept: the next read may succeed
             return part_of(block, sharing.part)
         self._keep(request.asked, block, num_left, block.nbytes)
         part = part_of(block, sharing.part)
@@ -94,13 +92,13 @@ class BlockCache:
 
 
 def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
-    """The part of a block that is wanted; see Sharing. Rows that the block has not are missing."""
+    """The wanted part of a block; see Sharing. Rows that the block does not have are missing."""
     if isinstance(wanted, str):
         if wanted == "all":
             return block
         return replace(block, columns=_rows(block, NO_RUNS), selected=NO_RUNS, whole_nbytes=block.nbytes)
     runs = clipped(wanted, len(block.positions) if block.lengths is None else int(block.lengths.sum()))
-    # what reading took was told with the places
+    # the places came with the time of the read
     return replace(
         block,
         **_elements(block, runs),
@@ -112,9 +110,9 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
 
 
 def merged(places: Block, part: Block, runs: Indices) -> Block:
-    """The block whose places were asked for first, with these rows of its columns.
+    """The block whose places came first, with these rows of its columns.
 
-    Raises: what made the second block fail where the first did not; RuntimeError where it is another one.
+    Raises: the failure of the second block where the first had none; RuntimeError where the two differ.
     """
     told = _elements(places, runs) | {"selected": runs}  # np.array_equal: None is equal to None alone
     if not all(np.array_equal(getattr(part, name), value) for name, value in told.items()):
@@ -126,7 +124,7 @@ def merged(places: Block, part: Block, runs: Indices) -> Block:
 
 
 def _elements(block: Block, runs: Indices) -> dict[str, Any]:
-    """What the block tells of each element that has some of these rows, by name of the block's fields."""
+    """The block's fields of the elements that have some of these rows, by name."""
     told = {"positions": block.positions, "lengths": block.lengths, "digests": block.digests}
     if block.lengths is None:
         return {name: None if array is None else rows_in(runs, array) for name, array in told.items()}

@@ -1,15 +1,45 @@
-"""Laps: what the time of a read goes into. Each second counts once, for the innermost lap that it belongs to."""
+"""The time and work of a process that reads: laps, each second counted for one name, and counts of the work done."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+
+# Of this process: requests that were asked again, of any storage.
+repeats: Counter[str] = Counter()
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """The work of an actor since it began, for all that read with it.
+
+    process: of the actor; another one may take its place.
+    num_blocks, num_elements, read_s: blocks, their elements, and seconds of reading.
+    num_retries: requests to a storage that it asked again.
+    num_from_memory, num_from_storage: records that cacheable=True found in memory, and that it read.
+    max_rss_nbytes: the most memory that the process has had.
+    """
+
+    process: str
+    num_blocks: int
+    num_elements: int
+    read_s: float
+    num_retries: int = 0
+    num_from_memory: int = 0
+    num_from_storage: int = 0
+    max_rss_nbytes: int = 0
+
+    def is_older(self, other: WorkDone) -> bool:
+        """Whether this is the work of the same process at an earlier time."""
+        return self.process == other.process and self.num_blocks < other.num_blocks
 
 
 class Laps:
-    """The laps of one thread.
+    """The laps of one thread. Each second counts once, for the innermost lap at the time.
 
     >>> now = iter(range(10)).__next__
     >>> laps = Laps(now)
@@ -28,7 +58,7 @@ class Laps:
 
     @contextmanager
     def lap(self, name: str) -> Iterator[None]:
-        """What runs in it counts for this name."""
+        """Count the time of this `with` block for the name."""
         outer = self._name
         self._go_to(name)
         try:
@@ -48,7 +78,7 @@ _OF_THIS_READ: ContextVar[Laps | None] = ContextVar("datarax_ray_laps", default=
 
 @contextmanager
 def counted() -> Iterator[Laps]:
-    """Laps for all that this thread reads meanwhile."""
+    """Laps for all that this thread reads in the `with` block."""
     laps = Laps()
     token = _OF_THIS_READ.set(laps)
     try:
@@ -59,7 +89,7 @@ def counted() -> Iterator[Laps]:
 
 @contextmanager
 def lap(name: str) -> Iterator[None]:
-    """What runs in it counts for this name, where anybody counts."""
+    """Count the time of this `with` block for the name, where the read is counted."""
     laps = _OF_THIS_READ.get()
     if laps is None:
         yield

@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from datarax_ray.read.errors import StorageError, message_of
-from datarax_ray.read.laps import lap
+from datarax_ray.read.laps import lap, repeats
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
-from datarax_ray.read.work_done import repeats
 
 logger = logging.getLogger("datarax_ray")
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 from datarax_ray.plan.fingerprint import changes, shown
 from datarax_ray.read.formats.written_folders import FINISHED, SHARD, UNFINISHED
 from datarax_ray.read.identity.contents import head_and_content
-from datarax_ray.read.written_whole import written_whole
+from datarax_ray.read.lines import written_whole
 
 VERSION = 1
 _PART = re.compile(r"\.data-\d{5,}-of-\d{5,}\.\w+\.[0-9a-f]+\.part|\.dataset\.json\.[0-9a-f]+\.part")

@@ -22,10 +22,10 @@ from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.records import Failed, encoded, encoded_rows, record_of
 from datarax_ray.read.formats.materialized.written import KEY, Written, component_path, origins_of
+from datarax_ray.read.lines import written_whole
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
-from datarax_ray.read.written_whole import written_whole
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import NUM_FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements

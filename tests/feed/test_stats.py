@@ -11,7 +11,7 @@ import pytest
 
 from datarax_ray.feed.stats import ActorWork, PipelineStats, Timings
 from datarax_ray.read.block import Block
-from datarax_ray.read.work_done import WorkDone
+from datarax_ray.read.laps import WorkDone
 
 # 101 batches: 1 s for the first, 10 s for the others; four actors that were at work for 40 of their 44 s
 BOUND_BY_ACTORS = PipelineStats(

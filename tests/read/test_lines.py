@@ -8,8 +8,7 @@ import pytest
 from datarax_ray.read import lines
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.remote.ranges import Remote
-from datarax_ray.read.lines import FileLines, UrlLines, lines_at
-from datarax_ray.read.written_whole import written_whole
+from datarax_ray.read.lines import FileLines, UrlLines, lines_at, written_whole
 
 URL = "memory://bucket/run/skipped.jsonl"
 

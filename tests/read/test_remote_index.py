@@ -92,18 +92,6 @@ def test_a_file_that_was_replaced_is_counted_anew(tmp_path, served, cache):
         reader.close()
 
 
-def test_slices_are_cut_from_what_is_kept_and_refused_alike(tmp_path, served, cache):
-    (path,) = write_files(tmp_path / "data", [50], group_size=4)
-    url = f"{served.url}/{path.name}"
-    for _ in range(2):
-        assert ArrayRecordReader.of([f"{url}[10:20]", f"{url}[45:]"]).read(np.array([0, 10])) == [
-            record(10),
-            record(45),
-        ]
-        with pytest.raises(ValueError, match=r"records \[10, 90\) were asked for, the file holds 50"):
-            ArrayRecordReader.of(f"{url}[10:90]")
-
-
 def test_no_secret_is_kept_and_one_object_by_several_urls_is_known_once(tmp_path, served, cache):
     (path,) = write_files(tmp_path / "data", [50])
     for signature in ("secret", "later-secret"):

@@ -1,9 +1,9 @@
-"""Where the chunks of an ArrayRecord file lie, by its last bytes: which byte ranges hold which records.
+"""The byte ranges of the chunks of an ArrayRecord file, and their records, from the file's last bytes.
 
 Source: google/riegeli, doc/riegeli_records_file_format.md; google/array_record, cpp/layout.proto. A file is chunks,
-with a block header of 24 bytes at each multiple of 64 KiB, also within a chunk. The last 64 KiB are a chunk that says
-where the footer is, which is a chunk that says where each of the others begins. A chunk is read from its own range
-alone. What is said here only decides which bytes are fetched: array_record opens, decodes and checks them by itself.
+with a block header of 24 bytes at each multiple of 64 KiB, also within a chunk. The last 64 KiB are a chunk with the
+offset of the footer, a chunk with the offsets of all others. A chunk is read from its own range alone. This module only
+decides which bytes are fetched: array_record opens, decodes and checks them by itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Chunks:
 
 
 def footer_offset(tail: bytes, nbytes: int) -> int:
-    """Where the footer begins. tail: the last bytes of a file of so many, at least POSTSCRIPT_NBYTES of them."""
+    """The offset of the footer. tail: the last bytes of a file of `nbytes`, at least POSTSCRIPT_NBYTES of them."""
     if nbytes < POSTSCRIPT_NBYTES:
         raise NoArrayRecordError(f"it is shorter than the end of one ({nbytes:,} bytes)")
     try:
@@ -55,7 +55,7 @@ def footer_offset(tail: bytes, nbytes: int) -> int:
 
 
 def chunks(footer: bytes, offset: int) -> Chunks:
-    """Where each chunk lies. footer: the bytes of a file from this offset on, which footer_offset told."""
+    """The chunks of a file. footer: its bytes from this offset on, which footer_offset gave."""
     try:
         (_, places), count = _records(footer, offset, offset)  # first stands what the writer was told
         fields = _fields(places)
@@ -71,7 +71,7 @@ def chunks(footer: bytes, offset: int) -> Chunks:
 
 
 def _records(data: bytes, begin: int, at: int) -> tuple[list[bytes], int]:
-    """Of the chunk at this offset of the file: its first record and all the others, joined, and how many there are.
+    """The first record of the chunk at this offset of the file, all others, joined, and the number of records.
 
     data: bytes of the file from `begin` on.
     """
@@ -95,7 +95,7 @@ def _records(data: bytes, begin: int, at: int) -> tuple[list[bytes], int]:
 
 
 def _plain(data: bytes, begin: int, at: int, count: int) -> tuple[bytes, int]:
-    """So many bytes from this offset of the file on, without the block headers between, and the offset behind them."""
+    """`count` bytes from this offset of the file on, without the block headers between, and the offset after them."""
     found = bytearray()
     while len(found) < count:
         if at % _BLOCK == 0:
@@ -127,12 +127,12 @@ def _unpacked(data: bytes, codec: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> Indices:
-    """The (tag, value) pairs, int64 (k, 2), of messages of which every field is a varint, one after the other."""
+    """The (tag, value) pairs, int64 (k, 2), of messages whose fields are all varints, one after the other."""
     return _varints(message).reshape(-1, 2)
 
 
 def _varints(data: bytes) -> Indices:
-    """All varints that these bytes are. Vectorised: a footer has three for each chunk, of which there may be a million.
+    """These bytes as varints. Vectorised: a footer has three for each chunk, and there may be a million chunks.
 
     >>> _varints(bytes([1, 0x96, 1, 0])).tolist()
     [1, 150, 0]

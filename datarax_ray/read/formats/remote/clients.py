@@ -1,11 +1,11 @@
-"""The clients of the storages behind URLs, and how each is asked for a byte range of one version of a file.
+"""The clients of the storages behind URLs, and how each gives a byte range of one version of a file.
 
 The clients are fsspec's: one registry for every scheme, listings and globs alike, credentials by each client's own
-ways, and one event loop for all requests. Its `cat_ranges` does not tell of which version of a file a range is, and a
-look at that beside every read is one more request that still leaves a gap. So the version (an ETag, a generation) is
-taken from the very answer where a client shows it, and elsewhere asked for after the bytes. obstore, which does that in
-Rust, has no presigned URLs, no `hf://` and no profiles of ~/.aws; pyarrow's filesystems tell no versions, and ask for
-each file's size when it is opened.
+ways, and one event loop for all requests. Its `cat_ranges` does not name the version of a file, and a look-up beside
+every read is one more request that still leaves a gap. So the version (an ETag, a generation) comes from the answer
+itself where a client shows it, and elsewhere from a request after the bytes. obstore, which does that in Rust, has no
+presigned URLs, no `hf://` and no profiles of ~/.aws; pyarrow's filesystems name no versions, and ask for each file's
+size when it is opened.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONTENT_RANGE = re.compile(r"\s*bytes\s+(\d+)-(\d+)/(\d+|\*)\s*", re.IGNORECASE
 _PROXY = (
     "A proxy or cache on the way may do that: read past it, serve the files by a server of byte ranges, or copy them"
 )
-# Of what filesystems say of a file, the fields that tell two versions apart, the surest first. None has all of them.
+# The fields of a filesystem's answer about a file that tell two versions apart, the surest first. None has all.
 VERSION_FIELDS = (
     *("etag", "ETag", "generation", "version", "blob_id"),
     *("mtime", "last_modified", "LastModified", "Last-Modified", "created"),
@@ -40,7 +40,7 @@ class Answer:
     """Some bytes of a file.
 
     nbytes: of the whole file.
-    version: of the file that the bytes are of, as its storage names it: an ETag, say.
+    version: of the file, as its storage names it: an ETag, say.
     """
 
     data: bytes
@@ -49,19 +49,19 @@ class Answer:
 
 
 class NoRangesError(ValueError):
-    """A server gives no byte ranges, or does not tell of which version of a file they are."""
+    """A server gives no byte ranges, or does not name the version of a file."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How files whose URLs begin alike are read.
+    """How files of one URL scheme are read.
 
-    get: asks a client for bytes [start, stop) of a URL, for its last `stop` bytes where start is None; the number is
-        after how many seconds without a byte it fails, where tells_progress.
-    extra: of this package, which installs the client; "" where none does.
-    listed_as: the field of a listing that has the version as an answer tells it, "" where none has. None of a client
-        whose answers do not say of which version of a file they are: it is asked for after each.
-    tells_progress: whether a part of an answer that came is seen.
+    get: asks a client for bytes [start, stop) of a URL, or for its last `stop` bytes where start is None. The number is
+        the seconds without a byte after which it fails, where tells_progress.
+    extra: of this package, that installs the client; "" where none does.
+    listed_as: the field of a listing with the version that an answer names; "" where a listing has none. None for a
+        client whose answers name no version: it is asked for after each.
+    tells_progress: whether parts of an answer are seen as they come.
     is_pyarrows: whether pyarrow has a filesystem of its own for it, whose credentials and endpoints may differ.
     """
 
@@ -72,10 +72,7 @@ class Scheme:
     is_pyarrows: bool = False
 
     def listed_version(self, info: Mapping[str, Any]) -> str:
-        """The version of a file as a read of it tells it, out of a client's listing; "" where that does not say.
-
-        What a listing says otherwise than a read makes it another version, of which nothing is known.
-        """
+        """The version in a client's listing, as a read of the file would name it; "" where there is none."""
         return _version_in(info) if self.listed_as is None else str(info.get(self.listed_as) or "")
 
 
@@ -88,7 +85,7 @@ def _header(start: int | None, stop: int) -> str:
 
 
 def _answer(url: str, start: int | None, stop: int, content_range: str, version: str | None, data: bytes) -> Answer:
-    """The bytes that came, where the Content-Range of their answer is the one that was asked for."""
+    """The answer with these bytes, where its Content-Range is the range of the request."""
     if start is None and not data:
         raise empty(url)
     match = _CONTENT_RANGE.fullmatch(content_range)
@@ -149,7 +146,7 @@ async def _get_gcs(client: Any, url: str, start: int | None, stop: int, timeout_
 
 
 async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_s: float) -> Answer:
-    """As every filesystem of fsspec can be asked. The version is what it says of the file once the bytes are there."""
+    """The way of every filesystem of fsspec. The version is that of the file once the bytes are there."""
     path = client._strip_protocol(url)
 
     async def call(name: str, *args: Any, **options: Any) -> Any:
@@ -185,16 +182,16 @@ _OTHER = Scheme(_get_any)
 
 
 def scheme_of(url: str) -> Scheme:
-    """The scheme of a URL; of a path, which may begin with a folder that is named so, the one of all others."""
+    """The scheme of a URL; of a path, whose first folder may be named like a scheme, that of all others."""
     name, separator, _ = url.partition("://")
     return _SCHEMES.get(name, _OTHER) if separator else _OTHER
 
 
 @functools.cache
 def filesystem(root: str) -> Any:
-    """The client for what begins so ("s3://bucket"). One for all threads: fsspec has one, with connections, for each.
+    """The client for URLs that begin with "s3://bucket", say. All threads share it: fsspec would make one for each.
 
-    Raises: ImportError that names the extra, where the client is not installed; ValueError for a scheme that has none.
+    Raises: ImportError that names the extra, where the client is not installed; ValueError for an unknown scheme.
     """
     from fsspec.core import url_to_fs
 
@@ -212,7 +209,7 @@ def filesystem_of(url: str) -> Any:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """What call() gives. Its thread is left behind where nobody waits any more, and at exit: it may hang for ever."""
+    """The result of call(). Its thread may hang for ever: nobody waits for it after a cancellation, nor at exit."""
     answer: asyncio.Future[T] = (loop := asyncio.get_running_loop()).create_future()
 
     def settle(how: Callable[[Any], None], result: Any) -> None:

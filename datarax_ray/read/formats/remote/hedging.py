@@ -1,8 +1,8 @@
-"""A request that takes longer than its peers is asked a second time, and the first answer counts.
+"""A request that takes longer than its peers is sent a second time, and the first answer counts.
 
-Of many requests to a storage a few stick, for a minute or for ever, and a batch waits for the last of its own. What is
-long is learned from what others of about their size took lately. Of all requests a bounded share is asked again: where
-all are slow, as on a link that is full, more of them would help nobody.
+Of many requests to a storage a few stick, for a minute or for ever, and a batch waits for the last of its own. The
+times of the last requests of about their size tell which are late. A bounded share of all requests is sent again: where
+all are slow, as on a full link, more of them would help nobody.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_SHARE = 1 / 16  # of requests
-_MOST_SAVED = 8.0  # of them, for when several stick at once
+_SHARE = 1 / 16  # of requests may be sent again
+_MOST_SAVED = 8.0  # of these, for when several stick at once
 _SAVED_FIRST = 2.0
-_NUM_LEARNED = 64  # of each size, the last ones
+_NUM_LEARNED = 64  # times of each size, the last ones
 _FEWEST_LEARNED = 8  # fewer tell nothing
-_TIMES = 3.0  # what nine in ten of these took
-_LEAST_S = 1.0  # so long a busy host may pause
-_MOST_AT_ONCE = 3  # of one range
+_TIMES = 3.0  # as long as nine in ten of these: late
+_LEAST_S = 1.0  # a busy host may pause for so long
+_MOST_AT_ONCE = 3  # requests for one range
 
 
 class Peers:
-    """What requests to one storage took, by size; and how many more may be asked twice. For the loop's thread alone.
+    """The times of requests to one storage, by size, and how many more may be sent again. For the loop's thread alone.
 
     >>> peers = Peers()
     >>> peers.late_s(4096)
@@ -45,12 +45,12 @@ class Peers:
         self._saved = min(_MOST_SAVED, self._saved + _SHARE)
 
     def late_s(self, nbytes: int) -> float | None:
-        """After how long a request for so many bytes is late; None where too little is known."""
+        """The seconds after which a request for so many bytes is late; None where too little is known."""
         took = sorted(self._took[_size(nbytes)])
         return None if len(took) < _FEWEST_LEARNED else max(_LEAST_S, _TIMES * took[len(took) * 9 // 10])
 
     def take(self) -> bool:
-        """Whether one more request may be asked twice, which then counts."""
+        """Whether one more request may be sent again; it then counts."""
         if self._saved < 1:
             return False
         self._saved -= 1
@@ -58,14 +58,14 @@ class Peers:
 
 
 def _size(nbytes: int) -> int:
-    """The same for sizes of which one is at most four times the other, about."""
+    """The class of a size; sizes within a factor of about four share one."""
     return nbytes.bit_length() // 2
 
 
 async def hedged(ask: Callable[[], Awaitable[T]], peers: Peers, nbytes: int, unknown_s: float) -> T:
-    """What ask() gives, a request for about so many bytes; asked again beside it where it is late.
+    """The result of ask(), a request for about so many bytes; sent again beside the first where that is late.
 
-    unknown_s: after how long it is, while too little is known. Raises: what the last of them raised, where all did.
+    unknown_s: after which it is late while too little is known. Raises: the error of the last one, where all failed.
     """
     now = asyncio.get_running_loop().time
 

@@ -1,9 +1,8 @@
-"""What was found of files when they were counted, kept on this machine: a later start asks for less.
+"""Counts of files and more, kept on this machine, so that a later start asks for less.
 
-Of each directory one small file of JSON in the cache directory. An entry is of one version of a file, as its storage
-tells it (an ETag, a generation, a stamp of this machine's): of another version nothing is known. Only what spares
-requests and work is kept here, so whatever is wrong with it, a directory that cannot be written or a file that is
-damaged, costs these and nothing else.
+The cache directory has one small JSON file for each directory of data. An entry is of one version of a file, as its
+storage names it (an ETag, a generation, a stamp of this machine's). The index only saves requests and work: one that
+cannot be written, or is damaged, costs these and nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.formats.remote.urls import redacted
-from datarax_ray.read.written_whole import written_whole
+from datarax_ray.read.lines import written_whole
 
 logger = logging.getLogger("datarax_ray")
 
@@ -27,8 +26,8 @@ _FORMAT = 1
 
 
 def cache_directory() -> Path | None:
-    """Where this machine keeps what spares requests: $DATARAX_RAY_CACHE, nowhere where that is empty; by default
-    datarax_ray in $XDG_CACHE_HOME, ~/.cache.
+    """The folder of the index: $DATARAX_RAY_CACHE, None where that is empty; by default datarax_ray in $XDG_CACHE_HOME,
+    or in ~/.cache.
     """
     named = os.environ.get("DATARAX_RAY_CACHE")
     if named is None:
@@ -38,8 +37,8 @@ def cache_directory() -> Path | None:
 
 
 def is_lasting(version: str) -> bool:
-    """Whether two states of a file never have the same version: times of change have seconds alone, and files of other
-    bytes may have one weak ETag (RFC 9110, 8.8.1).
+    """Whether two states of a file never share a version: a time of change counts seconds, and files of different bytes
+    may share a weak ETag (RFC 9110, 8.8.1).
 
     >>> [is_lasting(version) for version in ('"6c8e"', "1762", "etag 0x8D", 'W/"6c8e"', "Wed, 21 Oct 2026", "mtime 5")]
     [True, True, True, False, False, False]
@@ -48,7 +47,7 @@ def is_lasting(version: str) -> bool:
 
 
 class Index:
-    """What is known of the files of some directories; read when it is first asked for one of them."""
+    """The entries of files, by directory, each read when it is first needed."""
 
     def __init__(self) -> None:
         self._root = cache_directory()
@@ -57,7 +56,7 @@ class Index:
         self._lock = threading.Lock()  # or all threads that look at files would read it at first
 
     def find(self, url: str, what: str = "") -> Mapping[str, Any] | None:
-        """What was added of a URL last; its "version" says of which state of it. what: of it, where that is not all."""
+        """The last entry of a URL, with the "version" that it is of. what: names one of several entries of a URL."""
         parent, name = _place(url, what)
         with self._lock:
             if parent not in self._known:
@@ -66,13 +65,13 @@ class Index:
         return found if isinstance(found, Mapping) else None
 
     def add(self, url: str, fields: Mapping[str, Any], what: str = "") -> None:
-        """Remember plain values of a file, "version" among them."""
+        """Add an entry of plain values, "version" among them."""
         if is_lasting(fields["version"]):
             parent, name = _place(url, what)
             self._added.setdefault(parent, {})[name] = dict(fields)
 
     def save(self) -> None:
-        """Keep what was added for later starts, beside what others have added meanwhile."""
+        """Keep the added entries for later starts, beside those that others have added meanwhile."""
         for parent, files in self._added.items() if self._root is not None else ():
             path = self._path(parent)
             files = self._read(parent) | files

@@ -1,4 +1,4 @@
-"""From a URL that names many files (a glob, a directory) to the URLs of these."""
+"""From a URL that names many files (a glob, a directory) to the URLs of the files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("datarax_ray")
 
 
 def is_hidden(name: str, pattern: str) -> bool:
-    """Whether a shell's glob leaves a name out: a part of it begins with ".", and no part of the pattern names that.
+    """Whether a shell's glob skips a name: a part of it begins with ".", and no part of the pattern matches that part.
 
     >>> is_hidden("data/.cache/a", "data/**"), is_hidden("data/.cache/a", "data/.c*/a")
     (True, False)
@@ -27,12 +27,12 @@ def is_hidden(name: str, pattern: str) -> bool:
 
 
 def listed(url: str, named: Pattern[str], remote: Remote = REMOTE) -> dict[str, str]:
-    """The URLs of the files that a URL names: of a glob all that match, of a directory those with such a name, sorted;
-    with the version of each, as read_ranges takes it, "" where the listing does not tell.
+    """The files that a URL names, sorted: all that match a glob, or those in a directory with such a name. Each has its
+    version, as read_ranges takes it, or "" where the listing has none.
 
-    One that is named so itself is a file, and nobody is asked; so is one of http that does not end in "/".
+    A URL with such a name is a file itself, and nobody is asked; so is one of http that does not end in "/".
 
-    Raises: FileNotFoundError where there are none; PermissionError; ImportError where its client is not installed;
+    Raises: FileNotFoundError where there are none; PermissionError; ImportError where the client is not installed;
     StorageError where they cannot be listed for long.
     """
     client = filesystem_of(url)
@@ -72,7 +72,7 @@ def listed(url: str, named: Pattern[str], remote: Remote = REMOTE) -> dict[str, 
     folders = {info["name"].rstrip("/") for info in infos if info["type"] == "directory"} - {path.rstrip("/")}
     if folders and "**" not in plain:  # which goes into them
         logger.warning(
-            "%s: left out %d directories, %s the first; give a glob or a list of them to have what is in them as well.",
+            "%s: skipped %d directories, %s the first; give a glob or a list of them to have their files read as well.",
             redacted(url),
             len(folders),
             redacted(min(folders)),
