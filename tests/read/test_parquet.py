@@ -23,8 +23,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.columns import leaves, spec, unstack
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import plain_type
+from datarax_ray.read.formats.arrow.types import plain_type
 from datarax_ray.read.formats.parquet.footers import _stored_footer
 from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -88,7 +87,7 @@ def test_a_row_group_is_decoded_once_until_all_its_rows_were_read(reader, monkey
 
 def test_no_more_is_kept_than_there_is_room_for(paths, monkeypatch):
     decoded = count_decodes(monkeypatch)
-    reader = ParquetReader(ParquetReader.of(paths).footers, types=ColumnTypes({}, (), ()), max_nbytes=1)
+    reader = ParquetReader(ParquetReader.of(paths).footers, types=ParquetReader.of(paths)._types, max_nbytes=1)
     for record in [0, 1, 8, 2]:
         reader.read(np.array([record]))
     assert decoded == [0, 2, 0]
@@ -233,15 +232,6 @@ def test_what_is_left_out_is_in_any_of_the_files(tmp_path, name, with_it, order)
     assert reader.read(np.arange(2))["n"].tolist() == [1 + "ab".index(each) for each in order]
     with pytest.raises(ValueError, match=r"has no columns \['q'\]"):
         ParquetReader.of(tmp_path, exclude=["q"])
-
-
-@pytest.mark.parametrize("options", [{"columns": ["both.b"]}, {"columns": ["both"]}, {"exclude": ["both.b"]}])
-def test_a_column_that_pyarrow_reads_with_another_is_not_left_out(tmp_path, options):
-    parquet.write_table(pa.table(DOTTED), tmp_path / "x.parquet")
-    with pytest.raises(
-        ValueError, match=r"x.parquet has \['both.b'\] more than once, in the columns \['both', 'both.b'\]"
-    ):
-        ParquetReader.of(tmp_path, **options)
 
 
 def test_files_with_other_fields_are_refused_with_both(tmp_path, paths):

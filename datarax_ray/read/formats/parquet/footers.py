@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.arrow.columns import fixed_nbytes, plain_type, retyped, typed
-from datarax_ray.read.formats.arrow.ray_tensors import with_shapes
+from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type, retyped, typed, with_shapes
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.spans import check_chunks
@@ -48,15 +47,17 @@ Choose: TypeAlias = Callable[[Sequence[Path]], tuple[Path, ...]]  # the leaves t
 
 @dataclass(frozen=True)
 class FileFooter:
-    """One file's footer. rows: in each row group. decoded_nbytes: estimated for the columns that are read, of each.
+    """One file's footer.
 
+    rows: in each row group.
+    decoded_nbytes: of each row group, estimated for the columns that are read.
     content: a digest of the footer as it is stored (offsets, sizes and statistics of every column of every row group),
-    and of some pages of the file (read.identity.contents); a file that is written anew has another.
-    list_values: of each leaf that is in a list, the values in a row; None where that is not one whole number for all
-    row groups on the average, so that lists differ in length.
-    url, version, footer: of one that is read by ranges, what its client is asked for, which may hold a secret, the
-    version (an ETag, say), and where the footer begins; "" of others.
-    untyped: what the fields are, where that of one is null, and Footers has the type of other files; "" elsewhere.
+        and of some pages of the file (read.identity.contents).
+    list_values: for each leaf in a list, the number of values in a row; None where that is not one whole number for
+        all row groups on the average, so that lists differ in length.
+    url, version, footer: of a file that is read by ranges, the URL that its client is asked for, which may hold a
+        secret, the version (an ETag, say), and where the footer begins; "" of others.
+    untyped: the types of the fields, where one of them is null, and Footers has the type of other files; "" elsewhere.
     """
 
     path: str
@@ -79,13 +80,15 @@ class FileFooter:
 class Footers:
     """All files of a source.
 
-    leaves: paths of the leaf columns that are read, each where a file has it. schema: the fields, by name, that these
-    are of. Where no row of a file has a value, its writer may have said null: they are read as the type of the others.
+    leaves, others: paths of the leaf columns that are read, and that are not, each where a file has it.
+    schema: the fields of these leaves, by name. Where no row of a file has a value, its writer may have written the
+        type null: such a field is read as the type of the other files.
     """
 
     filesystem: Any
     files: tuple[FileFooter, ...]
     leaves: tuple[Path, ...]
+    others: tuple[Path, ...]
     schema: Any
 
     @property
@@ -95,11 +98,11 @@ class Footers:
 
     @property
     def types(self) -> dict[str, str]:
-        """What the fields are."""
+        """The type of each field."""
         return _types(self.schema)
 
     def typed(self, table: Any, file: int) -> Any:
-        """A table of rows of this file, of the types of all. Raises: as with_shapes."""
+        """A table of rows of this file, with the types of all files. Raises: as with_shapes."""
         try:
             table = with_shapes(table)
         except ValueError as error:
@@ -112,6 +115,15 @@ class Footers:
             for column, kind in zip(table.columns, kinds, strict=True)
         ]
         return table.from_arrays(columns, table.column_names)
+
+
+class _Seen(NamedTuple):
+    """A file, as it would be read alone. others: the leaves that are not read."""
+
+    footer: FileFooter
+    leaves: tuple[Path, ...]
+    others: tuple[Path, ...]
+    schema: Any
 
 
 def read_footers(
@@ -144,33 +156,31 @@ def look_up(
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names, got {columns!r}; write [{columns!r}]")
     filesystem, found, is_by_ranges = _found(paths, filesystem)
-    choose = partial(_chosen, columns=columns, exclude=exclude)
-    place: _OnFilesystem | _ByRanges = _OnFilesystem(filesystem, choose)
-    first: _Seen | Exception | None = None
-    if is_by_ranges:
-        far = _ByRanges(filesystem.handler, remote, _what(columns, exclude), choose)
-        try:
-            first, place = far.inspect(found[0]), far
-        except NoRangesError as error:
-            logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
-        except (OSError, ValueError) as error:
-            first, place = error, far  # it is told below, with the others
+    choose = functools.partial(_chosen, columns=columns, exclude=exclude)
 
     def inspect(path: str) -> _Seen:
-        if path != found[0] or first is None:
-            return place.inspect(path)
-        if isinstance(first, Exception):
-            raise first
-        return first
+        with filesystem.open_input_file(path) as raw:
+            return opened_in(raw, path, choose)[1]
 
-    leaves, schema, files = _as_one(inspect_all(inspect, found, "opened"), columns, exclude)
-    place.close()
+    if is_by_ranges:
+        far = _ByRanges(filesystem.handler, remote, _what(columns, exclude), choose)
+        inspect_far = functools.cache(far.inspect)
+        try:
+            inspect_far(found[0])
+            inspect = inspect_far
+        except NoRangesError as error:
+            logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
+        except (OSError, ValueError):
+            inspect = inspect_far  # it is told below, with the others
+    footers = _as_one(inspect_all(inspect, found, "opened"), columns, exclude, filesystem)
+    if is_by_ranges:
+        far.save()
     if filesystem.type_name == "local":
         check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
     elif is_by_ranges:
-        sizes = {file.url: (file.nbytes, None) for file in files if file.url}
+        sizes = {file.url: (file.nbytes, None) for file in footers.files if file.url}
         check_folders(sizes, sizes.__getitem__)
-    return Footers(filesystem, files, leaves, schema)
+    return footers
 
 
 def urls_of(paths: Any) -> tuple[str, ...]:
@@ -184,35 +194,20 @@ def keep(footers: Footers, columns: Iterable[str] | None, exclude: Sequence[str]
     what = _what(None if columns is None else tuple(columns), exclude)
     for file in footers.files:
         if file.version and not file.untyped:  # these are looked at anew
-            _add(index, what, _Seen(file, footers.leaves, None, footers.schema))
+            _add(index, what, _Seen(file, footers.leaves, footers.others, footers.schema))
 
 
-class _Seen(NamedTuple):
-    """A file, as it would be read alone. left_out: the leaves that are not read; None where an index does not say."""
-
-    footer: FileFooter
-    leaves: tuple[Path, ...]
-    left_out: tuple[Path, ...] | None
-    schema: Any
-
-    @property
-    def path(self) -> str:
-        return self.footer.path
+def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
+    """The filesystem, the files on it, and whether they are read by ranges."""
+    client = client_by_ranges(paths) if filesystem is None else None
+    filesystem, found = find_on(paths, filesystem if client is None else client, SUFFIXES, unseen=client is not None)
+    return filesystem, found, client is not None
 
 
-def _as_one(
-    found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequence[str]
-) -> tuple[tuple[Path, ...], Any, tuple[FileFooter, ...]]:
-    """The leaves, the schema and the files of Footers. Raises: ValueError where files have not the same fields."""
+def _as_one(found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequence[str], filesystem: Any) -> Footers:
+    """Raises: ValueError where files have not the same fields."""
     first = next((each for each in found if each.footer.num_rows), found[0])
     _check_names(first, found, columns, exclude)
-
-    def check(each: _Seen, like: Sequence[_Seen] = (first,)) -> None:
-        for other in like:
-            if each.footer.num_rows and _unified(other.schema, each.schema) is None:
-                raise ValueError(_difference(other.path, _types(other.schema), each.path, _types(each.schema)))
-
-    inspect_all(check, found, name=lambda each: each.path)
     types = [str(_types(each.schema)) if each.footer.num_rows else "" for each in found]
     distinct = {(str(_types(first.schema)), first.leaves): first}
     for told, each in zip(types, found, strict=True):
@@ -220,7 +215,9 @@ def _as_one(
             distinct.setdefault((told, each.leaves), each)
     schema = first.schema
     for number, each in enumerate(distinct.values()):
-        check(each, [*distinct.values()][:number])
+        for other in [*distinct.values()][:number]:
+            if _unified(other.schema, each.schema) is None:
+                raise ValueError(_difference(other, each))
         schema = _unified(schema, each.schema)
     wanted = {"", str(_types(schema))}
     files = [
@@ -228,7 +225,8 @@ def _as_one(
         for told, each in zip(types, found, strict=True)
     ]
     leaves = dict.fromkeys(leaf for each in distinct.values() for leaf in each.leaves)
-    return tuple(leaves), schema, tuple(files)
+    others = dict.fromkeys(leaf for each in found for leaf in each.others)
+    return Footers(filesystem, tuple(files), tuple(leaves), tuple(others), schema)
 
 
 def _unified(schema: Any, other: Any) -> Any:
@@ -241,51 +239,26 @@ def _unified(schema: Any, other: Any) -> Any:
     return None if None in kinds else pa.schema(zip(schema.names, kinds, strict=True))
 
 
+def _difference(one: _Seen, other: _Seen) -> str:
+    types, others = _types(one.schema), _types(other.schema)
+    name = next(name for name in sorted(types | others) if types.get(name) != others.get(name))
+    without = "leave the field out (exclude_columns)" if name in types else "name those to read (columns=[...])"
+    return (
+        f"field {name!r} is {types.get(name, 'missing')} in {one.footer.path} and {others.get(name, 'missing')} in "
+        f"{other.footer.path}; every element has the same fields. Rewrite one of them, {without}, or make two sources."
+    )
+
+
 def _what(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    """What an index is asked for. Earlier ones took a name for that of any column with it and a dot before its own, and
-    knew no shape of a tensor of Ray Data's.
-    """
-    return digest([columns, *exclude, "shapes"])
+    """What an index is asked for."""
+    return digest([columns, *exclude, "with the others"])
 
 
 def _add(index: Index, what: str, seen: _Seen) -> None:
     file = {name: value for name, value in asdict(seen.footer).items() if name not in ("path", "url", "untyped")}
-    told = {"version": seen.footer.version, "leaves": seen.leaves, "schema": _told(seen.schema), "file": file}
-    index.add(seen.footer.url, told, what)
-
-
-def _told(schema: Any) -> str:
-    """A schema as text: as Arrow's streams have it, in base64."""
-    return base64.b64encode(schema.serialize()).decode()
-
-
-def _read(told: str) -> Any:
-    """The schema that _told gave as text."""
-    import pyarrow as pa
-
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
-
-
-def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
-    """The filesystem, the files on it, and whether they are read by ranges."""
-    client = client_by_ranges(paths) if filesystem is None else None
-    filesystem, found = find_on(paths, filesystem if client is None else client, SUFFIXES, unseen=client is not None)
-    return filesystem, found, client is not None
-
-
-class _OnFilesystem:
-    """Files on a filesystem of pyarrow's, as they are looked at."""
-
-    def __init__(self, filesystem: Any, choose: Choose) -> None:
-        self._filesystem = filesystem
-        self._choose = choose
-
-    def inspect(self, path: str) -> _Seen:
-        with self._filesystem.open_input_file(path) as raw:
-            return _seen(*opened_in(raw, path, self._choose), self._choose)
-
-    def close(self) -> None:
-        """All were looked at."""
+    schema = base64.b64encode(seen.schema.serialize()).decode()
+    fields = {"version": seen.footer.version, "leaves": seen.leaves, "others": seen.others, "schema": schema}
+    index.add(seen.footer.url, fields | {"file": file}, what)
 
 
 class _ByRanges:
@@ -302,26 +275,24 @@ class _ByRanges:
         self._index = Index()
 
     def inspect(self, path: str) -> _Seen:
+        import pyarrow as pa
+
         url = self._files.url_of(path)
-        if (known := self._known(url)) is not None:
-            told = known["file"]
-            told |= {"rows": tuple(told["rows"]), "decoded_nbytes": tuple(told["decoded_nbytes"])}
-            leaves = tuple(map(tuple, known["leaves"]))
-            return _Seen(FileFooter(path, url=url, **told), leaves, None, _read(known["schema"]))
-        with self._looked_at(path) as (raw, version):
-            opened, footer = opened_in(raw, path, self._choose)
-            found = _seen(opened, replace(footer, url=url, version=version), self._choose)
-        _add(self._index, self._what, found)
-        return found
-
-    def close(self) -> None:
-        """All were looked at: keep what was found for later starts."""
-        self._index.save()
-
-    def _known(self, url: str) -> Mapping[str, Any] | None:
         known = self._index.find(url, self._what)
-        is_same = known is not None and read_tail(url, 1, self._remote).version == known["version"]
-        return known if is_same else None
+        if known is not None and read_tail(url, 1, self._remote).version == known["version"]:
+            file = known["file"] | {name: tuple(known["file"][name]) for name in ("rows", "decoded_nbytes")}
+            leaves, others = (tuple(map(tuple, known[name])) for name in ("leaves", "others"))
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
+            return _Seen(FileFooter(path, url=url, **file), leaves, others, schema)
+        with self._looked_at(path) as (raw, version):
+            seen = opened_in(raw, path, self._choose)[1]
+        seen = seen._replace(footer=replace(seen.footer, url=url, version=version))
+        _add(self._index, self._what, seen)
+        return seen
+
+    def save(self) -> None:
+        """Keep what was found for later starts."""
+        self._index.save()
 
     @contextlib.contextmanager
     def _looked_at(self, path: str) -> Iterator[tuple[Any, str]]:
@@ -336,39 +307,9 @@ class _ByRanges:
             yield pa.OSFile(image.path), version
 
 
-def _seen(opened: Any, footer: FileFooter, choose: Choose) -> _Seen:
-    import pyarrow as pa
-
-    paths = _leaves(opened)
-    leaves = choose(paths)
-    chosen = {*leaves}
-    left_out = tuple(leaf for leaf in paths if leaf not in chosen)
-    if twice := {*map(".".join, leaves)} & {*map(".".join, left_out)}:
-        columns = sorted({leaf[0] for leaf in paths if ".".join(leaf) in twice})
-        raise ValueError(
-            f"{footer.path} has {sorted(twice)} more than once, in the columns {columns}, and pyarrow reads these "
-            "together; choose all of them or none, or rename one"
-        )
-    schema = _selected(opened, leaves)
-    if repeated := _repeated(pa.struct(schema)):
-        raise ValueError(
-            f"{footer.path} has the fields {repeated} more than once, and an element is a dict; rename one, or leave "
-            "the columns out (exclude_columns)"
-        )
-    for part in schema:
-        try:
-            plain_type(part.type)
-        except ValueError as error:
-            raise ValueError(
-                f"{footer.path}: field {part.name!r} cannot be read: {error}, or leave it out (exclude_columns)"
-            ) from error
-    by_name = pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)])
-    return _Seen(footer, leaves, left_out, by_name)
-
-
-def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
-    """The ParquetFile, and its footer, of the leaves that are read. raw: pyarrow's, in which at least what is looked at
-    here is there. Raises: OSError; ValueError for what is no complete Parquet file.
+def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, _Seen]:
+    """The ParquetFile, and the file as it would be read alone. raw: pyarrow's, in which at least what is looked at here
+    is there. Raises: OSError; ValueError for what is no complete Parquet file, and for fields that no dict can hold.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -383,10 +324,57 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
             raise pa.ArrowInvalid(f"its footer says {metadata.num_rows} rows, and {sum(counts)} in its row groups")
         opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
-        return opened, _footer(path, nbytes, opened, choose(_leaves(opened)), content, nbytes - len(stored))
+        # its schema has the paths with dots alone, as names have, too
+        paths = [tuple(leaf) for leaf in opened.reader.column_paths]
+        chosen = choose(paths)
+        names = list(map(".".join, chosen))
+        schema = with_shapes(opened.read_row_groups([], columns=names)).schema
+        read = set(chosen)
+        footer = _footer(path, nbytes, metadata, [leaf in read for leaf in paths], schema, content)
+        footer = replace(footer, footer=nbytes - len(stored))
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
         advice = sniff.advice(raw, path, "Parquet")
         raise sniff.incomplete(path, "Parquet", f"{error} ({nbytes:,} bytes)", advice) from error
+    if repeated := _repeated(pa.struct(schema)):
+        raise ValueError(
+            f"{path} has the fields {repeated} more than once, and an element is a dict; rename one, or leave the "
+            "columns out (exclude_columns)"
+        )
+    for part in schema:
+        try:
+            plain_type(part.type)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: field {part.name!r} cannot be read: {error}, or leave it out (exclude_columns)"
+            ) from error
+    by_name = pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)])
+    return opened, _Seen(footer, chosen, tuple(leaf for leaf in paths if leaf not in read), by_name)
+
+
+def _footer(path: str, nbytes: int, metadata: Any, is_read: list[bool], schema: Any, content: str) -> FileFooter:
+    """is_read: of each leaf column."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = {index: metadata.schema.column(index) for index, wanted in enumerate(is_read) if wanted}
+    lists = [index for index, column in columns.items() if column.max_repetition_level]
+    is_all = all(is_read)
+    check_chunks(metadata, [columns[index].path for index in (lists if is_all else columns)])
+    fixed = sum(fixed_nbytes(each.type) or 0 for each in schema)
+
+    def stored_nbytes(group: Any) -> int:
+        return int(group.total_byte_size) if is_all else sum(group.column(i).total_uncompressed_size for i in columns)
+
+    def list_values(index: int) -> int | None:
+        means = {divmod(group.column(index).num_values, group.num_rows) for group in groups if group.num_rows}
+        return means.pop()[0] if len(means) == 1 and all(not odd for _, odd in means) else None
+
+    return FileFooter(
+        path,
+        nbytes,
+        tuple(group.num_rows for group in groups),
+        tuple(max(fixed * group.num_rows, stored_nbytes(group)) for group in groups),
+        content,
+        {columns[index].path: list_values(index) for index in lists},
+    )
 
 
 def _chosen(leaves: Sequence[Path], columns: Sequence[str] | None, exclude: Sequence[str]) -> tuple[Path, ...]:
@@ -397,23 +385,23 @@ def _chosen(leaves: Sequence[Path], columns: Sequence[str] | None, exclude: Sequ
 
 
 def _check_names(first: _Seen, found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequence[str]) -> None:
-    """That the first file has what is named, one of all what is left out, and something is left."""
-    if columns is None and first.left_out is None:
-        return  # they were looked at when it was
-    leaves = [*first.leaves, *(first.left_out or ())]
-    names, under = exclude if columns is None else columns, _by_name(leaves)
-    unknown = [name for name in names if name not in under]
-    if unknown and columns is None:
-        anywhere = _by_name([*{leaf: None for each in found for leaf in (*each.leaves, *(each.left_out or ()))}])
-        unknown = [name for name in unknown if name not in anywhere]
+    """Raise ValueError unless the first file has all columns, some file each field in exclude, and a field is left."""
+    leaves = [*first.leaves, *first.others]
+    under = _by_name(leaves)
+    if columns is None:
+        anywhere = _by_name([*{leaf: None for each in found for leaf in (*each.leaves, *each.others)}])
+        unknown = [name for name in exclude if name not in anywhere]
+    else:
+        unknown = [name for name in columns if name not in under]
     if unknown:
         fields = sorted({leaf[0] for leaf in leaves})
         raise ValueError(
-            f"{first.path} has no columns {unknown}; its fields are {fields}.{nearest(unknown, [*fields, *under])}"
+            f"{first.footer.path} has no columns {unknown}; its fields are {fields}."
+            f"{nearest(unknown, [*fields, *under])}"
         )
     if not first.leaves:
         raise ValueError(
-            f"{first.path}: no column of {[*map('.'.join, leaves)]} is left; an element needs at least one field"
+            f"{first.footer.path}: no column of {[*map('.'.join, leaves)]} is left; an element needs at least one field"
         )
 
 
@@ -430,11 +418,6 @@ def _by_name(leaves: Sequence[Path]) -> dict[str, list[Path]]:
         for name in itertools.accumulate(leaf, "{}.{}".format):
             inner.setdefault(name, []).append(leaf)
     return inner | columns
-
-
-def _leaves(opened: Any) -> list[Path]:
-    """The paths of the leaf columns of a file; its schema has them with dots alone, as names have, too."""
-    return [tuple(path) for path in opened.reader.column_paths]
 
 
 def _stored_footer(raw: Any, nbytes: int) -> bytes:
@@ -463,62 +446,13 @@ def _content(raw: Any, nbytes: int, stored: bytes) -> str:
     return content.hexdigest()[:16]
 
 
-def _footer(path: str, nbytes: int, opened: Any, leaves: Sequence[Path], content: str, begin: int) -> FileFooter:
-    """begin: of the footer."""
-    metadata = opened.metadata
-    wanted = None if len(leaves) == metadata.num_columns else set(leaves)
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    read = [index for index, leaf in enumerate(_leaves(opened)) if wanted is None or leaf in wanted]
-    lists = [index for index in read if columns[index].max_repetition_level]
-    chosen = [] if wanted is None else read
-    check_chunks(metadata, [columns[index].path for index in chosen or lists])
-    fixed = sum(fixed_nbytes(field.type) or 0 for field in _selected(opened, leaves))
-    return FileFooter(
-        path,
-        nbytes,
-        tuple(group.num_rows for group in groups),
-        tuple(max(fixed * group.num_rows, _stored_nbytes(group, chosen)) for group in groups),
-        content,
-        {columns[index].path: _list_values(groups, index) for index in lists},
-        footer=begin,
-    )
-
-
-def _list_values(groups: Sequence[Any], index: int) -> int | None:
-    """See FileFooter.list_values."""
-    means = {divmod(group.column(index).num_values, group.num_rows) for group in groups if group.num_rows}
-    return means.pop()[0] if len(means) == 1 and all(not odd for _, odd in means) else None
-
-
-def _stored_nbytes(group: Any, chosen: Sequence[int]) -> int:
-    """Bytes before compression of these columns of a row group, () for all of them."""
-    if not chosen:
-        return int(group.total_byte_size)
-    return sum(group.column(i).total_uncompressed_size for i in chosen)
-
-
-def _selected(opened: Any, leaves: Sequence[Path]) -> Any:
-    return with_shapes(opened.read_row_groups([], columns=list(map(".".join, leaves)))).schema
-
-
 def _repeated(kind: Any, path: Path = ()) -> list[str]:
     """The fields, dotted, that a struct has more than once, at any depth in this type."""
     fields = [kind.field(index) for index in range(kind.num_fields)]
-    counts = Counter(field.name for field in fields)
+    counts = Counter(each.name for each in fields)
     here = [".".join([*path, name]) for name, count in counts.items() if count > 1]
-    return here + [found for field in fields for found in _repeated(field.type, (*path, field.name))]
+    return here + [found for each in fields for found in _repeated(each.type, (*path, each.name))]
 
 
 def _types(schema: Any) -> dict[str, str]:
-    return {field.name: plain_type(field.type) for field in schema}
-
-
-def _difference(path: str, types: dict[str, str], other_path: str, other: dict[str, str]) -> str:
-    name = next(name for name in sorted(types | other) if types.get(name) != other.get(name))
-    kinds = {path: types.get(name, "missing"), other_path: other.get(name, "missing")}
-    without = "leave the field out (exclude_columns)" if name in types else "name those to read (columns=[...])"
-    return (
-        f"field {name!r} is {kinds[path]} in {path} and {kinds[other_path]} in {other_path}; "
-        f"every element has the same fields. Rewrite one of them, {without}, or make two sources."
-    )
+    return {each.name: plain_type(each.type) for each in schema}

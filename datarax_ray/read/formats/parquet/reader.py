@@ -1,8 +1,7 @@
 """Reads rows of Parquet files by global index, a row group at a time, as columns.
 
-Source: pyarrow.parquet. What shapes this file: a row group is decoded as a whole or not at all, so decoded ones are
-kept until all of their rows were asked for. Files behind URLs of http, S3 and Google's storage are read by
-parquet.by_ranges, others by parquet.on_filesystem.
+Source: pyarrow.parquet. A row group is decoded as a whole or not at all, so decoded ones are kept until all of their
+rows were asked for.
 """
 
 from __future__ import annotations
@@ -20,20 +19,21 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, in_storage
-from datarax_ray.read.formats.arrow.columns import Fill, retyped, rows_of
+from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, Fill, rows_of
+from datarax_ray.read.formats.arrow.types import retyped
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
-from datarax_ray.read.formats.parquet.by_ranges import MAX_FETCHED_FILES, RowGroupRanges
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
-from datarax_ray.read.formats.parquet.on_filesystem import RowGroupFiles
+from datarax_ray.read.formats.parquet.row_groups import RowGroups
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, ChangedError, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
+
+_MAX_FETCHED_FILES = 128  # at once: two descriptors each
 
 
 class ParquetReader(GroupedRows):
@@ -62,9 +62,9 @@ class ParquetReader(GroupedRows):
         super().__init__(given, [file.rows for file in files], nbytes, footers.schema, types)
         self.footers = footers
         self._remote = remote
-        self._far = RowGroupRanges(footers, remote) if files and files[0].version else None
-        self._near = RowGroupFiles(footers)
-        self._ahead = None if self._far is None else ReadAhead(self._far.mirrors, self._parts_ahead)
+        self._row_groups = RowGroups(footers, remote)
+        mirrors = self._row_groups.mirrors
+        self._ahead = None if mirrors is None else ReadAhead(mirrors, self._parts_ahead)
         self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
 
     @classmethod
@@ -87,7 +87,7 @@ class ParquetReader(GroupedRows):
     @property
     def reads_ahead(self) -> bool:
         """Whether it is of use to say what will be read; see expect."""
-        return self._far is not None and self._remote.nbytes > 0
+        return self._ahead is not None and self._remote.nbytes > 0
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -118,19 +118,16 @@ class ParquetReader(GroupedRows):
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories, sizes, row counts, fields and their types."""
         found = files_fingerprint(self.footers.files, self.num_records, lambda file: file.rows)
-        found |= {"schema": digest(self.footers.types)} | self._fill_digest()
-        if self._types.types:  # not there before lists of one length were dense: a state from then is another stream's
-            found["lists"] = digest(sorted([name, str(kind)] for name, kind in self._types.types.items()))
-        return found
+        types = {"schema": digest(self.footers.types), "columns": digest(self._types.described())}
+        return found | types | self._fill_digest()
 
     def close(self) -> None:
         """Close every open file, and forget what was decoded. Reading again opens them again."""
         self.clear()
         with self._lock:
-            self._near.close()
-            if self._far is not None and self._ahead is not None:
+            if self._ahead is not None:
                 self._ahead.forget()
-                self._far.close()
+            self._row_groups.close()
 
     def _in_parts(self, records: Indices, nbytes: int) -> list[list[int]]:
         """The row groups that have to be decoded to read these, so many decoded bytes of them together, or one."""
@@ -138,7 +135,7 @@ class ParquetReader(GroupedRows):
         room = first_file = 0
         for group in self._decoded.missing(records).tolist():
             file = self._places[group][0]
-            if not parts or self._group_nbytes[group] > room or file >= first_file + MAX_FETCHED_FILES:
+            if not parts or self._group_nbytes[group] > room or file >= first_file + _MAX_FETCHED_FILES:
                 parts.append([])
                 room, first_file = nbytes, file
             parts[-1].append(group)
@@ -157,24 +154,24 @@ class ParquetReader(GroupedRows):
 
     def _table_of(self, group: int) -> Any:
         file, index = self._places[group]
-        return self.footers.typed((self._far or self._near).table(file, index), file)
+        return self.footers.typed(self._row_groups.table(file, index), file)
 
     def _decode(self, group: int) -> Columns | OddGroup:
         import pyarrow as pa
 
         file, index = self._places[group]
         path = self.footers.files[file].path
-        if self._far is not None and (part := next((part for part in self._parts if group in part), None)) is not None:
+        if (part := next((part for part in self._parts if group in part), None)) is not None:
             self._parts.remove(part)
-            self._far.fetch(self._by_file(part))
+            self._row_groups.fetch(self._by_file(part))
         table, where = self._table_of(group), f"{path}, row group {index}: "
         if table.num_rows != (count := self.footers.files[file].rows[index]):
             raise BrokenRowGroupError(f"{where}it decodes to {table.num_rows} rows, and the footer says {count}")
         try:
-            return self._columns_of(in_storage(table), where)
+            return self._columns_of(table, where)
         except UnlikeRowsError:
             return OddGroup(
-                lambda rows: self._columns_of(in_storage(rows_of(table, rows)), where if len(rows) > 1 else ""),
+                lambda rows: self._columns_of(rows_of(table, rows), where if len(rows) > 1 else ""),
                 table.nbytes,
             )
         except ValueError as error:
@@ -196,11 +193,10 @@ def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
     for leaf, mean in (each for file in files for each in file.list_values.items()):
         means.setdefault(leaf, set()).add(mean)
     uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
-    is_far = footers.files[0].version
-    with contextlib.closing(RowGroupRanges(footers, remote) if is_far else RowGroupFiles(footers)) as groups:
+    with contextlib.closing(RowGroups(footers, remote)) as groups:
         table = _first_table(footers, groups.first_rows)
     if table is None:
-        return ColumnTypes({}, (), (), fill)
+        table = footers.schema.empty_table()
     return ColumnTypes.of(table, fill=fill, ragged=uneven)
 
 
@@ -217,7 +213,7 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
                 continue
             try:
                 table = retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
-                tables[file.untyped] = in_storage(footers.typed(table, number))
+                tables[file.untyped] = footers.typed(table, number)
             except (StorageError, ChangedError, NoRangesError):
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # it is told when it is read

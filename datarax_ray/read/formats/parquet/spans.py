@@ -78,28 +78,6 @@ def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:
                 raise
 
 
-def present(opened: Any, leaves: Sequence[str]) -> list[str]:
-    """Those of the leaf columns that a file has: pyarrow takes the name of another for all that is under it."""
-    names = {opened.schema.column(index).path for index in range(len(opened.schema))}
-    return [leaf for leaf in leaves if leaf in names]
-
-
-def first_rows(opened: Any, index: int, count: int, leaves: Sequence[str]) -> Any:
-    """The table of the first rows of a row group. Raises: ArrowInvalid where there is none."""
-    import pyarrow as pa
-
-    for batch in opened.iter_batches(count, row_groups=[index], columns=present(opened, leaves)):
-        return pa.Table.from_batches([batch])
-    raise pa.ArrowInvalid(f"row group {index} has no row, and the footer says that it has")
-
-
-def is_of_decoding(error: Exception) -> bool:
-    """Whether it is pyarrow's own, of bytes that are there: those of a system have a number."""
-    import pyarrow as pa
-
-    return isinstance(error, pa.ArrowException) or (type(error) is OSError and not error.errno)
-
-
 class BytesFile:
     """A file as Python's files are, as far as pyarrow uses them.
 

@@ -1,0 +1,261 @@
+"""Row groups of Parquet files: first their bytes, then what these decode to.
+
+To pyarrow a broken page, a lost connection and a replaced file are all an OSError. So the bytes of a row group are in
+memory before it is decoded: an error while they are brought is the storage's, an error after that is the file's. Bytes
+come from a filesystem of pyarrow's (StoredFiles), or from URLs by byte ranges (RemoteFiles). pyarrow may read beyond
+the bytes that were brought, as of some old writers' files; these are brought then.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
+from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
+from datarax_ray.read.formats.parquet.footers import Footers, opened_in
+from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans
+from datarax_ray.read.formats.remote.mirrors import Mirrors
+from datarax_ray.read.formats.remote.pages import RemoteFile
+from datarax_ray.read.formats.remote.ranges import Remote
+from datarax_ray.read.formats.sniff import incomplete
+from datarax_ray.read.laps import lap
+from datarax_ray.read.retry import is_transient, retried
+
+_GAP_NBYTES = 64 * 2**10  # between columns: to read so much more costs less than to ask once more
+
+
+class RowGroups:
+    """The row groups of all files of a source. For one thread at a time."""
+
+    def __init__(self, footers: Footers, remote: Remote) -> None:
+        self._footers = footers
+        is_far = bool(footers.files and footers.files[0].version)
+        self._files: StoredFiles | RemoteFiles = RemoteFiles(footers, remote) if is_far else StoredFiles(footers)
+        self._open: OrderedDict[int, Any] = OrderedDict()  # ParquetFiles
+
+    @property
+    def mirrors(self) -> Mirrors | None:
+        """Of the files behind URLs; what they are asked for are row groups."""
+        return self._files.mirrors
+
+    def fetch(self, wanted: Mapping[int, Indices]) -> None:
+        """Have these row groups of these files in memory. Raises: what their storage raises; ValueError where a file
+        is no longer the one whose footer was read.
+        """
+        self._have_open(wanted)
+        self._files.fetch(wanted)
+
+    def table(self, file: int, index: int) -> Any:
+        """The table of a row group. Raises: BrokenRowGroupError; as fetch."""
+        return retried(lambda: self._table(file, index), f"{self._footers.files[file].path}, row group {index}")
+
+    def first_rows(self, file: int, index: int, count: int) -> Any:
+        """As table, of its first rows alone."""
+        import pyarrow as pa
+
+        self._have_open([file])
+        if self.mirrors is not None:
+            self.fetch({file: np.array([index])})
+        opened = self._open[file]
+        for batch in opened.iter_batches(count, row_groups=[index], columns=_present(opened, self._footers.names)):
+            return pa.Table.from_batches([batch])
+        raise pa.ArrowInvalid(f"row group {index} has no row, and the footer says that it has")
+
+    def close(self) -> None:
+        """Close what is open. Reading opens it again."""
+        while self._open:
+            self._shut(next(iter(self._open)))
+        self._files.close()
+
+    def _have_open(self, wanted: Iterable[int]) -> None:
+        for file in self._open.keys() & set(wanted):
+            self._open.move_to_end(file)
+        new = [file for file in wanted if file not in self._open]
+        while self._open and len(self._open) + len(new) > self._files.max_open:
+            self._shut(next(iter(self._open)))
+        self._open.update(self._files.open(new))
+
+    def _table(self, file: int, index: int) -> Any:
+        import pyarrow as pa
+
+        group = {file: np.array([index])}
+        failure: Exception | None = None
+        for _ in range(2):  # bytes that were bent on their way are no broken row group
+            try:
+                self.fetch(group)
+                opened = self._open[file]
+                table = opened.read_row_group(index, columns=_present(opened, self._footers.names))
+                failure = None
+            except (pa.ArrowException, OSError) as error:
+                failure = error
+            self._files.check_unchanged(file, failure)
+            if failure is None:
+                return table
+            # an error of the system has a number
+            is_of_decoding = isinstance(failure, pa.ArrowException) or (type(failure) is OSError and not failure.errno)
+            if file in self._open and is_of_decoding:
+                self._files.forget(file, group[file])
+            if file in self._open:
+                self._shut(file)  # a connection that failed may fail for good
+            if is_transient(failure) or not is_of_decoding:
+                raise failure
+        path = self._footers.files[file].path
+        raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {failure}") from failure
+
+    def _shut(self, file: int) -> None:
+        self._open.pop(file).close(force=True)
+        self._files.shut(file)
+
+
+@dataclass
+class _StoredFile:
+    """raw: pyarrow's file. stamp: from before it was opened. held: (offset, bytes) of the row group to decode."""
+
+    raw: Any
+    stamp: Any
+    spans: RowGroupSpans
+    held: list[tuple[int, Any]]
+
+    def read(self, start: int, stop: int) -> Any:
+        for begin, held in self.held:
+            if begin <= start and stop <= begin + held.size:
+                return held.slice(start - begin, stop - start)
+        with lap("storage"):
+            return read_whole(self.raw, start, stop)
+
+
+class StoredFiles:
+    """Parquet files on a filesystem of pyarrow's."""
+
+    max_open = 64
+    mirrors = None
+
+    def __init__(self, footers: Footers) -> None:
+        self._footers = footers
+        self._open: dict[int, _StoredFile] = {}
+
+    def open(self, files: Iterable[int]) -> dict[int, Any]:
+        """The ParquetFile of each. Raises: OSError; ValueError where one is not the file whose footer was read."""
+        return {file: self._opened(file) for file in files}
+
+    def fetch(self, wanted: Mapping[int, Indices]) -> None:
+        """Have the bytes of these row groups in memory, of the columns that are read."""
+        import pyarrow as pa
+
+        for index, groups in wanted.items():
+            file = self._open[index]
+            spans = file.spans.of(groups)
+            with lap("storage"):
+                for run in np.split(spans, np.flatnonzero(spans[1:, 0] > spans[:-1, 1] + _GAP_NBYTES) + 1):
+                    if len(run):
+                        start, stop = int(run[0, 0]), int(run[:, 1].max())
+                        file.held.append((start, pa.py_buffer(read_whole(file.raw, start, stop))))
+
+    def check_unchanged(self, index: int, failure: Exception | None) -> None:
+        """Raise ValueError where the file is not as it was opened: less may come of a file that was cut."""
+        if (file := self._open.get(index)) is None:
+            return
+        file.held.clear()
+        path = self._footers.files[index].path
+        with lap("storage"):
+            now = stamp_of(self._footers.filesystem, path)
+        if now != file.stamp:
+            raise changed(path, f"it had (bytes, version) {file.stamp}, and has {now}") from failure
+
+    def forget(self, index: int, groups: Indices) -> None:
+        """Nothing is kept."""
+
+    def shut(self, index: int) -> None:
+        self._open.pop(index).raw.close()
+
+    def close(self) -> None:
+        """Each file is shut by itself."""
+
+    def _opened(self, index: int) -> Any:
+        import pyarrow as pa
+
+        expected, filesystem = self._footers.files[index], self._footers.filesystem
+        path = expected.path
+        with lap("storage"):
+            stamp = stamp_of(filesystem, path)
+            raw = filesystem.open_input_file(path)
+        try:
+            held: list[tuple[int, Any]] = []
+            file = _StoredFile(raw, stamp, RowGroupSpans(None, (), 0), held)
+            source = pa.PythonFile(BytesFile(file.read, raw.size()), mode="r")
+            opened, seen = opened_in(source, path, lambda _: self._footers.leaves)
+            found = seen.footer
+            if found != expected:
+                raise ValueError(
+                    f"{path} held {expected.num_rows} rows in {len(expected.rows)} row groups and "
+                    f"{expected.nbytes:,} bytes when the source was made and holds {found.num_rows} in "
+                    f"{len(found.rows)} and {found.nbytes:,} now, or other data of that size; it was replaced, and "
+                    "reading on would mix two datasets. Make a new source."
+                )
+            try:
+                file.spans = RowGroupSpans.of_metadata(opened.metadata, self._footers.names, found.footer)
+            except OSError as error:
+                raise incomplete(path, "Parquet", error, "") from error
+        except BaseException:
+            raw.close()
+            raise
+        self._open[index] = file
+        return opened
+
+
+class RemoteFiles:
+    """Parquet files behind URLs, by the byte ranges of the columns that are read (formats.remote)."""
+
+    max_open = 256  # of 1,024 descriptors that a process often has
+
+    def __init__(self, footers: Footers, remote: Remote) -> None:
+        self._files = footers.files
+        self.mirrors = Mirrors(
+            [RemoteFile(file.url, file.nbytes, file.version, file.footer) for file in footers.files],
+            remote,
+            partial(RowGroupSpans.of_footer, footers.names),
+            is_whole=False,
+        )
+
+    def open(self, files: Iterable[int]) -> dict[int, Any]:
+        """The ParquetFile of each. Raises: as fetch."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        found = {}
+        for file, layout in self.mirrors.open(list(files)).items():  # their ends at once
+            assert isinstance(layout, RowGroupSpans)
+            with self.mirrors.opening(file):  # its metadata is what its end was for
+                source = pa.PythonFile(BytesFile(partial(self.mirrors.read, file), self._files[file].nbytes), mode="r")
+                options = {"metadata": layout.metadata, "page_checksum_verification": True}
+                found[file] = parquet.ParquetFile(source, **options)
+        return found
+
+    def fetch(self, wanted: Mapping[int, Indices]) -> None:
+        """Have the bytes of these row groups in memory. Raises: as ranges.read_ranges."""
+        self.mirrors.fetch(wanted)
+
+    def check_unchanged(self, index: int, failure: Exception | None) -> None:
+        """Every answer of the server is of the version that was counted."""
+
+    def forget(self, index: int, groups: Indices) -> None:
+        self.mirrors.forget(index, groups)
+
+    def shut(self, index: int) -> None:
+        self.mirrors.shut(index)
+
+    def close(self) -> None:
+        self.mirrors.close()
+
+
+def _present(opened: Any, leaves: Sequence[str]) -> list[str]:
+    """The leaf columns that a file has, of these: pyarrow takes the name of another for all that is under it."""
+    names = {opened.schema.column(index).path for index in range(len(opened.schema))}
+    return [leaf for leaf in leaves if leaf in names]
