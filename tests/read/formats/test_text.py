@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.text.reader import TextReader
@@ -204,9 +203,9 @@ LATER = "1\n" * (5 * 2**20 // 2)  # more than by which types are decided
     [
         (
             *(CSV(), "x\n" + LATER, "1.5\n"),
-            "column 'x': CSV conversion error to int64: invalid value '1.5'.*as column_types={'x': 'float64'} does",
+            "column 'x': CSV conversion error to int64: invalid value '1.5'.*unless column_types names others",
         ),
-        (CSV(), "x\n" + LATER, "red\n", "column 'x': .*invalid value 'red'.*column_types={'x': 'string'}"),
+        (CSV(), "x\n" + LATER, "red\n", "column 'x': .*invalid value 'red'"),
         (CSV(), "x\n" + LATER, "1,2\n", "Expected 1 columns, got 2"),
         (JSONLines(), '{"x":1}\n' * 700_000, '{"x":"a"}\n', "changed from number to string"),
         (JSONLines(), '{"x":1}\n' * 700_000, '{"x":1,"y":2}\n', "not: 'y'"),
@@ -232,15 +231,10 @@ def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"y": 2}, r"first rows have not: 'y'\. With column_types=\{'y': 'int64'\} it is read"),
-        ({"y": 0.5, "z": "a"}, r"not: 'y', 'z'\. With column_types=\{'y': 'double'\} it is read"),
-        (
-            {"y": [1]},
-            r"not: 'y'\. With column_types=\{'y': \.\.\.\} it is read.*; \.\.\. is its whole type, as pa\.list_\(",
-        ),
-        ({"y": None}, r"not: 'y'\. With column_types=\{'y': \.\.\.\} it is read.*; \.\.\. is its whole type"),
-        ({"s": {"b": 2}}, r"not: 's\.b'\. With column_types=\{'s': \.\.\.\} it is read.*; \.\.\. is its whole type"),
-        ({"l": [{"b": 2}]}, r"not: 'l\.b'\. With column_types=\{'l': \.\.\.\} it is read.*; \.\.\. is its whole type"),
+        ({"y": 2}, r"first rows have not: 'y'\. Name the whole type of each column in column_types"),
+        ({"y": 0.5, "z": "a"}, "not: 'y', 'z'"),
+        ({"s": {"b": 2}}, "not: 's.b'"),
+        ({"l": [{"b": 2}]}, "not: 'l.b'"),
         ({"x": "a", "y": 2}, "changed from number to string"),
     ],
 )
@@ -362,20 +356,6 @@ def test_a_missing_text_is_filled_in_as_of_json_and_parquet(tmp_path: Path) -> N
     as_bytes = TextReader.of(csv, CSV(), fill_nulls={"name": b"?"}, column_types={"name": "binary"})
     assert everything(as_bytes)["name"] == [b"?", b"NA", b"?", b"bob"]
     assert everything(TextReader.of(write(tmp_path, "a,b\n1,\n", "n.csv"), CSV(), fill_nulls={"b": "?"}))["b"] == ["?"]
-
-
-def test_states_of_texts_that_were_not_filled_are_of_another_stream_and_all_others_stay(tmp_path: Path) -> None:
-    path = write(tmp_path, "x,name\n1,\n,bob\n")
-
-    def filled(fill: Any) -> str:
-        return TextReader.of(path, CSV(), fill_nulls=fill).fingerprint()["fill_nulls"]
-
-    def as_before(fill: Any) -> str:
-        return digest(sorted([name, repr(value)] for name, value in fill.items()))
-
-    for fill in ({"x": 0}, {"x": 0, "name": ""}):
-        assert filled(fill) == as_before(fill)
-    assert filled({"name": "?"}) != as_before({"name": "?"})
 
 
 @pytest.mark.parametrize(
@@ -509,9 +489,7 @@ def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(
 
 def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_path: Path) -> None:
     path = write(tmp_path, "x,on\n1,yes\n2,no\n")
-    with pytest.raises(
-        ValueError, match=r"a\.csv: column_types=\{'on': 'bool'\} do not fit: column 'on': Row #\d: .*'yes'"
-    ):
+    with pytest.raises(ValueError, match=r"a\.csv: column_types=\{'on': 'bool'\} do not fit: column 'on': .*'yes'"):
         TextReader.of(path, CSV(), column_types={"on": "bool"})
     path = write(tmp_path, '{"x": 1, "on": "yes"}\n', "a.jsonl")
     with pytest.raises(ValueError, match=r"column_types=\{'on': 'int64'\} do not fit: .*/on.*\. Name another type"):
@@ -526,7 +504,7 @@ def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None
 
 def test_so_is_one_of_a_field_inside_a_column(tmp_path: Path) -> None:
     path = write(tmp_path, '{"s": {"a": 1}}\n', "a.jsonl")
-    with pytest.raises(ValueError, match=r"names 's\.b', .* whole columns: 's' is struct<a: int64>\. Give \{'s': pa\."):
+    with pytest.raises(ValueError, match=r"column_types names \['s\.b'\].* the types of whole columns, pa\.struct"):
         TextReader.of(path, JSONLines(), column_types={"s.b": "int64"})
 
 

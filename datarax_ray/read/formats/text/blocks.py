@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import re
@@ -29,11 +28,10 @@ _BLOCK_NBYTES = 4 * 2**20
 _MIN_BLOCK_NBYTES = 4096
 _BLOCKS_PER_FILE = 64
 _TYPED_NBYTES = 4 * 2**20  # of the first file, by which types are inferred
-_MAX_BROKEN = 100  # among these; a file with more is told of at once, and each that is looked for costs some parsing
-_NO_UTF_8 = "; it is not UTF-8. Convert it, as by `iconv -f latin1 -t utf-8`"
-_COLUMN = re.compile(r"In CSV column #(\d+): ")
-_UNFIT = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(.*? to (.*?): invalid value '(.*)'.*)", re.DOTALL)
+_MAX_BROKEN = 100  # among these; to look for each costs some parsing
 _MAX_ROW_NBYTES = 256 * 2**20  # longer is no row, but a quote that is never closed: each read looks through all of it
+_CONVERT = "Convert the file, as by `iconv -f latin1 -t utf-8`"
+_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,8 @@ class TextFile:
     """One file.
 
     spans: int64 (blocks, 2), the bytes of each block of rows.
-    rows: in each.
+    rows: in each block.
     names: of its columns.
-
     content: of some of its bytes (content_of).
     """
 
@@ -57,25 +54,26 @@ class TextFile:
 
 @dataclass(frozen=True)
 class TextFiles:
-    """All files of a source. schema: pyarrow's, of all columns; inferred: of those whose type nobody named. first: the
-    table by which it was decided.
+    """All files of a source.
+
+    schema: pyarrow's, of all columns.
+    inferred: of the columns whose type nobody named.
     """
 
     filesystem: Any
     files: tuple[TextFile, ...]
     schema: Any
     inferred: Any
-    first: Any
 
 
-def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping[str, Any]) -> TextFiles:
-    """Everything that `paths` names (see filesystems.find_on), cut into blocks.
+def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping[str, Any]) -> tuple[TextFiles, Any]:
+    """Everything that `paths` names (see filesystems.find_on), cut into blocks, and the table of the first rows.
 
     column_types: Arrow's, or their names, of columns whose type is not to be inferred.
 
     Raises: FileNotFoundError; ValueError for what is no such text (all are listed), for files whose columns differ, for
-    types of columns that there are not, for first rows of which most do not parse, for what no inferred type holds as
-    it is (text that is no UTF-8, integers that are no int64), and where there is no row in all files together.
+    types of columns that there are not, for first rows of which most do not parse, for values that no inferred type
+    holds (text that is no UTF-8, integers that are no int64), and where there is no row in all files together.
     """
     import pyarrow as pa
 
@@ -93,6 +91,8 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
                 f"the columns are {list(first.names)} in {first.path} and {list(file.names)} in {file.path}; every "
                 "element has the same fields. Rewrite one of them, or make two sources"
             )
+    if advice := _other_delimiter(first.names):
+        logger.warning("%s: its one column is named %r.%s", first.path, first.names[0], advice)
     if syntax.has_header and all(map(_is_number, first.names)):
         logger.warning(
             "%s: its first row, %s, is taken for the names of its columns. If it is one of data, give the names by "
@@ -103,9 +103,9 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
     with_rows = next((file for file in files if file.rows), None)
     if with_rows is None:
         raise ValueError(f"{nothing_in(found, 'rows')}; a stream needs at least one.")
-    schema, first = _schema(filesystem, with_rows, syntax, column_types)
-    inferred = pa.schema([field for field in schema if field.name not in column_types])
-    return TextFiles(filesystem, files, schema, inferred, first)
+    table = _first_table(filesystem, with_rows, syntax, column_types)
+    inferred = pa.schema([each for each in table.schema if each.name not in column_types])
+    return TextFiles(filesystem, files, table.schema, inferred), table
 
 
 def _inspect(filesystem: Any, path: str, syntax: Syntax) -> TextFile:
@@ -121,13 +121,13 @@ def _inspect(filesystem: Any, path: str, syntax: Syntax) -> TextFile:
                 if len(rows):
                     spans.append((begin + int(rows[0, 0]), begin + int(rows[-1, 1])))
                     counts.append(len(rows))
-            names = syntax.names(header) if header is not None else ()
             if header is None:
                 raise ValueError("it is empty, without a row that names its columns")
+            names = syntax.names(header)
         except (ValueError, pa.ArrowException) as error:
             advice = sniff.advice(raw, path, syntax.name)
-            said = _NO_UTF_8 if isinstance(error, UnicodeDecodeError) and not advice else ""
-            raise ValueError(f"{path} cannot be read as {syntax.name}: {error}{said}.{advice}") from error
+            encoding = f"; it is not UTF-8. {_CONVERT}" if isinstance(error, UnicodeDecodeError) and not advice else ""
+            raise ValueError(f"{path} cannot be read as {syntax.name}: {error}{encoding}.{advice}") from error
         content = content_of(raw, nbytes)
     return TextFile(path, nbytes, np.array(spans, np.int64).reshape(-1, 2), tuple(counts), names, content)
 
@@ -157,8 +157,8 @@ def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes,
             raise ValueError(f"the row at byte {begin:,} has more than {len(data):,} bytes; is a quote open?")
 
 
-def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The types of all columns, and the first rows, read so."""
+def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mapping[str, Any]) -> Any:
+    """The first rows, with the types that were named, and inferred ones for the other columns."""
     import pyarrow as pa
 
     last = max(1, int(np.searchsorted(file.spans[:, 1], file.spans[0, 0] + _TYPED_NBYTES, side="right")))
@@ -171,76 +171,48 @@ def _schema(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mappi
     data = retried(read, file.path)
     given = {name: _type_of(name, kind) for name, kind in column_types.items()}
     try:
-        data, inferred = _parsed(data, file.names, syntax, None)
-        if advice := _other_delimiter(tuple(inferred.schema.names)):
-            logger.warning("%s: its one column is named %r.%s", file.path, inferred.schema.names[0], advice)
-        _refuse_other_values(file.path, data, file.names, syntax, inferred.schema, given)
-        schema = pa.schema([(field.name, given.pop(field.name, field.type)) for field in inferred.schema])
-        if given and file.names:
+        data, table = _parsed(data, file.names, syntax, None)
+        _refuse_other_values(file.path, data, file.names, syntax, table.schema, given)
+        columns = table.schema.names
+        new = [name for name in given if name not in columns]  # first objects may lack a field
+        if unknown := sorted(name for name in new if file.names or name.partition(".")[0] in columns):
             raise ValueError(
-                f"column_types names {sorted(given)}, and the columns are {sorted(schema.names)}."
-                f"{nearest(sorted(given), schema.names)}"
+                f"column_types names {unknown}, and the columns are {sorted(columns)}; it gives the types of whole "
+                f"columns, pa.struct([...]) for objects.{nearest(unknown, columns)}"
             )
-        for name in given:
-            if (top := name.partition(".")[0]) != name and top in schema.names:
-                its = schema.field(top).type
-                raise ValueError(
-                    f"column_types names {name!r}, and gives the types of whole columns: {top!r} is {its}. Give "
-                    f"{{{top!r}: pa.struct([...])}} with all of its fields"
-                )
-        for name, kind in given.items():  # that the first objects lack
-            schema = schema.append(pa.field(name, kind))
-        if schema == inferred.schema:
-            return schema, inferred
+        schema = pa.schema([(each.name, given.get(each.name, each.type)) for each in table.schema])
+        for name in new:
+            schema = schema.append(pa.field(name, given[name]))
+        if schema == table.schema:
+            return table
         try:
-            return schema, _parsed(data, file.names, syntax, schema)[1]
+            return _parsed(data, file.names, syntax, schema)[1]
         except pa.ArrowException as error:
-            raise ValueError(f"{file.path}: {_unfit(file.names, column_types, str(error))}") from error
+            raise ValueError(
+                f"{file.path}: column_types={dict(column_types)!r} do not fit: {named_column(file.names, error)}. Name "
+                "another type, or none to have it inferred"
+            ) from error
     except UnicodeDecodeError as error:  # of Arrow's names, which it does not look at
-        raise ValueError(f"{file.path}: the name of a field is not to be read: {error}{_NO_UTF_8}") from error
+        raise ValueError(
+            f"{file.path}: the name of a field is not to be read: {error}; it is not UTF-8. {_CONVERT}"
+        ) from error
     except pa.ArrowException as error:
         with filesystem.open_input_file(file.path) as raw:
-            advice = sniff.advice(raw, file.path, syntax.name)
-        advice += _other_delimiter(file.names)
-        if "changed from" in str(error):  # Arrow's JSON
-            advice += " A field has values of one type in all rows, and column_types turns none into another."
+            advice = sniff.advice(raw, file.path, syntax.name) + _other_delimiter(file.names)
         raise ValueError(
             f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
             f"their columns are: {error}.{advice}"
         ) from error
 
 
-def _unfit(names: Sequence[str], column_types: Mapping[str, Any], said: str) -> str:
-    """What to say of types that the values do not have. said: by Arrow, which counts columns from 0.
+def named_column(names: Sequence[str], error: Exception) -> str:
+    """What Arrow says, with the name of a column of CSV, which it counts from 0.
 
-    >>> _unfit(["x", "on"], {"on": "bool"}, "In CSV column #1: Row #1: conversion error to bool: invalid value 'no'")
-    "column_types={'on': 'bool'} do not fit: column 'on': Row #1: conversion error to bool: invalid value 'no'. Name \
-another type, or none to have it inferred"
+    >>> said = "In CSV column #1: Row #1: conversion error to bool: invalid value 'no'"
+    >>> named_column(["x", "on"], ValueError(said))
+    "column 'on': conversion error to bool: invalid value 'no'"
     """
-    said = _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", said).rstrip(".")
-    return f"column_types={dict(column_types)!r} do not fit: {said}. Name another type, or none to have it inferred"
-
-
-def unfit_value(names: Sequence[str], said: str) -> tuple[str, str]:
-    """What to say of a value that has not the type of its column, and a type that holds it beside the others there;
-    ("", "") of another error.
-
-    >>> unfit_value(["x", "price"], "In CSV column #1: Row #1: CSV conversion error to int64: invalid value '2.5'")
-    ("column 'price': CSV conversion error to int64: invalid value '2.5'", "{'price': 'float64'}")
-    >>> said = "In CSV column #0: Row #7: CSV conversion error to {}: invalid value '{}'"
-    >>> unfit_value(["x"], said.format("bool", "2.5"))[1], unfit_value(["x"], said.format("int64", "1_000"))[1]
-    ("{'x': 'string'}", "{'x': 'string'}")
-    """
-    import pyarrow as pa
-
-    if (found := _UNFIT.search(said)) is None:
-        return "", ""
-    name, value = names[int(found[1])], found[4]
-    kind = "string"
-    if found[3].startswith(("int", "uint", "null")):  # float64 reads no values of other types
-        with contextlib.suppress(pa.ArrowInvalid):  # no number to pyarrow
-            kind = "float64" if math.isfinite(pa.scalar(value).cast("float64").as_py()) else "string"
-    return f"column {name!r}: {found[2]}", repr({name: kind})
+    return _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", str(error)).rstrip(".")
 
 
 def _other_delimiter(names: Sequence[str]) -> str:
@@ -305,12 +277,12 @@ def _refuse_other_values(
         raise ValueError(
             f"{path}: its first {len(syntax.rows(data, True))} objects have no field, so there is nothing to read"
         )
-    inferred = pa.schema([field for field in schema if field.name not in given])
+    inferred = pa.schema([each for each in schema if each.name not in given])
     for column in inferred:
         if pa.types.is_binary(column.type):
             raise ValueError(
-                f"{path}: field {column.name!r} has text that is not UTF-8. Convert the file, as by `iconv -f latin1 "
-                f"-t utf-8`, or pass column_types={{{column.name!r}: 'binary'}} to have bytes"
+                f"{path}: field {column.name!r} has text that is not UTF-8. {_CONVERT}, or pass "
+                f"column_types={{{column.name!r}: 'binary'}} to have bytes"
             )
     if bent := bent_integer(data, names, syntax, inferred):
         raise ValueError(f"{path}: {bent}")

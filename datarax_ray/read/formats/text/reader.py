@@ -10,12 +10,12 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import Fill, plain_type
+from datarax_ray.read.formats.arrow.columns import ColumnTypes, Fill
+from datarax_ray.read.formats.arrow.types import plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
-from datarax_ray.read.formats.text.blocks import TextFile, bent_integer, find_text, may_be_bent, unfit_value
+from datarax_ray.read.formats.text.blocks import TextFile, TextFiles, bent_integer, find_text, may_be_bent, named_column
 from datarax_ray.read.formats.text.syntax import Syntax
 
 _LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, beside what it holds
@@ -33,26 +33,20 @@ class TextReader(GroupedRows):
     def __init__(
         self,
         syntax: Syntax,
-        filesystem: Any,
-        files: tuple[TextFile, ...],
-        schema: Any,
-        inferred: Any,
+        found: TextFiles,
         types: ColumnTypes,
         *,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
         keep_nbytes: int = 0,
     ) -> None:
-        given = {"syntax": syntax, "filesystem": filesystem, "files": files}
-        given |= {"schema": schema, "inferred": inferred, "types": types}
-        nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in files]
-        given |= {"max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
-        super().__init__(given, [file.rows for file in files], nbytes, schema, types)
-        self.files = files
-        self._inferred = inferred
+        given = {"syntax": syntax, "found": found, "types": types, "max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
+        nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in found.files]
+        super().__init__(given, [file.rows for file in found.files], nbytes, found.schema, types)
+        self.files = found.files
+        self._inferred = found.inferred
         self._syntax = syntax
-        self._spans = FileSpans(filesystem, files)
-        texts = [field.name for field in schema if plain_type(field.type) in ("string", "binary")]
-        # "" in place of "" changes nothing, and states of such a source stay what they were
+        self._spans = FileSpans(found.filesystem, found.files)
+        texts = [field.name for field in found.schema if plain_type(field.type) in ("string", "binary")]
         self._filled = [name for name in texts if syntax.empty_is_missing and types.fill.get(name, "") not in ("", b"")]
         self._lines: tuple[int, list[bytes]] = (-1, [])  # of the last block for `table` that does not parse as a whole
 
@@ -67,9 +61,8 @@ class TextReader(GroupedRows):
         fill_nulls: Fill | None = None,
     ) -> TextReader:
         """Scan everything that `paths` names, in parallel; see blocks.find_text."""
-        found = find_text(paths, syntax, filesystem, dict(column_types or {}))
-        types = ColumnTypes.of(found.first, fill=dict(fill_nulls or {}))
-        return cls(syntax, found.filesystem, found.files, found.schema, found.inferred, types)
+        found, first = find_text(paths, syntax, filesystem, dict(column_types or {}))
+        return cls(syntax, found, ColumnTypes.of(first, fill=dict(fill_nulls or {})))
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -87,16 +80,11 @@ class TextReader(GroupedRows):
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories, sizes, row counts, columns and their types."""
-        on_host = list(self._types.on_host)
         found = files_fingerprint(self.files, self.num_records, lambda file: (sum(file.rows),)) | {
             "schema": digest([repr(self._syntax), sorted([field.name, str(field.type)] for field in self.schema)]),
-            "columns": digest([sorted([name, str(kind)] for name, kind in self._types.types.items()), on_host]),
+            "columns": digest(self._types.described()),
         }
         return found | self._fill_digest()
-
-    def _fill_digest(self) -> dict[str, str]:
-        found = super()._fill_digest()
-        return {"fill_nulls": digest([found["fill_nulls"], "empty texts of", self._filled])} if self._filled else found
 
     def clear(self) -> None:
         with self._lock:
@@ -189,9 +177,7 @@ class TextReader(GroupedRows):
         except (pa.ArrowException, UnicodeDecodeError) as error:
             first = next(each.path for each in self.files if each.rows)  # find_text takes the types of it
             of = f" of {first} (leave it out by a glob where it is no data)" if first != file.path else ""
-            said, types = unfit_value(file.names, str(error))
-            others = f"names others, as column_types={types} does" if types else "names others"
             raise BrokenRowGroupError(
-                f"{where} does not parse: {said or error}. Columns are of the types of the first rows{of}, unless "
-                f"column_types {others}"
+                f"{where} does not parse: {named_column(file.names, error)}. Columns are of the types of the first "
+                f"rows{of}, unless column_types names others"
             ) from error

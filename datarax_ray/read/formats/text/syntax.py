@@ -15,11 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.formats.arrow.columns import retyped
+from datarax_ray.read.formats.arrow.types import retyped
 
 BOM = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(r"[+-]?\d{16,4000}")  # shorter ones are floats too: 2**53 has 16 digits; int() takes 4300
-_WHOLE_TYPE = "; ... is its whole type, as pa.list_(pa.struct({'name': pa.string()})) for [{'name': 'a'}]"
 _LONG_DIGITS = re.compile(rb"\d{16}")
 _ROW_OF_JSON = re.compile(rb"[^\n]*[^\n\r\t ][^\n]*")
 
@@ -196,16 +195,13 @@ class JSONLines:
         except pa.ArrowInvalid as error:
             if schema is None or "unexpected field" not in str(error):
                 raise
-            inferred = self.parse(data, names, None).schema
-            more = list(_fields_beside(schema, inferred))
+            more = list(_fields_beside(schema, self.parse(data, names, None).schema))
             if not more:  # in a type that is given, and that is never inferred
                 raise
-        column = next(field for field in inferred if more[0] == field.name or more[0].startswith(f"{field.name}."))
-        is_told = not (pa.types.is_nested(column.type) or pa.types.is_null(column.type))  # by this row
         raise pa.ArrowInvalid(
-            f"it has fields that the first rows have not: {', '.join(map(repr, more))}. With column_types="
-            f"{{{column.name!r}: {repr(str(column.type)) if is_told else '...'}}} it is read, and is None, or what "
-            f"fill_nulls says, where it is missing{'' if is_told else _WHOLE_TYPE}"
+            f"it has fields that the first rows have not: {', '.join(map(repr, more))}. Name the whole type of each "
+            "column in column_types ('int64', or pa.list_(pa.struct({'name': pa.string()})) for [{'name': 'a'}]) to "
+            "read them; where they are missing they are None, or what fill_nulls says"
         )
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
