@@ -20,7 +20,7 @@ from datarax_ray.plan.orders.kinds import Shuffle, order_of
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.formats.arrow.dataset import DatasetReader
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 from datarax_ray.read.streams.indexed import request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, documented_order
 from datarax_ray.sources.base.device import put
@@ -51,7 +51,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     dataset: an already built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load
     config.name and config.split. transforms: of single elements; see datarax_ray.read.elements.transforms.
 
-    What a column becomes stands in the table of datarax_ray.read.formats.arrow.column_types, and is decided over all
+    What a column becomes stands in the table of datarax_ray.read.formats.arrow.columns, and is decided over all
     rows: numbers and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay
     on the host.
 

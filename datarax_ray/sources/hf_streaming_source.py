@@ -76,7 +76,7 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
     of single elements, applied in the actors; see datarax_ray.read.elements.transforms. `trust_remote_code` is never
     passed on.
 
-    What a column becomes stands in the table of datarax_ray.read.formats.arrow.column_types, as of an HFEagerSource,
+    What a column becomes stands in the table of datarax_ray.read.formats.arrow.columns, as of an HFEagerSource,
     and is decided by the first rows; behind a `map`, of a generator and of images by the first 64 elements, of 16
     shards at most. With with_format("numpy") the dataset's own arrays are left as they are.
 

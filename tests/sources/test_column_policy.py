@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pyarrow import parquet
 
 from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
-from datarax_ray.plan.fingerprint import DriftError, digest
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
@@ -161,7 +160,7 @@ def test_a_tensor_of_ray_data_has_its_shape_and_a_state_of_flat_rows_is_refused(
     assert_same(np.asarray(before.get_batch(2)["x"]), images[:2].reshape(2, 60))
     state = before.get_state()
     made = TABLES[source](table, tmp_path)
-    with pytest.raises(DriftError, match=r"files\.(schema|digest|types)"):
+    with pytest.raises(DriftError, match=r"files\.(schema|digest|columns)"):
         made.set_state(state)
     assert_same(np.asarray(made.get_batch(5)["x"]), images)
 
@@ -327,41 +326,3 @@ def test_a_struct_that_is_null_late_breaks_its_row_or_stays_as_it_is(kind: str, 
     assert inner["a"].tolist()[299:] == ["b", "?", "?", "?"]
     outer = source({"x.c.d": "?"})
     assert outer.get_batch(303)["x"]["c"]["d"].tolist()[299:] == ["e", "?", "?", "?"]
-
-
-def without(name: str) -> Callable[[dict[str, Any]], None]:
-    return lambda files: files.pop(name)
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_state_from_when_a_column_was_read_otherwise_is_refused(source: str, tmp_path: Path) -> None:
-    """What was written before: Parquet's lists were never dense, ragged ones were lists, elements were stacked."""
-    kind, before = {
-        "parquet": ("list of one length", without("lists")),
-        "eager": ("ragged list", lambda files: files.update(digest="of lists")),
-        "stream": ("ragged list", lambda files: files.update(on_host=["x"])),
-        "elements": ("list of one length", without("types")),
-    }[source]
-    made = SOURCES[source](pa.table({"x": KINDS[kind][0]}), tmp_path)
-    state = made.get_state()
-    before(state["settings"]["files"])
-    with pytest.raises(DriftError, match=r"files\.(lists|digest|on_host|types)"):
-        made.set_state(state)
-
-
-def test_a_state_from_when_a_struct_that_is_to_be_on_the_host_was_columns_is_refused(tmp_path: Path) -> None:
-    parquet.write_table(pa.table({"s": [{"a": 1}], "n": [1]}), tmp_path / "x.parquet")
-
-    def told(**fill: Any) -> str:
-        made = ParquetSource(ParquetSourceConfig(fill_nulls=fill), tmp_path / "x.parquet")
-        found: str = made.get_state()["settings"]["files"]["fill_nulls"]
-        return found
-
-    assert told(s=None) != digest([["s", "None"]])
-    assert told(n=None) == digest([["n", "None"]])
-
-
-def test_states_stay_what_they_were_where_the_values_do(tmp_path: Path) -> None:
-    table = pa.table({"i": [1, 2], "f": [0.5, 1.0], "s": ["a", None], "l": [["a"], []], "d": [{"a": 1}, {"a": 2}]})
-    assert "lists" not in from_parquet(table, tmp_path).get_state()["settings"]["files"]
-    assert "types" not in generated(table, tmp_path).get_state()["settings"]["files"]

@@ -10,9 +10,7 @@ import heapq
 import io
 import itertools
 import json
-import os
 import random
-import signal
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -31,7 +29,6 @@ from pyarrow import parquet as pq
 from datarax_ray import Pipeline, RaySource, sources
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.hugging_face.shards import Portions
@@ -174,37 +171,6 @@ def test_every_batch_of_three_epochs_resumes_in_one_process(corpus: list[str]) -
         assert_equal([on_host(b) for b in resumed], batches[number:])
 
 
-def test_elements_one_by_one_resume_too(corpus: list[str]) -> None:
-    dataset = stream(corpus)
-    source = make(dataset, num_epochs=2)
-    elements, states = [], [json.dumps(source.get_state())]
-    for element in source:
-        elements.append((element["name"], int(element["number"])))
-        states.append(json.dumps(source.get_state()))
-    for number in range(0, len(states), 97):
-        source = make(dataset, num_epochs=2)
-        source.set_state(json.loads(states[number]))
-        assert [(e["name"], int(e["number"])) for e in source] == elements[number:]
-
-
-@pytest.mark.slow  # tests/sources/test_every_source.py kills one of such a stream in every run
-@pytest.mark.usefixtures("ray_local")
-def test_an_actor_killed_while_it_reads_changes_nothing(corpus: list[str]) -> None:
-    dataset = stream(corpus)
-    want = [on_host(batch) for batch in pipeline(make(dataset), 16)]
-    with RaySource(make(dataset), num_actors=3, num_cpus=0.5, chunk_size=40, max_nbytes=4096) as distributed:
-        got = []
-        killed = []
-        for number, batch in enumerate(pipeline(distributed, 16)):
-            got.append(on_host(batch))
-            if number in (5, 30):
-                killed.append(distributed.stats()[number % 3]["pid"])
-                os.kill(killed[-1], signal.SIGKILL)
-        assert not {stats["pid"] for stats in distributed.stats().values()} & set(killed)
-    assert len(killed) == 2
-    assert_equal(got, want)
-
-
 @pytest.mark.usefixtures("ray_local")
 def test_trainers_rows_joined_by_rank_are_the_batch(corpus: list[str]) -> None:
     dataset = stream(corpus)
@@ -227,31 +193,6 @@ def test_a_flat_map_resumes_in_the_middle_of_an_element(corpus: list[str]) -> No
     with RaySource(make(dataset, [Words()], num_epochs=1), num_actors=2, num_cpus=0.5, chunk_size=50) as distributed:
         for number in range(0, len(states), 5):
             resumed = pipeline(distributed, 37)
-            resumed.set_state(json.loads(states[number]))
-            assert_equal([on_host(b) for b in resumed], batches[number:])
-
-
-class Bytes:
-    """The bytes of a line as tokens."""
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        return {"tokens": np.frombuffer(element["text"].encode() + b"\n", np.uint8).astype(np.int32)}
-
-
-@pytest.mark.slow  # tests/pipeline packs over actors, and those above read streams there
-@pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize("packing", [ConcatThenSplit(seq_len=100), FirstFitPack(seq_len=100, too_long="split")])
-def test_text_is_packed_from_a_stream_and_resumes_in_the_middle_of_a_line(corpus: list[str], packing: Any) -> None:
-    dataset = stream(corpus)
-    batches, states = run_saving(pipeline(make(dataset, [Bytes()], num_epochs=2), 16, packing=packing))
-    text = "".join(e["text"] + "\n" for e in itertools.islice(plain(dataset), 2 * num_lines(corpus)))
-    if isinstance(packing, ConcatThenSplit):
-        tokens = np.concatenate([b["tokens"][b["tokens_segment_ids"] > 0] for b in batches])
-        assert bytes(tokens.astype(np.uint8)).decode() == text
-        assert any('"token_offset"' in state for state in states)
-    with RaySource(make(dataset, [Bytes()], num_epochs=2), num_actors=2, num_cpus=0.5, chunk_size=40) as distributed:
-        for number in range(0, len(states), 6):
-            resumed = pipeline(distributed, 16, packing=packing)
             resumed.set_state(json.loads(states[number]))
             assert_equal([on_host(b) for b in resumed], batches[number:])
 
@@ -342,37 +283,25 @@ def test_a_peek_consumes_nothing(corpus: list[str]) -> None:
     assert texts([first, source.get_batch(5)]) == texts([make(stream(corpus)).get_batch(10)])
 
 
-def test_attributes_are_those_that_datarax_documents(corpus: list[str]) -> None:
-    source = make(stream(corpus), include_keys=["text", "width"])
-    assert sorted(source.get_batch(2)) == ["text", "width"]
-    assert source.selected_keys == {"text", "width"}
-    assert source.rejected_keys is None
+def test_what_datarax_documents_of_a_stream_is_there(corpus: list[str]) -> None:
+    source = make(stream(corpus), name="json", split="train", include_keys=["text", "width"])
+    assert source.name == "HFStreamingSource(json:train)"
+    assert (source.selected_keys, source.rejected_keys) == ({"text", "width"}, None)
     assert source.random_order_buffer_depth == WINDOW
-    assert source.is_iterable_mode
     assert (source.epoch, source.length, source.dataset_name, source.split_name) == (0, None, "json", "train")
-    assert not source.supports_indexed_access()
-    assert bool(source)
+    assert (source.is_iterable_mode, source.supports_indexed_access(), bool(source)) == (True, False, True)
+    assert (source.is_random_order, make(stream(corpus), shuffle=False).is_random_order) == (True, False)
+    assert sorted(source.get_dataset_info().features) == ["text", "width"]
+    source.reset_cache()
+    source.reset()
     with pytest.raises(TypeError, match=r"no length before it is read to its end, .* `length` is what .*: None$"):
         len(source)
-    source.reset()
-    copied = source.copy()
-    assert texts_of(copied.get_batch(9)) == texts_of(source.get_batch(9))
-    assert texts_of(source.clone().get_batch(9)) == texts_of(source.get_batch(9))
-    assert sorted(make(stream(corpus), exclude_keys=["text"]).get_batch(1)) == ["name", "number", "width"]
-
-
-def test_what_datarax_documents_of_a_stream_is_there(corpus: list[str]) -> None:
-    source = make(stream(corpus), name="json", split="train")
-    assert source.name == "HFStreamingSource(json:train)"
-    assert (source.is_random_order, make(stream(corpus), shuffle=False).is_random_order) == (True, False)
-    assert sorted(source.get_dataset_info().features) == ["name", "number", "text", "width"]
-    source.reset_cache()
-    with pytest.raises(
-        NotImplementedError, match="no indexed access, so no batch of 8 at position 3: a stream is read"
-    ):
+    with pytest.raises(NotImplementedError, match="no indexed access, so no batch of 8 at position 3: a stream is rea"):
         source.get_batch_at(3, 8, key=None)
     whole = texts_of(source.copy().get_batch(9))
+    assert texts_of(source.clone().get_batch(9)) == whole
     assert [*texts_of(source.get_batch(batch_size=4)), *texts_of(source.get_batch(size=5))] == whole
+    assert sorted(make(stream(corpus), exclude_keys=["text"]).get_batch(1)) == ["name", "number", "width"]
 
 
 def texts_of(batch: Any) -> list[str]:
@@ -544,16 +473,6 @@ def test_structs_stay_beside_pictures_and_arrays_whatever_is_left_out(of: str, s
     (batch,) = pipeline(source, 39, on_host=True)
     assert sorted(batch["meta"]) == ["by", "half"]  # columns, not objects
     assert by_number(unstack(batch, 39)) == fitting
-
-
-def test_a_state_from_when_pictures_were_no_arrays_is_refused() -> None:
-    dataset = datasets.IterableDataset.from_generator(pictures, PICTURES, gen_kwargs={"shards": [0, 1]})
-    source = make(dataset)
-    state = source.get_state()
-    del state["settings"]["files"]["images"]
-    with pytest.raises(DriftError, match="files.images: the checkpoint was written with None, this pipeline has 'arra"):
-        source.set_state(state)
-    assert "images" not in make(dataset.with_format("numpy")).get_state()["settings"]["files"]  # they were arrays
 
 
 def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do() -> None:
@@ -748,17 +667,6 @@ def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_go
         assert [i for _ in range(number, 32) for i in later.get_batch(10)["i"].tolist()] == given[10 * number :]
         with pytest.raises(RecordError, match=r"shard 0\[320\] \(position 320\).*'x' .*is null"):
             later.get_batch(10)
-
-
-@pytest.mark.parametrize("kind", ["tables", "elements"])
-def test_a_row_that_does_not_fit_is_named_where_it_is_stored_not_where_its_window_begins(kind: str) -> None:
-    dataset = datasets.Dataset.from_dict({"x": [*range(325), None, *range(5)]}).to_iterable_dataset()
-    dataset = dataset if kind == "tables" else dataset.map(lambda element: element)
-    config = HFStreamingConfig(shuffle=True, num_epochs=1, shuffle_buffer_size=20)
-    source = iter(sources.HFStreamingSource(config, dataset=dataset))
-    assert sorted(next(source)["x"] for _ in range(320)) == list(range(320))
-    with pytest.raises(RecordError, match=r"shard 0\[325\] \(position 320\).*'x' .*is null"):
-        next(source)
 
 
 def scores() -> Iterator[dict[str, Any]]:
