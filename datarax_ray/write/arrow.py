@@ -1,6 +1,6 @@
 """From columns to Arrow: a schema of the first elements, and tables of that schema.
 
-read.formats.arrow.column_types is the way back: dense arrays come back as they were, objects as Python has them.
+read.formats.arrow.columns is the way back: dense arrays come back as they were, objects as Python has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.formats.arrow.columns import UnlikeError
-from datarax_ray.read.formats.arrow.exact import Exactly, inferred
+from datarax_ray.read.formats.arrow.elements import Exactly, inferred
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ def _array(column: Any, kind: Any, name: str) -> Any:
         )
     try:
         if column.dtype == object:
-            return pa.array(Exactly(fills=True).values(column.tolist(), kind, name), kind)
+            return Exactly(fills=True).array(column.tolist(), kind, name)
         if (found := _type(column, name)) != kind:
             raise UnfitError(f"field {name!r} is {found}, and {kind} in the first elements")
         if column.ndim == 1:

@@ -17,7 +17,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
 from datarax_ray.read.elements.columns import leaves, spec, unstack
-from datarax_ray.read.formats.arrow.dataset import DatasetReader, UndecodableError
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader, UndecodableError
 
 datasets.disable_progress_bars()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from datarax_ray.read.elements.columns import spec
-from datarax_ray.read.formats.arrow.column_types import ColumnTypes
+from datarax_ray.read.formats.arrow.columns import ColumnTypes
 
 
 def plain(column: Any) -> list[Any]:
@@ -84,7 +84,7 @@ def test_a_field_is_filled_beside_a_struct_that_is_null(fill: dict[str, Any]) ->
         column = types.columns(pa.table({"x": rows}).slice(start))["x"]
         assert (column["f"].dtype, column["f"].tolist()) == (np.int64, [7, 5, 6][start:])
         assert column["t"].tolist() == [row["t"] for row in rows[start:]]
-    assert ColumnTypes.of(pa.table({"x": rows}), fill={"x.f": None}).whole == ("x",)
+    assert ColumnTypes.of(pa.table({"x": rows}), fill={"x.f": None}).fields[0].is_objects
 
 
 def test_numbers_of_one_chunk_are_not_copied() -> None:

@@ -11,7 +11,6 @@ import datasets
 import numpy as np
 import pytest
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.hugging_face.iterable_tree import tree_fingerprint
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
@@ -233,12 +232,6 @@ def test_how_many_decided_is_told(count: int, num_shards: int, said: int) -> Non
     reader = HFShards(in_shards([*[0] * (count - 1), 0.5], num_shards), "test")
     with pytest.raises(ValueError, match=f"not like the first {said} elements"):
         rest(reader, 0, num_shards - 1, None)
-
-
-def test_states_say_what_the_first_shard_alone_decided_once() -> None:
-    ragged = HFShards(in_shards([[0], [0, 1], [0, 1, 2]], 3), "test").fingerprint()
-    assert ragged["types"] == digest([["x", "list<item: int64>"]])
-    assert "types" not in HFShards(in_shards([[0], [0, 1], [0, 1, 2]], 1), "test").fingerprint()
 
 
 def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_path: Path) -> None:

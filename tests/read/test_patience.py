@@ -29,7 +29,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.formats.array_record.open_files import OpenFiles
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.arrow.dataset import DatasetReader, UndecodableError
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader, UndecodableError
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.mds.reader import MDSReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader

@@ -13,8 +13,8 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import UnlikeError, is_number
+from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
+from datarax_ray.read.formats.arrow.types import is_number
 from datarax_ray.read.formats.decoded_groups import (
     BrokenRowGroupError,
     DecodedGroups,
@@ -69,8 +69,8 @@ class GroupedRows:
     @property
     def numbers_with_nulls(self) -> list[str]:
         """Columns of numbers that are objects, for nulls in the first rows, where nobody has said that it is meant."""
-        types = self._types
-        return [name for name in types.whole if name not in types.fill and is_number(self.schema.field(name).type)]
+        fields = [field for field in self._types.fields if field.is_objects and field.path not in self._types.fill]
+        return [field.path for field in fields if is_number(field.type)]
 
     @property
     def groups(self) -> RecordGroups:
@@ -147,10 +147,7 @@ class GroupedRows:
     def _fill_digest(self) -> dict[str, str]:
         """Of what is put in place of nulls, for the fingerprint; {} where nothing is."""
         fill = self._types.fill
-        told = sorted([name, repr(value)] for name, value in fill.items())
-        # Structs, which were dicts of columns all the same: a state from then is another stream's.
-        told += [[name, "dicts and None"] for name in self._types.on_host if name in fill]
-        return {"fill_nulls": digest(told)} if fill else {}
+        return {"fill_nulls": digest(sorted([name, repr(value)] for name, value in fill.items()))} if fill else {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self._given

@@ -21,7 +21,7 @@ from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.forked import lock_of
-from datarax_ray.read.formats.arrow.dataset import dataset_digests
+from datarax_ray.read.formats.hugging_face.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.sampled_rows import ADDRESS, hash_array, rows_digest, spread

@@ -24,7 +24,7 @@ from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import Call, Progress
 from datarax_ray.read.errors import RecordError, message_of
-from datarax_ray.read.formats.arrow.column_types import settle
+from datarax_ray.read.formats.arrow.elements import settle
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
 from datarax_ray.read.streams.element_stream import ElementStream

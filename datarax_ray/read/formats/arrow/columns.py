@@ -1,33 +1,62 @@
-"""From Arrow to block columns: whole columns at once, without a copy where the two layouts are one.
+"""What a column becomes: one policy for Parquet, text, Hugging Face datasets and streams, in one tree of fields.
 
-What each type becomes stands in read.formats.arrow.column_types, which also decides what Arrow's types leave open. Here
-lists are what their type says: fixed-size ones dense, others an array or a list for each row; and a null of a number,
-or of a fixed-size list, has no place, and is an error unless `fill` says what to put there.
+    in Arrow, or in Python                        as a column of k rows
+    numbers, bool                                 dense (k,), of that dtype
+    lists of numbers, all of one length           dense (k, n, ...), nested ones too; fixed-size lists and tensors
+    lists of numbers, of many lengths             on the host: an array for each row; nested ones: a Python list
+    timestamp, date                               datetime64 (k,), on the host; UTC where there is a time zone
+    duration, time                                timedelta64 (k,), on the host; a time is counted from midnight
+    string, binary, decimal, map, other lists     on the host: objects as Python has them
+    struct                                        a dict of columns; on the host, as dicts, where it has no fields
+    dictionary, extension                         as what they stand for
+    image                                         dense uint8 (k, height, width[, channels]), where all are of one size
+    null in a string, list, map or decimal        None; of CSV, which has none, a text of no characters
+    null in a time                                NaT
+    null in a number, or in a list of them        the column is on the host, with None; a struct is a dict or None
+
+Arrow's types leave two things open: whether lists are of one length, and whether there are nulls. The data decide. A
+dataset that is there as a whole decides as a whole, by offsets and null counts. Of files and streams the first rows
+decide (FIRST_ROWS), and a later row that does not fit is an error that says how to decide otherwise.
 """
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, concatenate, leaves
+from datarax_ray.read.formats.arrow.types import (
+    is_list,
+    is_number,
+    is_tensor,
+    is_varying_list,
+    retyped,
+    stored,
+    tensor_axes,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FIRST_ROWS = 256
 MAX_JOINED_NBYTES = 2**31 - 1  # of text and lists: Arrow counts what is in one array in 32 bits
 Fill = Mapping[str, Any]  # field, dotted -> what stands for a null of it; None makes it an object column with None
+_STRIP = 2**16  # rows that are copied at a time, to look at them
 
 
 class UnlikeError(ValueError):
-    """Values of a field that have no place in the array that it is read as. The caller knows the remedy.
+    """A value of a field has no place in the array that the field is read as. The caller knows the remedy.
 
-    is_of_nulls: whether they are nulls, in place of which a value would do.
+    is_of_nulls: the values are nulls, in place of which a value would do.
     """
 
     def __init__(self, field: str, message: str, *, is_of_nulls: bool = False) -> None:
@@ -36,203 +65,287 @@ class UnlikeError(ValueError):
         self.is_of_nulls = is_of_nulls
 
 
-def table_columns(table: pa.Table, fill: Fill) -> Columns:
-    """The columns of a table. Arrays are read-only, as many are views of its memory.
+@dataclass(frozen=True)
+class Field:
+    """What one field becomes.
 
-    Raises: UnlikeError for nulls that have no place, naming the field; ValueError for a fill that is no such value.
+    path: its name, dotted inside structs.
+    type: Arrow's, lists of numbers as fixed_size_list where they are dense.
+    is_objects: the values stay as Python has them.
+    parts: the fields of a struct that becomes a dict of columns.
+    fill: (value,), which stands for a null; () where a null has no place but None or NaT.
     """
-    found = {name: _column(column, name, fill) for name, column in zip(table.column_names, table.columns, strict=True)}
-    for _, array in leaves(found):
-        array.setflags(write=False)
-    return found
+
+    path: str
+    type: Any
+    is_objects: bool = False
+    parts: tuple[Field, ...] = ()
+    fill: tuple[Any, ...] = ()
+
+    @classmethod
+    def of_type(cls, path: str, kind: Any, fill: Fill) -> Field:
+        """The field as its type alone decides."""
+        from pyarrow import types as t
+
+        kind = kind if is_tensor(kind) else getattr(kind, "storage_type", kind)
+        parts = [cls.of_type(f"{path}.{part.name}", part.type, fill) for part in kind] if t.is_struct(kind) else []
+        value = (fill[path],) if path in fill else ()
+        return cls(path, kind, value == (None,), tuple(parts), value)
+
+    @property
+    def leaves(self) -> Iterator[Field]:
+        """The fields that become one array."""
+        yield from (leaf for part in self.parts for leaf in part.leaves) if self._is_dict else (self,)
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of this field and of all fields inside it."""
+        return [self.path, *(path for part in self.parts for path in part.paths)]
+
+    @property
+    def fills(self) -> list[Any]:
+        """What stands for nulls of the fields inside this one."""
+        return [value for part in self.parts for value in (*part.fill, *part.fills)]
+
+    def read(self, column: pa.ChunkedArray) -> Columns:
+        """The column, or the dict of columns. Raises: UnlikeError; ValueError for a fill that is no such value."""
+        if self.is_objects:
+            return objects(column)
+        if column.num_chunks == 1:
+            return self._converted(column.chunk(0))
+        if column.nbytes <= MAX_JOINED_NBYTES:
+            return self._converted(column.combine_chunks())  # a copy
+        return concatenate([self._converted(array) for array in column.chunks])  # as of one row group of much text
+
+    @property
+    def _is_dict(self) -> bool:
+        return bool(self.parts) and not self.is_objects
+
+    def _converted(self, array: pa.Array) -> Columns:
+        import pyarrow as pa
+
+        array = _as_stored(array)
+        if self.is_objects:
+            return objects(array)
+        t, kind = pa.types, array.type
+        if t.is_dictionary(kind):
+            if array.null_count or t.is_nested(kind.value_type):
+                return self._converted(array.dictionary_decode())
+            return self._converted(array.dictionary)[array.indices.to_numpy()]
+        if is_tensor(kind):
+            flat = _filled_tensors(array, self.path, *self.fill) if self.fill else array.storage
+            values = _array(flat, self.path).reshape(len(array), *kind.shape)
+            return np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in tensor_axes(kind))))
+        if self.fill:
+            array = _filled(array, self.path, *self.fill)
+        if self.parts:
+            if array.null_count and not self.fill and not self.fills:
+                nulls = _count_of_nulls(array)
+                message = f"field {self.path!r} (struct) {nulls}, and a dict of columns has no place for that"
+                raise UnlikeError(self.path, message)
+            # flatten() hands a null of the struct down to its fields, for which there are fills
+            inner = {part.name: each for part, each in zip(kind, array.flatten(), strict=True)}
+            names = [part.path.removeprefix(f"{self.path}.") for part in self.parts]
+            return {name: part._converted(inner[name]) for name, part in zip(names, self.parts, strict=True)}
+        if array.type != self.type and any(map(t.is_fixed_size_list, (array.type, self.type))):
+            try:
+                array = retyped(array, self.type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise UnlikeError(
+                    self.path,
+                    f"field {self.path!r} is read as {self.type}, as its first lists are of one length, and here is "
+                    "one of another",
+                ) from error
+        return _array(array, self.path)
 
 
-def refuse_null_structs(column: pa.ChunkedArray, name: str, fill: Fill, on_host: Collection[str]) -> None:
-    """Raise UnlikeError for a struct that is null, where `fill` has nothing for it and for no field in it.
+@dataclass(frozen=True)
+class ColumnTypes:
+    """What the columns of tables become. fields: of the columns, by name. fill: stands for nulls, by path."""
 
-    on_host: fields that are objects, by dotted path; a null of these is None.
+    fields: tuple[Field, ...]
+    fill: Fill = dataclasses.field(default_factory=dict, hash=False)
 
-    A dict of columns would have it as a struct of which each field is null.
-    """
-    import pyarrow as pa
+    @classmethod
+    def of(
+        cls,
+        table: pa.Table,
+        rows: Indices | None = None,
+        as_objects: Iterable[str] = (),
+        fill: Fill | None = None,
+        ragged: Iterable[str] = (),
+    ) -> ColumnTypes:
+        """The types by which every column is as dense as its data allow.
 
-    kind = column.type
-    if not pa.types.is_struct(kind) or not kind.num_fields or name in fill or name in on_host:
-        return
-    if column.null_count and not any(field.startswith(f"{name}.") for field in fill):
-        nulls = _count_of_nulls(column)
-        raise UnlikeError(name, f"field {name!r} (struct) {nulls}, and a dict of columns has no place for that")
-    for part, child in zip(kind, column.flatten(), strict=True):
-        refuse_null_structs(child, f"{name}.{part.name}", fill, on_host)
+        rows: the rows that are used of the table, None for all.
+        as_objects: columns to leave as objects.
+        fill: see Fill.
+        ragged: leaves, by dotted path, whose lists are known to differ in length in rows that are not here.
+        """
+        table = stored(table)
+        fields = [Field.of_type(part.name, part.type, fill or {}) for part in table.schema]
+        known = [path for field in fields for path in field.paths]
+        if unknown := sorted((fill or {}).keys() - set(known)):
+            raise ValueError(
+                f"fill_nulls names {unknown}, and the fields that are read are {sorted(known)}; their nulls would stay "
+                f"as they are.{nearest(unknown, known)}"
+            )
+        names, leaf_names, found = set(as_objects), tuple(ragged), []
+        for field, column in zip(fields, table.columns, strict=True):
+            if field.path in names:
+                found.append(Field(field.path, field.type, True, (), field.fill))
+            else:
+                found.append(_decided_by_rows(field, column, rows, leaf_names))
+        return cls(tuple(sorted(found, key=lambda field: field.path)), fill or {})
 
+    def described(self) -> list[list[str]]:
+        """The path and the type of each array, in plain text, for a fingerprint."""
+        return [
+            [leaf.path, "objects" if leaf.is_objects else str(leaf.type)]
+            for each in self.fields
+            for leaf in each.leaves
+        ]
 
-def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
-    """These rows of the table, int64 (k,); not by Table.take, which has not all types, nor joins more than 2 GiB."""
-    import pyarrow as pa
+    def columns(self, table: pa.Table) -> Columns:
+        """The columns of a part of the table, read-only: dense arrays may be views of it.
 
-    bounds = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
-    runs = [table.slice(int(rows[first]), stop - first) for first, stop in itertools.pairwise(bounds)]
-    return runs[0] if len(runs) == 1 else pa.concat_tables(runs).combine_chunks()
+        Raises: UnlikeError for rows that are not like those by which the types were decided; ValueError for a fill
+        that is no such value.
+        """
+        table = stored(table)
+        names = [field.path for field in self.fields]
+        if sorted(table.column_names) != names:
+            raise ValueError(f"fields {names} in the first rows, {sorted(table.column_names)} in these")
+        found = {field.path: field.read(table.column(field.path)) for field in self.fields}
+        for _, array in leaves(found):
+            array.setflags(write=False)
+        return found
 
+    def first_odd(self, table: pa.Table) -> tuple[int, ValueError] | None:
+        """The first row of the table that has no place in the columns by itself, and why; None where each has one."""
 
-def plain_type(kind: pa.DataType) -> str:
-    """What a column of this type becomes, in Arrow's words: types that give the same arrays have the same."""
-    import pyarrow as pa
-
-    t = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        if not isinstance(kind, pa.FixedShapeTensorType):
-            return plain_type(kind.storage_type)
-        return f"tensor{[kind.shape[axis] for axis in _axes(kind)]} of {kind.value_type}"
-    if t.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if t.is_struct(kind):
-        return "struct<" + ", ".join(sorted(f"{field.name}: {plain_type(field.type)}" for field in kind)) + ">"
-    if t.is_fixed_size_list(kind):
-        return f"fixed_size_list<{plain_type(kind.value_type)}>[{kind.list_size}]"
-    if t.is_map(kind):
-        return f"map<{plain_type(kind.key_type)}, {plain_type(kind.item_type)}>"
-    if _is_list(kind):
-        return f"list<{plain_type(kind.value_type)}>"
-    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
-        return "string"
-    is_bytes = t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind)
-    return "binary" if is_bytes else str(kind)
-
-
-def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type of a column of which some rows have the one and some the other: they are the same to plain_type, but for
-    what is null in one of them, where no row has a value; None where they are not.
-
-    >>> import pyarrow as pa
-    >>> typed(pa.struct([("a", pa.null()), ("b", pa.int8())]), pa.struct([("a", pa.string()), ("b", pa.null())]))
-    StructType(struct<a: string, b: int8>)
-    >>> typed(pa.null(), pa.list_(pa.int64())), typed(pa.string(), pa.list_(pa.null()))
-    (ListType(list<item: int64>), None)
-    """
-    import pyarrow as pa
-
-    t = pa.types
-    if plain_type(one) == plain_type(other):
-        return one
-    if t.is_null(one) or t.is_null(other):
-        return other if t.is_null(one) else one
-    if t.is_struct(one) and t.is_struct(other):
-        names = [field.name for field in one]
-        if sorted(names) != sorted(field.name for field in other):
+        def why_not(start: int, stop: int) -> ValueError | None:
+            try:
+                self.columns(table.slice(start, stop - start))
+            except ValueError as error:
+                return error
             return None
-        kinds = [typed(one.field(name).type, other.field(name).type) for name in names]
-        return None if None in kinds else pa.struct(list(zip(names, kinds, strict=True)))
-    if _is_list(one) and _is_list(other):
-        kind = typed(one.value_type, other.value_type)
-        return None if kind is None else pa.list_(kind)
-    return None
+
+        index = bisect.bisect_left(range(table.num_rows), True, key=lambda row: why_not(0, row + 1) is not None)
+        why = why_not(index, index + 1)
+        return None if why is None else (index, why)
 
 
-def retyped(column: pa.ChunkedArray, kind: pa.DataType, *, repair: bool = False) -> pa.ChunkedArray:
-    """The column as of this type: what `typed` gave for its own and another, or its own with lists of one length.
+def _decided_by_rows(field: Field, column: Any, rows: Indices | None, ragged: tuple[str, ...]) -> Field:
+    """The field as the used rows of the column decide; where they are as odd as the whole, as the whole does."""
+    whole = _decided(field, column.chunks, ragged) or _as_objects(field)
+    if rows is None or not any(leaf.is_objects or _is_ragged(leaf.type) for leaf in whole.leaves):
+        return whole
+    found: Field | None = None
+    for start in range(0, len(rows), _STRIP):
+        part = _decided(field, column.take(rows[start : start + _STRIP]).chunks, ragged)
+        if part is None or any(leaf.is_objects for leaf in part.leaves) or found not in (None, part):
+            return whole
+        found = part
+    return found or whole
 
-    repair: also what has its type already, which may be lists of too few nulls, as pyarrow's parser of JSON makes them.
-    Raises: pyarrow.ArrowInvalid for lists of another length.
+
+def _decided(field: Field, chunks: list[Any], ragged: tuple[str, ...]) -> Field | None:
+    """The field as these values decide. None: a struct in it is null, so that the column as a whole is objects."""
+    import pyarrow as pa
+
+    t, kind = pa.types, field.type
+    chunks = [_as_stored(chunk) for chunk in chunks if len(chunk)]
+    if not chunks or field.fill:
+        return field
+    is_text = any(is_kind(kind) for is_kind in (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary))
+    if is_text or (t.is_temporal(kind) and not t.is_interval(kind)):
+        return field  # a null is None, or NaT
+    has_nulls = any(chunk.null_count for chunk in chunks)
+    if field.parts:
+        return None if has_nulls and not field.fills else _decided_struct(field, chunks, ragged)
+    is_uneven = any(leaf.startswith(f"{field.path}.") for leaf in ragged)
+    if not is_uneven and (fixed := _fixed(chunks, kind)):
+        return Field(field.path, fixed)
+    if is_list(kind) and is_number(kind.value_type) and not any(chunk.flatten().null_count for chunk in chunks):
+        return Field(field.path, pa.list_(kind.value_type))
+    is_as_stored = not has_nulls and (t.is_dictionary(kind) or is_tensor(kind))
+    return field if is_as_stored else _as_objects(field)
+
+
+def _decided_struct(field: Field, chunks: list[Any], ragged: tuple[str, ...]) -> Field | None:
+    has_value = any(value is not None for value in field.fills)
+    parts = []
+    for index, part in enumerate(field.parts):
+        found = _decided(part, [chunk.field(index) for chunk in chunks], ragged)
+        if found is None and not has_value:
+            return None
+        parts.append(found or _as_objects(part))  # alone: the value has its place in a dict of columns
+    return Field(field.path, field.type, False, tuple(parts), field.fill)
+
+
+def _as_objects(field: Field) -> Field:
+    return Field(field.path, field.type, True, field.parts, field.fill)
+
+
+def _as_stored(array: Any) -> Any:
+    """The array without its extension type; Arrow's own tensors as they are."""
+    return array if is_tensor(array.type) else getattr(array, "storage", array)
+
+
+def _is_ragged(kind: Any) -> bool:
+    """Whether this is a list of numbers whose length varies."""
+    return is_varying_list(kind) and is_number(kind.value_type)
+
+
+def _fixed(chunks: Iterable[Any], kind: Any) -> Any:
+    """The nested fixed_size_list that these lists are, or None: they differ in length, or hold more than numbers.
+
+    Reads offsets only, and stops at the first chunk that differs.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if column.type == kind and not repair:
-        return column
-    return pa.chunked_array([_retyped(each, kind, repair) for each in column.chunks], kind)
-
-
-def _retyped(array: pa.Array, kind: pa.DataType, repair: bool) -> pa.Array:
-    """Not by pyarrow's cast: it makes too few of nulls in lists (26.0), and breaks extension types in structs (24)."""
-    import pyarrow as pa
-
-    if array.type == kind and not repair:
-        return array
-    if pa.types.is_null(array.type):
-        return pa.nulls(len(array), kind)
-    is_null = array.is_null() if array.null_count else None
-    if pa.types.is_struct(kind) and kind.num_fields:  # one without fields has its length from nothing else
-        parts = [_retyped(array.field(field.name), field.type, repair) for field in kind]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
-    is_large = pa.types.is_large_list(kind)
-    if (is_large or pa.types.is_list(kind)) and isinstance(array, pa.ListArray | pa.LargeListArray):
-        # of a slice, the offsets are one too, which pyarrow does not take beside a mask
-        offsets = pa.array(array.offsets.to_numpy(), pa.int64() if is_large else pa.int32())
-        made = pa.LargeListArray if is_large else pa.ListArray
-        values = pa.nulls(offsets[-1].as_py()) if pa.types.is_null(array.type.value_type) else array.values
-        return made.from_arrays(offsets, _retyped(values, kind.value_type, repair), kind, mask=is_null)
-    return array.cast(kind)
+    chunks = [chunk for chunk in chunks if len(chunk)]
+    if any(chunk.null_count for chunk in chunks):
+        return None
+    if is_number(kind):
+        return kind
+    if not is_list(kind):
+        return None
+    size: int | None = None
+    for chunk in chunks:
+        lengths = pc.min_max(pc.list_value_length(chunk))
+        lo, hi = lengths["min"].as_py(), lengths["max"].as_py()
+        if lo != hi or size not in (None, lo):
+            return None
+        size = lo
+    inner = _fixed([chunk.flatten() for chunk in chunks], kind.value_type)
+    return None if inner is None else pa.list_(inner, size or 0)
 
 
-def fixed_nbytes(kind: pa.DataType) -> int | None:
-    """Bytes of one value as it lies in an array; None where that depends on the value."""
-    import pyarrow as pa
-
-    t = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return fixed_nbytes(kind.storage_type)
-    if t.is_fixed_size_list(kind):
-        inner = fixed_nbytes(kind.value_type)
-        return None if inner is None else inner * kind.list_size
-    if t.is_struct(kind):
-        parts = [fixed_nbytes(field.type) for field in kind]
-        return None if None in parts else sum(part for part in parts if part is not None)
-    if t.is_boolean(kind):
-        return 1
-    return max(1, kind.bit_width // 8) if t.is_primitive(kind) else None
-
-
-def _column(column: pa.ChunkedArray, name: str, fill: Fill) -> Columns:
-    if column.num_chunks == 1:
-        return _convert(column.chunk(0), name, fill)
-    if column.nbytes <= MAX_JOINED_NBYTES:
-        return _convert(column.combine_chunks(), name, fill)  # a copy
-    return concatenate([_convert(array, name, fill) for array in column.chunks])  # as of one row group of much text
-
-
-def _convert(array: pa.Array, name: str, fill: Fill) -> Columns:
+def _array(array: pa.Array, path: str) -> np.ndarray:
+    """The values of an array that is no dict of columns, as its type says."""
     import pyarrow as pa
 
     t, kind = pa.types, array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        if not isinstance(kind, pa.FixedShapeTensorType):
-            return _convert(array.storage, name, fill)
-        if name in fill and fill[name] is None:
-            return objects(array)
-        as_stored = _convert(array.storage, name, _flat(fill, name, kind)).reshape(len(array), *kind.shape)
-        return np.ascontiguousarray(as_stored.transpose(0, *(axis + 1 for axis in _axes(kind))))
-    if t.is_dictionary(kind):
-        if array.null_count or t.is_nested(kind.value_type):
-            return _convert(array.dictionary_decode(), name, fill)
-        return _convert(array.dictionary, name, fill)[array.indices.to_numpy()]
-    if name in fill:
-        if fill[name] is None:
-            return objects(array)
-        array = _filled(array, name, fill[name])
-    if t.is_struct(kind) and not kind.num_fields:
-        return objects(array)  # a dict of no columns would have no rows
-    if t.is_struct(kind):
-        # flatten() hands a null of the struct down to its fields, for which `fill` has values; see refuse_null_structs
-        return {
-            kind.field(index).name: _convert(child, f"{name}.{kind.field(index).name}", fill)
-            for index, child in enumerate(array.flatten())
-        }
     if t.is_fixed_size_list(kind):
-        _refuse_nulls(array, name)
-        _refuse_nulls_inside(array, name)
-        inner = _convert(array.flatten(), name, {})
-        if not isinstance(inner, np.ndarray):
+        _refuse_nulls(array, path)
+        _refuse_nulls_inside(array, path)
+        inner = array.flatten()
+        if not (is_number(inner.type) or t.is_fixed_size_list(inner.type) or t.is_temporal(inner.type)):
             return objects(array)
-        return inner.reshape(len(array), kind.list_size, *inner.shape[1:])
-    if t.is_map(kind):
+        dense = _array(inner, path)
+        return objects(array) if dense.dtype == object else dense.reshape(len(array), kind.list_size, *dense.shape[1:])
+    if is_varying_list(kind):
+        return _lists(array, path)
+    if t.is_map(kind) or t.is_struct(kind):  # a struct without fields: a dict of no columns would have no rows
         return objects(array)
-    if _is_list(kind):
-        return _lists(array, name)
     if t.is_time(kind):
         width = array.cast(pa.int32()).cast(pa.int64()) if t.is_time32(kind) else array.cast(pa.int64())
         array = width.view(pa.duration(kind.unit))
     elif is_number(kind):
-        _refuse_nulls(array, name)
+        _refuse_nulls(array, path)
     if t.is_integer(kind) or t.is_floating(kind):
         return _view(array)
     found: np.ndarray = array.to_numpy(zero_copy_only=False)
@@ -250,41 +363,25 @@ def _view(array: Any) -> np.ndarray:
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
-def _axes(kind: Any) -> list[int]:
-    """The axes of one of Arrow's own tensors: of each, which it is in the shape as it is stored.
-
-    Other extension types exist only in processes that registered them (`datasets` does), and what a column becomes must
-    not depend on that.
-
-    Raises: ValueError for an order that is not its own inverse: pyarrow (26.0) writes the inverse of what Arrow's
-    specification has, and reads neither.
-    """
-    axes = list(kind.permutation or range(len(kind.shape)))
-    if [axes[axis] for axis in axes] != sorted(axes):
-        raise ValueError(f"{kind} has its axes in an order that writers mean in two ways; write it without one")
-    return axes
-
-
-def _lists(array: Any, name: str) -> np.ndarray:
+def _lists(array: Any, path: str) -> np.ndarray:
     inner = array.type.value_type
     if not is_number(inner):
         return objects(array)
-    _refuse_nulls_inside(array, name)
+    _refuse_nulls_inside(array, path)
     if not array.values.null_count or not len(array):
         rows: np.ndarray = array.to_numpy(zero_copy_only=False)
         return rows
     import pyarrow.compute as pc  # nulls that lie below rows that are null: to_numpy would make floats of all
 
-    flat = _convert(array.flatten(), name, {})
     stops = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())
-    parts = np.split(flat, stops[:-1])
+    parts = np.split(_array(array.flatten(), path), stops[:-1])
     is_valid = array.is_valid().to_pylist()
     return np.fromiter(
         (part if valid else None for part, valid in zip(parts, is_valid, strict=True)), object, len(parts)
     )
 
 
-def _filled(array: Any, name: str, value: Any) -> Any:
+def _filled(array: Any, path: str, value: Any) -> Any:
     import pyarrow as pa
 
     try:
@@ -296,40 +393,35 @@ def _filled(array: Any, name: str, value: Any) -> Any:
         return array.fill_null(scalar)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
         raise ValueError(
-            f"fill_nulls gives {value!r} for field {name!r} of {array.type}, which cannot be: {error}; give a value of "
-            f"that type{_example(array.type)}, or None to get objects with None"
+            f"fill_nulls gives {value!r} for field {path!r} of {array.type}, which cannot be: {error}; give a value of "
+            "that type, or None to get objects with None"
         ) from error
 
 
-def _example(kind: Any) -> str:
-    """A value of this type as Python has it, with a comma before it; "" where no plain one is known."""
-    import pyarrow as pa
-
-    values: tuple[Any, ...] = (0, False, "", [])
-    for value in values:
-        try:
-            return f", as {pa.scalar(value, kind).as_py()!r}"
-        except (pa.ArrowException, TypeError, ValueError):
-            continue
-    return ""
+def _filled_tensors(array: Any, path: str, value: Any) -> Any:
+    """Tensors as they are stored, filled by a value that is stored so, or has the shape of one tensor."""
+    axes, value = tensor_axes(array.type), np.asarray(value)
+    if value.shape == tuple(array.type.shape[axis] for axis in axes):
+        value = value.transpose(axes).reshape(-1)
+    return _filled(array.storage, path, value)
 
 
-def _refuse_nulls(array: Any, name: str) -> None:
+def _refuse_nulls(array: Any, path: str) -> None:
     if array.null_count:
         raise UnlikeError(
-            name,
-            f"field {name!r} ({array.type}) {_count_of_nulls(array)}, and a dense array has no place for that",
+            path,
+            f"field {path!r} ({array.type}) {_count_of_nulls(array)}, and a dense array has no place for that",
             is_of_nulls=True,
         )
 
 
-def _refuse_nulls_inside(array: Any, name: str) -> None:
+def _refuse_nulls_inside(array: Any, path: str) -> None:
     import pyarrow as pa
 
     inner = array.flatten()
     if inner.null_count and (is_number(inner.type) or pa.types.is_fixed_size_list(inner.type)):
         raise UnlikeError(
-            name, f"field {name!r} has nulls inside its lists, and an array of {inner.type} has no place for them"
+            path, f"field {path!r} has nulls inside its lists, and an array of {inner.type} has no place for them"
         )
 
 
@@ -337,31 +429,20 @@ def _count_of_nulls(array: Any) -> str:
     return f"has {array.null_count} nulls in {len(array)} rows" if len(array) > 1 else "is null"
 
 
-def with_nulls_as_lists(array: Any) -> Any:
-    """An array or column of Array2D to Array5D of `datasets` that has nulls, as lists: its own to_pylist fails on nulls
-    where lengths differ. Any other as it is.
-    """
-    import pyarrow as pa
-
-    if not array.null_count or not hasattr(array.type, "storage_dtype"):
-        return array
-    return pa.chunked_array([each.storage for each in getattr(array, "chunks", [array])])
-
-
-def _flat(fill: Fill, name: str, kind: Any) -> Fill:
-    """With what stands for a null tensor of this type as it is stored, where that has the tensor's shape."""
-    axes = _axes(kind)
-    value = np.asarray(fill.get(name))
-    is_shaped = value.shape == tuple(kind.shape[axis] for axis in axes)
-    return {**fill, name: value.transpose(axes).reshape(-1)} if is_shaped else fill
+def objects(array: Any) -> np.ndarray:
+    """The values of an array or a column as Python has them; arrays for Arrow's own tensors."""
+    if is_tensor(array.type):
+        tensors = (each for chunk in getattr(array, "chunks", [array]) for each in _tensors(chunk))
+        return np.fromiter(tensors, object, len(array))
+    return np.fromiter(array.to_pylist(), object, len(array))
 
 
 def _tensors(array: Any) -> Iterator[np.ndarray | list[Any] | None]:
-    """Those of one of Arrow's own types, each in its shape; pyarrow's to_pylist has them flat. One with nulls inside is
-    of nested lists, as no array has a place for these.
+    """Arrow's own tensors, each in its shape; pyarrow's to_pylist has them flat. One with nulls inside becomes nested
+    lists, as no array has a place for these.
     """
     kind = array.type
-    axes, dtype = _axes(kind), kind.value_type.to_pandas_dtype()
+    axes, dtype = tensor_axes(kind), kind.value_type.to_pandas_dtype()
     for row in array.storage.to_pylist():
         if row is None:
             yield None
@@ -371,36 +452,20 @@ def _tensors(array: Any) -> Iterator[np.ndarray | list[Any] | None]:
         yield tensor.tolist() if has_nulls else tensor
 
 
-def objects(array: Any) -> np.ndarray:
-    """The values of an array or a column as Python has them; of Arrow's own tensors arrays."""
+def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
+    """These rows of the table, int64 (k,); not by Table.take, which has not all types, nor joins more than 2 GiB."""
     import pyarrow as pa
 
-    if isinstance(array.type, pa.FixedShapeTensorType):
-        tensors = (each for chunk in getattr(array, "chunks", [array]) for each in _tensors(chunk))
-        return np.fromiter(tensors, object, len(array))
-    return np.fromiter(with_nulls_as_lists(array).to_pylist(), object, len(array))
+    bounds = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+    runs = [table.slice(int(rows[first]), stop - first) for first, stop in itertools.pairwise(bounds)]
+    return runs[0] if len(runs) == 1 else pa.concat_tables(runs).combine_chunks()
 
 
 def rows_of_table(table: Any) -> list[dict[str, Any]]:
-    """Its rows as Python has them; of Arrow's own tensors nested lists, in their shape."""
-    import pyarrow as pa
-
+    """The rows as Python has them; nested lists for Arrow's own tensors."""
     rows: list[dict[str, Any]] = table.to_pylist()
     for part in table.schema:
-        if isinstance(part.type, pa.FixedShapeTensorType):
+        if is_tensor(part.type):
             for row, tensor in zip(rows, objects(table[part.name]), strict=True):
                 row[part.name] = tensor.tolist() if isinstance(tensor, np.ndarray) else tensor
     return rows
-
-
-def is_number(kind: Any) -> bool:
-    """Whether this is a number or a bool."""
-    from pyarrow import types as t
-
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind))
-
-
-def _is_list(kind: Any) -> bool:
-    from pyarrow import types as t
-
-    return any(is_list(kind) for is_list in (t.is_list, t.is_large_list, t.is_list_view, t.is_large_list_view))

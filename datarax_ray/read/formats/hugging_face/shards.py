@@ -17,17 +17,18 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.formats.arrow.column_types import FIRST_ROWS, ColumnTypes, ElementTypes, without_pil
-from datarax_ray.read.formats.arrow.ray_tensors import with_shapes
+from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes
+from datarax_ray.read.formats.arrow.elements import ElementTypes, without_pil
 from datarax_ray.read.formats.hugging_face import iterable_tree
+from datarax_ray.read.formats.hugging_face.dataset import arrays_of_any_length
 from datarax_ray.read.identity.contents import difference, stamp
 from datarax_ray.read.retry import RetriedRun, retried
 from datarax_ray.read.streams.open_shards import ShardRun
@@ -68,7 +69,7 @@ class Portions:
 class HFShards:
     """The shards of a datasets.IterableDataset, with what it does inside (map, filter).
 
-    What a column becomes is decided by the table in read.formats.arrow.column_types, by the first rows or elements. A
+    What a column becomes is decided by the policy of read.formats.arrow.columns, by the first rows or elements. A
     row that does not fit is an error in its place.
 
     name: what the data is called, for people.
@@ -108,24 +109,17 @@ class HFShards:
         self._element_types: ElementTypes | None = None
         self._num_first = 0  # rows or elements that decided
         self._batch_size = portions.elements
-        differences: list[list[str]] = []
+        as_objects = (*on_host, *arrays_of_any_length(dataset.features))
         if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
-            differences = self._look(on_host, portions)
+            self._look_at_rows(as_objects, portions)
         elif self.num_shards and not _gives_arrays(dataset):
-            differences = self._look_at_elements(dataset.features or {}, tuple(on_host))
+            self._look_at_elements(dataset.features or {}, as_objects)
         self._fingerprint = {
             "num_lanes": self.num_shards,
-            "columns": digest(str(dataset.features)),
+            "columns": digest([str(dataset.features), self._described()]),
             "batch_size": self._batch_size,
-            "on_host": [] if self._types is None else list(self._types.on_host),
             **iterable_tree.tree_fingerprint(self._dataset),
         }
-        # Not there before elements became columns, pictures arrays, and tensors of Ray Data's had their shape: a state
-        # from then is another stream's.
-        if differences:
-            self._fingerprint["types"] = digest(differences)
-        if holds_files and not _gives_arrays(dataset):
-            self._fingerprint["images"] = "arrays"
 
     def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         return RetriedRun(functools.partial(self._run, epoch, shard), state)
@@ -180,37 +174,25 @@ class HFShards:
         if self.decode is not None:
             self.decode.close()
 
-    def _look(self, on_host: Iterable[str], portions: Portions) -> list[list[str]]:
-        """Decide by the first rows what columns become, and how many rows a portion has; returns which of them have a
-        shape that stands beside the field alone.
-        """
+    def _look_at_rows(self, as_objects: Sequence[str], portions: Portions) -> None:
+        """Decide by the first rows what columns become, and how many rows a portion has."""
         dataset = self._dataset.with_format("arrow")
-        stored = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
-        if stored is None:
-            return []
-        first = with_shapes(stored)
-        kinds = zip(first.schema, stored.schema, strict=True)
-        shaped = {part.name: part.type for part, as_stored in kinds if part.type != as_stored.type}
-        types = ColumnTypes.of(first, as_objects=on_host)
-        self._types = replace(types, types={**shaped, **types.types})  # later files may have another
-        self._num_first, self._batch_size = first.num_rows, portions.num_rows(stored)
-        return sorted([name, str(kind)] for name, kind in shaped.items())
+        first = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
+        if first is not None:
+            self._types = ColumnTypes.of(first, as_objects=as_objects)
+            self._num_first, self._batch_size = first.num_rows, portions.num_rows(first)
 
-    def _look_at_elements(self, features: Any, on_host: tuple[str, ...]) -> list[list[str]]:
-        """Decide by the first elements what fields become; returns of which that is not what it would have been."""
+    def _look_at_elements(self, features: Any, as_objects: Sequence[str]) -> None:
+        """Decide by the first elements what fields become."""
         from datasets.features.features import require_decoding
 
         first: list[Any] = []
-        of_one = 0  # that are of the first shard
 
         def look() -> None:
-            nonlocal of_one
-            of_one = 0
             first.clear()
             for shard in range(min(self.num_shards, _FIRST_SHARDS)):
                 for element in itertools.islice(self._open(0, shard, None), _FIRST_ELEMENTS - len(first)):
                     first.append(element)  # one by one: those before what cannot be read count
-                    of_one += not shard
                 if len(first) == _FIRST_ELEMENTS:
                     return
 
@@ -222,15 +204,14 @@ class HFShards:
             pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
+        self._element_types, self._num_first = ElementTypes.of(first, kinds, to_decode, as_objects), len(first)
 
-        def types(elements: list[Any]) -> ElementTypes | None:
-            return ElementTypes.of(elements, kinds, to_decode, on_host)
-
-        self._element_types, self._num_first = types(first), len(first)
-        # states say this of the first shard's, which alone decided once
-        told = first[:of_one] or first
-        by_told = types(told)
-        return [] if by_told is None else by_told.differences(told)
+    def _described(self) -> Any:
+        """What columns become, in plain values, for the fingerprint."""
+        if self._types is not None:
+            return self._types.described()
+        types = self._element_types
+        return None if types is None else [types.types.described(), *types.loose]
 
 
 class _TableRun:
@@ -252,7 +233,6 @@ class _TableRun:
         table = _next_table(self._iterator)
         if table is None:
             return None
-        table = with_shapes(table)
         try:
             return self._columns(table)
         except ValueError as error:  # Arrow's errors are ValueErrors

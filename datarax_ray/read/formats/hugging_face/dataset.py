@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,13 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, map_leaves
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.formats.arrow.column_types import ColumnTypes, settle, without_pil
-from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, with_nulls_as_lists
-from datarax_ray.read.formats.arrow.ray_tensors import with_shapes
-from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, rows_digest, spread
+from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, ColumnTypes
+from datarax_ray.read.formats.arrow.elements import settle, without_pil
+from datarax_ray.read.formats.arrow.types import stored
+from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, spread
 from datarax_ray.read.retry import retried
 
-# Rows for the digest: of images of 100 KB, 25 MB to read, once.
-_NUM_SAMPLED = 256
+_NUM_SAMPLED = 256  # rows for the digest
 _SAMPLED_NBYTES = 4 * 2**20  # of rows in Python: some tenths of a second
 # What Table.take joins (0.2 ms for 1 MB) in the time that taking rows of one more batch takes (10 to 30 us).
 _JOINED_NBYTES = 100_000
@@ -42,8 +42,7 @@ class UndecodableError(ValueError):
 class DatasetReader:
     """The rows of a datasets.Dataset, after its select, shuffle and filter, with its format's columns.
 
-    What a column becomes is decided over all its rows, by the table in read.formats.arrow.column_types. Images are
-    decoded.
+    All rows decide what a column becomes (see read.formats.arrow.columns). Images are decoded.
 
     name: how the dataset is called, for people.
 
@@ -63,7 +62,8 @@ class DatasetReader:
         self._tables = _Tables(dataset.data, dataset._indices, name)
         self.num_records = len(dataset)
         self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
-        self._types = ColumnTypes.of(with_shapes(dataset.data.table), self._tables.rows, self._decoded)
+        as_objects = [*self._decoded, *arrays_of_any_length(self._features)]
+        self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, as_objects)
         self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
 
     def read(self, records: Indices) -> Columns | list[Any]:
@@ -111,8 +111,7 @@ class DatasetReader:
         return f"{self._name}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """The number of rows, and a digest of names, shapes, dtypes and 256 rows spread over the data; of few rows
-        (20,000, 4 MiB) one of all.
+        """The number of rows, and digests of the features and of rows; see _digests_of.
 
         The fingerprint of `datasets` would tell two loads of the same data in memory apart.
         """
@@ -126,25 +125,15 @@ class DatasetReader:
 
     @functools.cached_property
     def _digests(self) -> dict[str, str]:
-        some = spread(self.num_records, _NUM_SAMPLED)
-        found = {"digest": self._digest_of(some)}
-        if len(some) < self.num_records <= MAX_WHOLE:
-            taken = self._taken(some)[0].select(list(self._features))
-            if taken.nbytes / max(1, taken.num_rows) * self.num_records <= _SAMPLED_NBYTES:
-                found["rows"] = self._digest_of(np.arange(self.num_records))
-        return found
+        found = _digests_of(self._rows_as_stored, self.num_records)
+        return found | {"digest": digest([found["digest"], str(self._features)])}
 
-    def _digest_of(self, records: Indices) -> str:
-        columns = self._stored(records)
-        for key in self._decoded:  # files may move, with the data
-            for value in columns[key]:
-                if isinstance(value, dict) and value.get("path"):
-                    value["path"] = os.path.basename(value["path"])
-        return rows_digest(map_leaves(_plain_rows, columns))
+    def _rows_as_stored(self, records: Indices) -> list[Any]:
+        return list(stored(self._taken(records)[0].select(list(self._features))).to_pylist())
 
     def _stored(self, records: Indices) -> Columns:
         table, where = self._taken(records)
-        columns = self._types.columns(with_shapes(table))
+        columns = self._types.columns(table)
         return columns if where is None else map_leaves(lambda column: column[where], columns)
 
     def _taken(self, records: Indices) -> tuple[Any, Indices | None]:
@@ -177,29 +166,38 @@ def _embedded(table: Any, key: str, feature: Any) -> Any:
 
 
 def dataset_digests(dataset: Any) -> dict[str, str]:
-    """content: a digest of up to 256 rows of a datasets.Dataset as they are stored, spread over it, and of its format.
-    rows: of all, where they are few (20,000, 4 MiB).
+    """content: a digest of some rows of a datasets.Dataset as they are stored, and of its format. rows: of all rows.
 
-    Nothing is decoded and no function of set_transform is called. What DatasetReader looks at beforehand, all rows of
-    ragged columns, stays unread.
+    Nothing is decoded and no function of set_transform is called.
     """
-    import datasets
-    import pyarrow as pa
+    tables = _Tables(dataset.data, dataset._indices, "the dataset")
 
-    stored = dataset.with_format("arrow")
+    def rows(records: Indices) -> list[Any]:
+        wanted = records if tables.rows is None else tables.rows[records]
+        return list(stored(tables.take(np.unique(wanted))).to_pylist())
 
-    def row(index: int) -> str:  # past what a subclass may make of its rows
-        return repr(_told(datasets.Dataset.__getitem__(stored, index).to_pylist()))
+    found = _digests_of(rows, len(dataset))
+    content = [found.pop("digest"), dataset.format["type"], sorted(dataset.format["columns"])]
+    return found | {"content": digest(content)}
 
-    count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(row(0)))
-    rows = [row(index) for index in spread(len(dataset), count).tolist()]
-    found = {"content": digest([rows, dataset.format["type"], sorted(dataset.format["columns"])])}
-    if len(dataset) <= MAX_WHOLE and sum(map(len, rows)) / len(rows) * len(dataset) <= _SAMPLED_NBYTES:
-        table = datasets.Dataset.__getitem__(stored, slice(None))
-        table = pa.table([*map(with_nulls_as_lists, table.columns)], names=table.column_names)
-        every = table.to_pylist()
-        found["rows"] = hashlib.sha256(repr(_told(every)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+def _digests_of(rows: Callable[[Indices], list[Any]], num_records: int) -> dict[str, str]:
+    """digest: of up to 256 rows, 4 MiB, spread over all. rows: of all rows, where they are few (20,000, 4 MiB)."""
+
+    def told(records: Indices) -> str:
+        return repr(_told(rows(records)))
+
+    count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(told(np.arange(1))))
+    some = spread(num_records, count)
+    sample = told(some)
+    found = {"digest": _hash(sample)}
+    if num_records <= MAX_WHOLE and len(sample) / len(some) * num_records <= _SAMPLED_NBYTES:
+        found["rows"] = _hash(told(np.arange(num_records)))
     return found
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _told(value: Any) -> Any:
@@ -351,6 +349,11 @@ def _check_feature(key: str, feature: Any) -> None:
             ) from error
 
 
+def arrays_of_any_length(features: Any) -> list[str]:
+    """The columns of Array2D to Array5D whose first axis has any length: objects, whatever lengths there are."""
+    return [key for key, feature in (features or {}).items() if None in (getattr(feature, "shape", None) or ())]
+
+
 def _decoded_kinds(feature: Any) -> set[str]:
     from datasets.features.features import require_decoding
 
@@ -360,11 +363,3 @@ def _decoded_kinds(feature: Any) -> set[str]:
         return set().union(*map(_decoded_kinds, feature.values()))
     inner = feature[0] if isinstance(feature, list | tuple) else getattr(feature, "feature", None)
     return {type(feature).__name__} if inner is None else _decoded_kinds(inner)
-
-
-def _plain_rows(column: np.ndarray) -> np.ndarray:
-    """A ragged column with what repr shows in full in place of its arrays; any other as it is."""
-    if column.dtype != object:
-        return column
-    rows = ((str(row.dtype), row.tolist()) if isinstance(row, np.ndarray) else row for row in column)
-    return np.fromiter(rows, object, len(column))

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pytest
 
 from datarax_ray.read.elements.columns import unstack
-from datarax_ray.read.formats.arrow.column_types import ElementTypes
 from datarax_ray.read.formats.arrow.columns import UnlikeError
-from datarax_ray.read.formats.arrow.exact import Exactly
+from datarax_ray.read.formats.arrow.elements import ElementTypes, Exactly
 
 EAST = dt.timezone(dt.timedelta(hours=5))
 NUMBERS = [0, 1, -1, 300, 2**53 + 1, 2**63 - 1, 2**64 - 1, 0.5, 2.0, 1e300, 0.1, math.nan, math.inf, True, False]
@@ -129,7 +128,7 @@ CHOSEN: list[tuple[pa.DataType, Any, Any]] = [
 @pytest.mark.parametrize(("kind", "value", "want"), CHOSEN, ids=lambda value: str(value))
 def test_of_a_type_that_was_chosen_only_floats_lose_anything(kind: pa.DataType, value: Any, want: Any) -> None:
     def made() -> Any:
-        return pa.array(Exactly(rounds=True).values([value, None], kind, "x"), kind).to_pylist()
+        return Exactly(rounds=True).array([value, None], kind, "x").to_pylist()
 
     if want is None:
         with pytest.raises((ValueError, TypeError)):
@@ -140,8 +139,8 @@ def test_of_a_type_that_was_chosen_only_floats_lose_anything(kind: pa.DataType, 
 
 def test_missing_keys_are_none_where_that_is_said() -> None:
     kind = pa.list_(pa.struct({"a": pa.int64(), "b": pa.string()}))
-    assert Exactly(fills=True).values([[{"a": 1}]], kind, "x") == [[{"a": 1, "b": None}]]
+    assert Exactly(fills=True).array([[{"a": 1}]], kind, "x").to_pylist() == [[{"a": 1, "b": None}]]
     with pytest.raises(UnlikeError, match=r"field 'x' is a dict with the keys \['a'\], and they were \['a', 'b'\]"):
-        Exactly().values([[{"a": 1}]], kind, "x")
+        Exactly().array([[{"a": 1}]], kind, "x")
     with pytest.raises(UnlikeError, match=r"a dict with the keys \['a', 'c'\]"):
-        Exactly(fills=True).values([[{"a": 1, "c": 2}]], kind, "x")
+        Exactly(fills=True).array([[{"a": 1, "c": 2}]], kind, "x")

@@ -1,0 +1,234 @@
+"""Arrow's types: which are the same to us, casts that pyarrow gets wrong, and tables without extension types.
+
+Extension types exist only in processes that registered them (`datasets` and Ray Data do). What a column becomes must
+not depend on that, so tables are taken as they are stored, but for Arrow's own tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import pickletools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_RAY_TENSORS = (b"ray.data.arrow_tensor", b"ray.data.arrow_tensor_v2")
+
+
+def is_number(kind: Any) -> bool:
+    """Whether this is a number or a bool."""
+    from pyarrow import types as t
+
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether this is a list of any layout but a view."""
+    from pyarrow import types as t
+
+    return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))
+
+
+def is_varying_list(kind: Any) -> bool:
+    """Whether this is a list, or a view of one, whose type leaves the length open."""
+    from pyarrow import types as t
+
+    return any(is_kind(kind) for is_kind in (t.is_list, t.is_large_list, t.is_list_view, t.is_large_list_view))
+
+
+def is_tensor(kind: Any) -> bool:
+    """Whether this is Arrow's own type of tensors of one shape."""
+    import pyarrow as pa
+
+    return isinstance(kind, pa.FixedShapeTensorType)
+
+
+def tensor_axes(kind: Any) -> list[int]:
+    """For each axis of one of Arrow's own tensors, its number in the stored shape.
+
+    Raises: ValueError for an order that is not its own inverse: pyarrow (26.0) writes the inverse of what Arrow's
+    specification has, and reads neither.
+    """
+    axes = list(kind.permutation or range(len(kind.shape)))
+    if [axes[axis] for axis in axes] != sorted(axes):
+        raise ValueError(f"{kind} has its axes in an order that writers mean in two ways; write it without one")
+    return axes
+
+
+def plain_type(kind: pa.DataType) -> str:
+    """What a column of this type becomes, in Arrow's words: types that give the same arrays have the same."""
+    import pyarrow as pa
+
+    t = pa.types
+    if is_tensor(kind):
+        return f"tensor{[kind.shape[axis] for axis in tensor_axes(kind)]} of {kind.value_type}"
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if t.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if t.is_struct(kind):
+        return "struct<" + ", ".join(sorted(f"{field.name}: {plain_type(field.type)}" for field in kind)) + ">"
+    if t.is_fixed_size_list(kind):
+        return f"fixed_size_list<{plain_type(kind.value_type)}>[{kind.list_size}]"
+    if t.is_map(kind):
+        return f"map<{plain_type(kind.key_type)}, {plain_type(kind.item_type)}>"
+    if is_varying_list(kind):
+        return f"list<{plain_type(kind.value_type)}>"
+    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
+        return "string"
+    is_bytes = t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind) or t.is_fixed_size_binary(kind)
+    return "binary" if is_bytes else str(kind)
+
+
+def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type that holds a column of both types; None where they differ.
+
+    They are the same to plain_type, but for parts that are null in one of them, where no row has a value.
+
+    >>> import pyarrow as pa
+    >>> typed(pa.struct([("a", pa.null()), ("b", pa.int8())]), pa.struct([("a", pa.string()), ("b", pa.null())]))
+    StructType(struct<a: string, b: int8>)
+    >>> typed(pa.null(), pa.list_(pa.int64())), typed(pa.string(), pa.list_(pa.null()))
+    (ListType(list<item: int64>), None)
+    """
+    import pyarrow as pa
+
+    t = pa.types
+    if plain_type(one) == plain_type(other):
+        return one
+    if t.is_null(one) or t.is_null(other):
+        return other if t.is_null(one) else one
+    if t.is_struct(one) and t.is_struct(other):
+        names = [field.name for field in one]
+        if sorted(names) != sorted(field.name for field in other):
+            return None
+        kinds = [typed(one.field(name).type, other.field(name).type) for name in names]
+        return None if None in kinds else pa.struct(list(zip(names, kinds, strict=True)))
+    if is_varying_list(one) and is_varying_list(other):
+        kind = typed(one.value_type, other.value_type)
+        return None if kind is None else pa.list_(kind)
+    return None
+
+
+def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False) -> pa.Array:
+    """The array or column as of this type: the result of `typed`, or the array's own type with lists of one length.
+
+    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), and breaks extension types in structs (24).
+    repair: rebuild an array of this very type, which may hold lists of too few nulls, as pyarrow's parser of JSON makes
+    them. Raises: pyarrow.ArrowInvalid for lists of another length.
+    """
+    import pyarrow as pa
+
+    if array.type == kind and not repair:
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([retyped(each, kind, repair=repair) for each in array.chunks], kind)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    is_null = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind) and kind.num_fields:  # one without fields has its length from nothing else
+        parts = [retyped(array.field(field.name), field.type, repair=repair) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    is_large = pa.types.is_large_list(kind)
+    if (is_large or pa.types.is_list(kind)) and isinstance(array, pa.ListArray | pa.LargeListArray):
+        # of a slice, the offsets are one too, which pyarrow does not take beside a mask
+        offsets = pa.array(array.offsets.to_numpy(), pa.int64() if is_large else pa.int32())
+        made = pa.LargeListArray if is_large else pa.ListArray
+        values = pa.nulls(offsets[-1].as_py()) if pa.types.is_null(array.type.value_type) else array.values
+        return made.from_arrays(offsets, retyped(values, kind.value_type, repair=repair), kind, mask=is_null)
+    return array.cast(kind)
+
+
+def fixed_nbytes(kind: pa.DataType) -> int | None:
+    """Bytes of one value as it lies in an array; None where that depends on the value."""
+    import pyarrow as pa
+
+    t = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return fixed_nbytes(kind.storage_type)
+    if t.is_fixed_size_list(kind):
+        inner = fixed_nbytes(kind.value_type)
+        return None if inner is None else inner * kind.list_size
+    if t.is_struct(kind):
+        parts = [fixed_nbytes(field.type) for field in kind]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    if t.is_boolean(kind):
+        return 1
+    return max(1, kind.bit_width // 8) if t.is_primitive(kind) else None
+
+
+def stored(table: pa.Table) -> pa.Table:
+    """The table without extension types but Arrow's own tensors. Raises: as with_shapes."""
+    import pyarrow as pa
+
+    table = with_shapes(table)
+    for index, column in enumerate(table.columns):
+        if isinstance(column.type, pa.BaseExtensionType) and not is_tensor(column.type):
+            storage = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+            table = table.set_column(index, table.column_names[index], storage)
+    return table
+
+
+def with_shapes(table: pa.Table) -> pa.Table:
+    """The table with nested fixed-size lists in place of Ray Data's tensors of one shape, whose values stay in place.
+
+    Ray Data stores a flat list for each row; the type that knows the shape is registered where Ray Data was imported,
+    and elsewhere its words stand beside the field. Source: ray.data._internal.tensor_extensions.arrow (ArrowTensorType,
+    ArrowTensorTypeV2).
+
+    Raises: ValueError for a field whose shape cannot be read, or is not that of its rows.
+    """
+    import pyarrow as pa
+
+    for index, part in enumerate(table.schema):
+        (name, shape_text), kind = _extension(part), getattr(part.type, "storage_type", part.type)
+        if name not in _RAY_TENSORS or not is_list(kind):
+            continue
+        try:
+            shape = _shape(shape_text)
+            chunks = [_shaped(getattr(chunk, "storage", chunk), shape) for chunk in table.column(index).chunks]
+            column = pa.chunked_array(chunks, functools.reduce(pa.list_, reversed(shape), kind.value_type))
+        except (pa.ArrowException, ValueError) as error:
+            raise ValueError(
+                f"field {part.name!r} is a tensor of Ray Data, and its rows are not of the shape {shape_text!r} that "
+                f"is written beside it: {error}"
+            ) from error
+        table = table.set_column(index, part.name, column)
+    return table
+
+
+def _extension(part: Any) -> tuple[bytes, bytes]:
+    """The name of a field's extension type, and the text that it was written with; empty for Arrow's own types."""
+    import pyarrow as pa
+
+    if isinstance(part.type, pa.ExtensionType):
+        return part.type.extension_name.encode(), part.type.__arrow_ext_serialize__()
+    found = part.metadata or {}
+    return found.get(b"ARROW:extension:name", b""), found.get(b"ARROW:extension:metadata", b"")
+
+
+def _shape(text: bytes) -> list[int]:
+    """Raises: ValueError for a text that is no shape."""
+    try:
+        shape = json.loads(text)
+    except ValueError:  # Ray 2.49 to 2.54 pickled it: a pickle of numbers, of which nothing is run
+        shape = [value for code, value, _ in pickletools.genops(text) if code.name.startswith("BININT")]
+    if not isinstance(shape, list) or not shape or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError("it is no list of sizes")
+    return shape
+
+
+def _shaped(array: Any, shape: list[int]) -> Any:
+    """Lists as nested ones of these sizes, over the same values where no row is null."""
+    import pyarrow as pa
+
+    flat = array.cast(pa.list_(array.type.value_type, math.prod(shape)))
+    found, stop = flat.values, flat.offset + len(flat)
+    for axis in range(len(shape) - 1, 0, -1):
+        count = stop * math.prod(shape[:axis])
+        found = pa.Array.from_buffers(pa.list_(found.type, shape[axis]), count, [None], children=[found])
+    kind = pa.list_(found.type, shape[0])
+    return pa.Array.from_buffers(kind, len(flat), flat.buffers()[:1], offset=flat.offset, children=[found])
