@@ -39,6 +39,7 @@ from datarax_ray.read.formats.arrow.types import (
     is_number,
     is_tensor,
     is_varying_list,
+    plain_type,
     retyped,
     stored,
     tensor_axes,
@@ -95,7 +96,10 @@ class Field:
     @property
     def leaves(self) -> Iterator[Field]:
         """The fields that become one array."""
-        yield from (leaf for part in self.parts for leaf in part.leaves) if self._is_dict else (self,)
+        if self.is_objects or not self.parts:
+            yield self
+        else:
+            yield from (leaf for part in self.parts for leaf in part.leaves)
 
     @property
     def paths(self) -> list[str]:
@@ -116,10 +120,6 @@ class Field:
         if column.nbytes <= MAX_JOINED_NBYTES:
             return self._converted(column.combine_chunks())  # a copy
         return concatenate([self._converted(array) for array in column.chunks])  # as of one row group of much text
-
-    @property
-    def _is_dict(self) -> bool:
-        return bool(self.parts) and not self.is_objects
 
     def _converted(self, array: pa.Array) -> Columns:
         import pyarrow as pa
@@ -193,7 +193,7 @@ class ColumnTypes:
         names, leaf_names, found = set(as_objects), tuple(ragged), []
         for field, column in zip(fields, table.columns, strict=True):
             if field.path in names:
-                found.append(Field(field.path, field.type, True, (), field.fill))
+                found.append(_as_objects(field))
             else:
                 found.append(_decided_by_rows(field, column, rows, leaf_names))
         return cls(tuple(sorted(found, key=lambda field: field.path)), fill or {})
@@ -201,7 +201,7 @@ class ColumnTypes:
     def described(self) -> list[list[str]]:
         """The path and the type of each array, in plain text, for a fingerprint."""
         return [
-            [leaf.path, "objects" if leaf.is_objects else str(leaf.type)]
+            [leaf.path, "objects" if leaf.is_objects else plain_type(leaf.type)]
             for each in self.fields
             for leaf in each.leaves
         ]
@@ -281,11 +281,11 @@ def _decided_struct(field: Field, chunks: list[Any], ragged: tuple[str, ...]) ->
         if found is None and not has_value:
             return None
         parts.append(found or _as_objects(part))  # alone: the value has its place in a dict of columns
-    return Field(field.path, field.type, False, tuple(parts), field.fill)
+    return dataclasses.replace(field, parts=tuple(parts))
 
 
 def _as_objects(field: Field) -> Field:
-    return Field(field.path, field.type, True, field.parts, field.fill)
+    return dataclasses.replace(field, is_objects=True)
 
 
 def _as_stored(array: Any) -> Any:
