@@ -35,7 +35,7 @@ _ALLOWED = {
     ("actors/trial.py", "pickle.loads(pickled)"),
     ("actors/trial.py", "pickle.loads(sys.stdin.buffer.read())"),
     ("grain/engine/pytrees.py", "pickle.loads(data)"),  # elements from an actor, inside what Ray pickles
-    ("read/formats/arrow/dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
+    ("read/formats/hugging_face/dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
 }
 
 

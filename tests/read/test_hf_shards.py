@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from datarax_ray.read.elements.columns import unstack
-from datarax_ray.read.formats.hugging_face.iterable_tree import tree_fingerprint
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.rows import Rows, count
 
@@ -244,16 +243,3 @@ def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_
         found.append(HFShards(streamed, "data").fingerprint())
     assert found[0] == found[2]
     assert {key for key in found[0] if found[0][key] != found[1][key]} == {"content"}
-
-
-def test_the_digest_is_that_of_states_of_before() -> None:
-    """As it was when states said nothing of functions but this; what is told of these since stands beside it."""
-    dataset = datasets.IterableDataset.from_generator(generate, gen_kwargs={"shards": [0, 1]})
-    found = {name: tree_fingerprint(INSIDE[name](dataset)) for name in ("nothing", "map", "map, filter, map", "take")}
-    assert {name: each["digest"] for name, each in found.items()} == {
-        "nothing": "b310a201b227ecda",
-        "map": "9586638587388027",
-        "map, filter, map": "49469e8671c7f362",
-        "take": "1d298c84dbe7ac65",
-    }
-    assert found["map"]["functions"]["names"] == ["twice", "generate"]

@@ -695,50 +695,6 @@ def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is
         assert [score for _ in range(10) for score in objects.step()["score"].tolist()] == want
 
 
-def counting(step: int) -> Any:
-    def rows(shards: list[int]) -> Iterator[dict[str, int]]:
-        for shard in shards:
-            for number in range(0, 50, step):
-                yield {"x": shard * 50 + number}
-
-    return rows
-
-
-def test_another_generator_is_refused_and_a_state_of_before_says_nothing_of_it() -> None:
-    def of(step: int) -> Pipeline:
-        dataset = datasets.IterableDataset.from_generator(counting(step), gen_kwargs={"shards": [0, 1]})
-        return pipeline(make(dataset))
-
-    state = of(2).get_state()
-    of(2).set_state(state)
-    with pytest.raises(DriftError, match=r"files\.functions\.digest: number 0 .*rows\): .*a generator"):
-        of(3).set_state(state)
-    del state["settings"]["files"]["functions"]
-    of(3).set_state(state)
-
-
-class Scaled:
-    def __init__(self, by: int) -> None:
-        self.by = by
-
-
-def scaled(numbers: Any, by: Scaled) -> Iterator[dict[str, int]]:
-    for number in numbers:
-        yield {"x": int(number) * by.by}
-
-
-@pytest.mark.parametrize(("first", "by", "said"), [(0, 3, r"number 2 \(Scaled\)"), (1, 2, r"number 1 \(")])
-def test_objects_and_arrays_that_a_generator_is_given_count(first: int, by: int, said: str) -> None:
-    def of(first: int, by: int) -> Pipeline:
-        given = {"numbers": np.arange(first, 30), "by": Scaled(by)}
-        return pipeline(make(datasets.IterableDataset.from_generator(scaled, gen_kwargs=given)))
-
-    state = of(0, 2).get_state()
-    of(0, 2).set_state(state)
-    with pytest.raises(DriftError, match=r"files\.functions\.digest: .*" + said):
-        of(first, by).set_state(state)
-
-
 def test_another_seed_of_interleave_datasets_is_refused(corpus: list[str]) -> None:
     def of(seed: int) -> Pipeline:
         both = [stream(corpus[:1]), stream(corpus[1:2])]
