@@ -104,6 +104,10 @@ class ElementTypes:
         types = ColumnTypes.of(pa.table(found))
         return cls(fields, {name: each.type for name, each in found.items()}, types, tuple(sorted(apart)), declared)
 
+    def described(self) -> list[Any]:
+        """The path and the type of each array, and the loose fields, in plain text, for a fingerprint."""
+        return [self.types.described(), *self.loose]
+
     def columns(self, elements: Sequence[Any]) -> dict[str, Any]:
         """The columns of elements, with the loose fields as objects.
 

@@ -12,7 +12,6 @@ import io
 import itertools
 import os
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,7 +93,7 @@ class DatasetReader:
         """The rows [start, stop) as a pyarrow.Table: as they are stored, with their nulls; pictures are the bytes of
         their files, also where the dataset has these elsewhere.
         """
-        table, where = self._taken(np.arange(start, stop))
+        table, where = self._tables.taken(np.arange(start, stop))
         table = table.select(list(self._features))
         if where is not None:
             table = table.take(where)
@@ -125,22 +124,13 @@ class DatasetReader:
 
     @functools.cached_property
     def _digests(self) -> dict[str, str]:
-        found = _digests_of(self._rows_as_stored, self.num_records)
-        return found | {"digest": digest([found["digest"], str(self._features)])}
-
-    def _rows_as_stored(self, records: Indices) -> list[Any]:
-        return list(stored(self._taken(records)[0].select(list(self._features))).to_pylist())
+        found = self._tables.digests(self.num_records, list(self._features))
+        return found | {"digest": digest([found["digest"], sorted(map(str, self._features.items()))])}
 
     def _stored(self, records: Indices) -> Columns:
-        table, where = self._taken(records)
+        table, where = self._tables.taken(records)
         columns = self._types.columns(table)
         return columns if where is None else map_leaves(lambda column: column[where], columns)
-
-    def _taken(self, records: Indices) -> tuple[Any, Indices | None]:
-        """The table of these rows, each once and as they lie, and where in it each is; None where they come so."""
-        mapping = self._tables.rows
-        wanted, where = np.unique(records if mapping is None else mapping[records], return_inverse=True)
-        return self._tables.take(wanted), None if np.array_equal(where, np.arange(len(wanted))) else where
 
     def _decode(self, key: str, values: np.ndarray) -> list[Any]:
         def decoded() -> list[Any]:
@@ -170,30 +160,9 @@ def dataset_digests(dataset: Any) -> dict[str, str]:
 
     Nothing is decoded and no function of set_transform is called.
     """
-    tables = _Tables(dataset.data, dataset._indices, "the dataset")
-
-    def rows(records: Indices) -> list[Any]:
-        wanted = records if tables.rows is None else tables.rows[records]
-        return list(stored(tables.take(np.unique(wanted))).to_pylist())
-
-    found = _digests_of(rows, len(dataset))
+    found = _Tables(dataset.data, dataset._indices, "the dataset").digests(len(dataset), dataset.column_names)
     content = [found.pop("digest"), dataset.format["type"], sorted(dataset.format["columns"])]
     return found | {"content": digest(content)}
-
-
-def _digests_of(rows: Callable[[Indices], list[Any]], num_records: int) -> dict[str, str]:
-    """digest: of up to 256 rows, 4 MiB, spread over all. rows: of all rows, where they are few (20,000, 4 MiB)."""
-
-    def told(records: Indices) -> str:
-        return repr(_told(rows(records)))
-
-    count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(told(np.arange(1))))
-    some = spread(num_records, count)
-    sample = told(some)
-    found = {"digest": _hash(sample)}
-    if num_records <= MAX_WHOLE and len(sample) / len(some) * num_records <= _SAMPLED_NBYTES:
-        found["rows"] = _hash(told(np.arange(num_records)))
-    return found
 
 
 def _hash(text: str) -> str:
@@ -223,6 +192,28 @@ class _Tables:
         self._name = name
         self._opened: tuple[Any, Any] | None = (data, indices)
         self._closed: tuple[bytes, list[Any]] | None = None
+
+    def taken(self, records: Indices) -> tuple[Any, Indices | None]:
+        """The table of these rows, each once and as they lie, and where in it each is; None where they come so."""
+        rows = records if self.rows is None else self.rows[records]
+        wanted, where = np.unique(rows, return_inverse=True)
+        return self.take(wanted), None if np.array_equal(where, np.arange(len(wanted))) else where
+
+    def digests(self, num_records: int, columns: list[str]) -> dict[str, str]:
+        """digest: of up to 256 rows, 4 MiB, spread over all. rows: of all rows, where they are few (20,000, 4 MiB)."""
+
+        def told(records: Indices) -> str:
+            table, where = self.taken(records)
+            rows = stored(table.select(sorted(columns))).to_pylist()
+            return repr(_told(rows if where is None else [rows[index] for index in where.tolist()]))
+
+        count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(told(np.arange(1))))
+        some = spread(num_records, count)
+        sample = told(some)
+        found = {"digest": _hash(sample)}
+        if num_records <= MAX_WHOLE and len(sample) / len(some) * num_records <= _SAMPLED_NBYTES:
+            found["rows"] = _hash(told(np.arange(num_records)))
+        return found
 
     def take(self, rows: Indices) -> Any:
         """A pyarrow.Table of these rows, ascending and distinct: views of Arrow batches where rows are neighbours.

@@ -105,8 +105,7 @@ class HFShards:
                 ", ".join(by_shard),
                 self.num_shards,
             )
-        self._types: ColumnTypes | None = None
-        self._element_types: ElementTypes | None = None
+        self._types: ColumnTypes | ElementTypes | None = None  # None: elements stay as they come
         self._num_first = 0  # rows or elements that decided
         self._batch_size = portions.elements
         as_objects = (*on_host, *arrays_of_any_length(dataset.features))
@@ -116,7 +115,7 @@ class HFShards:
             self._look_at_elements(dataset.features or {}, as_objects)
         self._fingerprint = {
             "num_lanes": self.num_shards,
-            "columns": digest([str(dataset.features), self._described()]),
+            "columns": digest([str(dataset.features), None if self._types is None else self._types.described()]),
             "batch_size": self._batch_size,
             **iterable_tree.tree_fingerprint(self._dataset),
         }
@@ -130,9 +129,9 @@ class HFShards:
                 f"the cursor of shard {shard} is of epoch {state.get('epoch')!r}, and epoch {epoch} is read"
             )
         open_at = functools.partial(self._open, epoch, shard)
-        if self._types is not None:
+        if isinstance(self._types, ColumnTypes):
             return _TableRun(open_at(state), self._batch_size, self._types, self._num_first)
-        return _ElementRun(open_at, state, self._batch_size, self._element_types, self._num_first)
+        return _ElementRun(open_at, state, self._batch_size, self._types, self._num_first)
 
     def _open(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> Any:
         """The shard's part of the dataset, an object for each run: its state is of what it was last iterated for."""
@@ -143,7 +142,10 @@ class HFShards:
                     f"{path} changed since it was first read: {difference(seen, now)}; reading on would mix two "
                     "datasets. Put the original back and go on from the last state, or make a new source"
                 )
-        dataset = dataset.with_format("arrow") if self._types is not None else _without_tables(dataset)
+        if isinstance(self._types, ColumnTypes):
+            dataset = dataset.with_format("arrow")
+        elif dataset._formatting is not None and dataset._formatting.is_table:
+            dataset = dataset.with_format(None)  # single elements; a format of arrays is kept
         dataset.set_epoch(epoch)
         if state is not None:
             _check_like(dataset.state_dict(), state, f"the cursor of shard {shard}")
@@ -155,7 +157,7 @@ class HFShards:
 
     def loose(self, columns: Columns) -> dict[str, Any]:
         """Of columns, those that are no columns yet: what is to be decoded, arrays, and objects of one's own."""
-        names = () if self._element_types is None else self._element_types.loose
+        names = self._types.loose if isinstance(self._types, ElementTypes) else ()
         return {name: columns[name] for name in names}
 
     def locate(self, shard: int, index: int) -> str:
@@ -204,14 +206,7 @@ class HFShards:
             pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
-        self._element_types, self._num_first = ElementTypes.of(first, kinds, to_decode, as_objects), len(first)
-
-    def _described(self) -> Any:
-        """What columns become, in plain values, for the fingerprint."""
-        if self._types is not None:
-            return self._types.described()
-        types = self._element_types
-        return None if types is None else [types.types.described(), *types.loose]
+        self._types, self._num_first = ElementTypes.of(first, kinds, to_decode, as_objects), len(first)
 
 
 class _TableRun:
@@ -397,9 +392,3 @@ class _Decoder:
 def _gives_arrays(dataset: Any) -> bool:
     """Whether the dataset itself makes arrays of its elements: with_format("numpy"), "torch" or "jax"."""
     return dataset._formatting is not None and not dataset._formatting.is_table
-
-
-def _without_tables(dataset: Any) -> Any:
-    """The dataset giving single elements; a format of arrays is kept."""
-    formatting = dataset._formatting
-    return dataset.with_format(None) if formatting is not None and formatting.is_table else dataset

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,53 +24,49 @@ _LONG_DIGITS = re.compile(rb"\d{16}")
 _ROW_OF_JSON = re.compile(rb"[^\n]*[^\n\r\t ][^\n]*")
 
 
-class Syntax(Protocol):
-    """How text is read. Picklable; name: for people."""
+class Syntax(ABC):
+    """How text is read. Picklable.
 
-    @property
-    def name(self) -> str: ...
+    name: for people.
+    suffixes: of the files that are taken of a directory.
+    empty_is_missing: text does not tell a missing value from one of no characters.
+    """
 
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """Of the files that are taken of a directory."""
-        ...
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    empty_is_missing: ClassVar[bool] = False
 
     @property
     def has_header(self) -> bool:
         """Whether the first row of a file names its columns."""
-        ...
+        return False
 
-    @property
-    def empty_is_missing(self) -> bool:
-        """Whether text tells no missing value from one of no characters."""
-        ...
-
+    @abstractmethod
     def rows(self, data: bytes, is_last: bool) -> Indices:
         """Where each row of the data is, without the end of its line: int64 (k, 2).
 
         is_last: whether it goes on to the file's end; else a row that no newline ends is none yet.
         Raises: ValueError for a last row that does not end.
         """
-        ...
 
+    @abstractmethod
     def names(self, header: bytes) -> tuple[str, ...]:
         """The names of the columns, by the first row of a file, b"" where it has no header; () where rows name them."""
-        ...
 
+    @abstractmethod
     def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
         """The table of whole rows. names: of the file's columns. schema: pyarrow's, None to infer it.
 
         Raises: pyarrow.ArrowInvalid for rows that do not parse, or do not fit the schema.
         """
-        ...
 
+    @abstractmethod
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
         """(field, dotted; value) of integers of 16 digits or more that parse, with this schema, makes floats of."""
-        ...
 
 
 @dataclass(frozen=True)
-class CSV:
+class CSV(Syntax):
     """Values between delimiters, in quotes where need be; quotes in quotes are doubled.
 
     column_names: of files without a header; None where their first row is one. An empty value is null where it is to be
@@ -166,13 +163,11 @@ class CSV:
 
 
 @dataclass(frozen=True)
-class JSONLines:
+class JSONLines(Syntax):
     """A JSON object on each line."""
 
     name = "JSON lines"
     suffixes = (".jsonl", ".ndjson", ".json")
-    has_header = False
-    empty_is_missing = False
 
     def rows(self, data: bytes, is_last: bool) -> Indices:
         stop = len(data) if is_last else data.rfind(b"\n") + 1
