@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.plan.arguments import mapping
-from datarax_ray.read.formats.hugging_face import load as hugging_face
+from datarax_ray.read.formats.hugging_face.load import NamedDataset, select_columns
 from datarax_ray.sources.base.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
 
 # The fields that datarax's Hugging Face configs begin with, in its order.
@@ -69,39 +69,24 @@ class HFConfig(ErrorsConfig):
         """Epochs in the stream, -1 for endless."""
         return 1 if self.num_epochs is None else self.num_epochs
 
-    def check_named(self, source: str) -> tuple[str, str]:
-        """Name and split. Raises: ValueError where one is missing; source is who needs them."""
-        for name in ("name", "split"):
-            if not getattr(self, name):
-                raise ValueError(required(name, source))
-        assert self.name is not None
-        assert self.split is not None
-        return self.name, self.split
+    def named(self, source: str) -> NamedDataset:
+        """The dataset that is named. Raises: ValueError where name or split is missing, for this source."""
+        if not self.name or not self.split:
+            raise ValueError(required("split" if self.name else "name", source))
+        return NamedDataset(self.name, self.split, self.data_dir, self.download_kwargs, self.local_files_only)
 
     def load(self, source: str, *, streaming: bool, dataset: Any = None) -> Any:
         """The dataset, loaded unless it is given, with the columns that are kept.
 
         Raises: ValueError where name or split is missing and no dataset is given, and where columns are not there;
-        what datasets.load_dataset raises.
+        errors of datasets.load_dataset.
         """
-        return self.select(self.open(source, streaming=streaming) if dataset is None else dataset)
-
-    def open(self, source: str, *, streaming: bool) -> Any:
-        """The dataset with all its columns. Raises: as load."""
-        name, split = self.check_named(source)
-        return hugging_face.load(
-            name,
-            split,
-            streaming=streaming,
-            data_dir=self.data_dir,
-            download_kwargs=self.download_kwargs,
-            local_files_only=self.local_files_only,
-        )
+        return self.select(self.named(source).load(streaming=streaming) if dataset is None else dataset)
 
     def select(self, dataset: Any) -> Any:
         """The dataset with the columns that are kept. Raises: ValueError where columns are not there."""
         include, exclude = self.include_keys, self.exclude_keys
-        return hugging_face.select_columns(
+        return select_columns(
             dataset, None if include is None else tuple(include), None if exclude is None else tuple(exclude)
         )
 

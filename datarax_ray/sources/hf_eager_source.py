@@ -90,7 +90,7 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         transforms: Any = (),
     ) -> None:
         if dataset is None:
-            dataset = config.open("HFEagerSource", streaming=False)
+            dataset = config.named("HFEagerSource").load(streaming=False)
         info = getattr(dataset, "info", None)
         self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
         split = getattr(dataset, "split", None)

@@ -14,7 +14,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.elements.transforms import OnError
-from datarax_ray.read.formats.hugging_face.load import is_saved, known_nbytes, only_split
+from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
@@ -126,16 +126,10 @@ def _is_eager(config: HFEagerConfig, dataset: Any, eager: bool | None, streaming
         raise ValueError(f"eager={eager} and streaming={streaming} contradict each other: a source is one of the two")
     wanted = eager if eager is not None else None if streaming is None else not streaming
     if dataset is None:
-        name, split = config.check_named("from_hf")
+        named = config.named("from_hf")
         if wanted is not None:
             return wanted
-        nbytes = known_nbytes(
-            name,
-            split,
-            data_dir=config.data_dir,
-            download_kwargs=config.download_kwargs,
-            local_files_only=config.local_files_only,
-        )
+        nbytes = named.nbytes()
         return nbytes is not None and nbytes < MAX_EAGER_NBYTES
     has_rows = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if wanted and not has_rows:

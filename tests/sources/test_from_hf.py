@@ -116,7 +116,9 @@ def _tens(element: dict[str, Any]) -> dict[str, Any]:
 def test_flags_choose_eager_whatever_the_size(
     saved: Path, flags: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datarax_ray.sources.hf_source.known_nbytes", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr(
+        "datarax_ray.read.formats.hugging_face.load.NamedDataset.nbytes", lambda *_, **__: pytest.fail("asked")
+    )
     assert isinstance(from_hf(str(saved), "train", **flags), HFEagerSource)
 
 
@@ -124,7 +126,7 @@ def test_flags_choose_eager_whatever_the_size(
 def test_a_large_dataset_and_one_of_unknown_size_are_streamed(
     saved: Path, nbytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datarax_ray.sources.hf_source.known_nbytes", lambda *_, **__: nbytes)
+    monkeypatch.setattr("datarax_ray.read.formats.hugging_face.load.NamedDataset.nbytes", lambda *_, **__: nbytes)
     assert isinstance(from_hf(str(saved), "train"), HFStreamingSource)
 
 

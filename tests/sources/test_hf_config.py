@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import pytest
 
-from datarax_ray.read.formats.hugging_face import load as hugging_face
+from datarax_ray.read.formats.hugging_face.load import NamedDataset
 from datarax_ray.sources import HFEagerConfig, HFStreamingConfig
 from datarax_ray.sources.hf_config import HFConfig
 
@@ -182,8 +182,8 @@ class TestLoading:
 def test_the_revision_is_main_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(datasets, "load_dataset", lambda path, **kwargs: seen.append(kwargs))
-    HFConfig(name="a", split="b", download_kwargs={"trust_remote_code": False}).open("S", streaming=True)
-    HFConfig(name="a", split="b", download_kwargs={"revision": "v1", "name": "c"}).open("S", streaming=False)
+    HFConfig(name="a", split="b", download_kwargs={"trust_remote_code": False}).named("S").load(streaming=True)
+    HFConfig(name="a", split="b", download_kwargs={"revision": "v1", "name": "c"}).named("S").load(streaming=False)
     assert [call["revision"] for call in seen] == ["main", "v1"]
     assert not any("trust_remote_code" in call for call in seen)
 
@@ -198,7 +198,7 @@ def test_without_a_hub_the_error_says_what_else_a_name_may_be(monkeypatch: pytes
 def test_sizes_are_known_before_loading(folder: Path) -> None:
     def known(name: str, **options: Any) -> int | None:
         options["download_kwargs"] = options.get("download_kwargs", {}) | {"cache_dir": str(folder / "cache")}
-        return hugging_face.known_nbytes(name, "train", **options)
+        return NamedDataset(name, "train", **options).nbytes()
 
     arrow = sum(path.stat().st_size for path in (folder / "one").glob("*.arrow"))
     assert known(str(folder / "one")) == known(str(folder / "both")) == arrow

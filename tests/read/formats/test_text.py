@@ -496,24 +496,20 @@ def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_p
         TextReader.of(path, JSONLines(), column_types={"on": "int64"})
 
 
-def test_a_type_of_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "a\n1\n")
-    with pytest.raises(ValueError, match=r"column_types names \['b'\], and the columns are \['a'\]"):
-        TextReader.of(path, CSV(), column_types={"b": "string"})
-
-
-def test_so_is_one_of_a_field_inside_a_column(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"s": {"a": 1}}\n', "a.jsonl")
-    with pytest.raises(ValueError, match=r"column_types names \['s\.b'\].* the types of whole columns, pa\.struct"):
-        TextReader.of(path, JSONLines(), column_types={"s.b": "int64"})
-
-
-def test_a_type_that_there_is_not_is_refused_with_its_field(tmp_path: Path) -> None:
-    path = write(tmp_path, "a\n1\n")
-    with pytest.raises(ValueError, match=r"column_types gives <class 'str'> for 'a', which is no type of Arrow"):
-        TextReader.of(path, CSV(), column_types={"a": str})
-    with pytest.raises(ValueError, match=r"column_types gives 'strng' for 'a', which is no type of Arrow.*string"):
-        TextReader.of(path, CSV(), column_types={"a": "strng"})
+@pytest.mark.parametrize(
+    ("text", "types", "message"),
+    [
+        ("a\n1\n", {"b": "string"}, r"column_types names \['b'\], and the columns are \['a'\]"),
+        ('{"s": {"a": 1}}\n', {"s.b": "int64"}, r"column_types names \['s\.b'\].* types of whole columns, pa\.struct"),
+        ("a\n1\n", {"a": str}, r"column_types gives <class 'str'> for 'a', which is no type of Arrow"),
+        ("a\n1\n", {"a": "strng"}, r"column_types gives 'strng' for 'a', which is no type of Arrow.*string"),
+    ],
+)
+def test_a_type_of_no_column_and_what_is_no_type_are_refused(
+    tmp_path: Path, text: str, types: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        TextReader.of(write(tmp_path, text), JSONLines() if text.startswith("{") else CSV(), column_types=types)
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", "é", '"', "\n", None])

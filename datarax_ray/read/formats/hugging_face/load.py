@@ -6,10 +6,12 @@ What may reach the network is here alone, and runs on the driver: actors get the
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
@@ -28,73 +30,86 @@ _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".
 _OFFLINE_LOCK = threading.Lock()  # the switch is the whole process's
 
 
-def load(
-    name: str,
-    split: str,
-    *,
-    streaming: bool,
-    data_dir: str | None = None,
-    download_kwargs: Mapping[str, Any] | None = None,
-    local_files_only: bool = False,
-) -> Any:
-    """The `datasets.Dataset`, or with streaming the `datasets.IterableDataset`, that name and split stand for.
+@dataclass(frozen=True)
+class NamedDataset:
+    """A dataset that is known by its name.
 
     name: a folder made by save_to_disk, a folder of data files, a dataset on the hub, or one of the formats of
         `datasets` ("parquet", "json", ...) with data_files in download_kwargs.
     download_kwargs: for datasets.load_dataset; revision is "main" unless it is among them.
     local_files_only: never ask the hub, also not whether there is news.
-
-    Raises: ValueError where the folder has no such split; FileNotFoundError, ConnectionError and errors of `datasets`
-    where there is no such dataset, with the remedy in a note.
     """
-    if is_saved(name):
-        return _load_saved(name, split, streaming)
-    _check_local(name)
-    import datasets
 
-    with _explained(name, local_files_only), offline(local_files_only):
-        return datasets.load_dataset(
-            name,
-            split=split,
-            streaming=streaming,
-            data_dir=data_dir,
-            **_load_kwargs(download_kwargs, local_files_only),
-        )
+    name: str
+    split: str
+    data_dir: str | None = None
+    download_kwargs: Mapping[str, Any] | None = None
+    local_files_only: bool = False
 
+    def load(self, *, streaming: bool) -> Any:
+        """The `datasets.Dataset`, or with streaming the `datasets.IterableDataset`.
 
-def known_nbytes(
-    name: str,
-    split: str,
-    *,
-    data_dir: str | None = None,
-    download_kwargs: Mapping[str, Any] | None = None,
-    local_files_only: bool = False,
-) -> int | None:
-    """Bytes that the dataset takes once loaded, None where that is not known without downloading it.
+        Raises: ValueError where the folder has no such split; FileNotFoundError, ConnectionError and errors of
+        `datasets` where there is no such dataset, with the remedy in a note.
+        """
+        if is_saved(self.name):
+            return _load_saved(self.name, self.split, streaming)
+        import datasets
 
-    For a saved folder, the size of its Arrow files; for others what the dataset's card says of the split, or of the
-    whole dataset, or else the size of the local data files.
-    """
-    if is_saved(name):
-        files = os.scandir(_saved_folder(name, split))
-        return sum(file.stat().st_size for file in files if file.name.endswith(".arrow"))
-    _check_local(name)
-    import datasets
+        with self._asking() as kwargs:
+            return datasets.load_dataset(self.name, split=self.split, streaming=streaming, **kwargs)
 
-    with _explained(name, local_files_only), offline(local_files_only):
-        kwargs = _load_kwargs(download_kwargs, local_files_only)
-        kwargs = {key: value for key, value in kwargs.items() if key not in _NOT_OF_BUILDERS}
-        builder = datasets.load_dataset_builder(name, data_dir=data_dir, **kwargs)
-    base = split.partition("[")[0]
-    splits = builder.info.splits or {}
-    if base in splits and splits[base].num_bytes:
-        return int(splits[base].num_bytes)
-    if builder.info.dataset_size:
-        return int(builder.info.dataset_size)
-    files = (builder.config.data_files or {}).get(base, ())
-    if files and all(os.path.isfile(file) for file in files):
-        return sum(os.path.getsize(file) for file in files)
-    return None
+    def nbytes(self) -> int | None:
+        """Bytes that the dataset takes once loaded, None where that is not known without downloading it.
+
+        For a saved folder, the size of its Arrow files; for others the size on the dataset's card, of the split or of
+        the whole dataset, or else the size of the local data files. Raises: as load.
+        """
+        if is_saved(self.name):
+            files = os.scandir(_saved_folder(self.name, self.split))
+            return sum(file.stat().st_size for file in files if file.name.endswith(".arrow"))
+        import datasets
+
+        with self._asking() as kwargs:
+            kwargs = {key: value for key, value in kwargs.items() if key not in _NOT_OF_BUILDERS}
+            builder = datasets.load_dataset_builder(self.name, **kwargs)
+        base, splits = self.split.partition("[")[0], builder.info.splits or {}
+        if base in splits and splits[base].num_bytes:
+            return int(splits[base].num_bytes)
+        if builder.info.dataset_size:
+            return int(builder.info.dataset_size)
+        paths = (builder.config.data_files or {}).get(base, ())
+        return sum(map(os.path.getsize, paths)) if paths and all(map(os.path.isfile, paths)) else None
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[dict[str, Any]]:
+        """The arguments of load_dataset, where it may ask the hub, and notes for its errors."""
+        _check_local(self.name)
+        kwargs = {"data_dir": self.data_dir, "revision": "main", **(self.download_kwargs or {})}
+        if self.local_files_only:
+            import datasets
+
+            config = kwargs.get("download_config")
+            config = datasets.DownloadConfig() if config is None else config.copy()
+            config.local_files_only = True
+            kwargs["download_config"] = config
+        try:
+            with offline(self.local_files_only):
+                yield kwargs
+        except (OSError, ValueError) as error:  # errors of `datasets` are FileNotFoundErrors and ConnectionErrors
+            if self.local_files_only:
+                error.add_note(
+                    f"local_files_only=True: {self.name!r} must be a local folder, or be in the cache of `datasets` "
+                    "already; load it once with local_files_only=False, or set cache_dir in download_kwargs to where "
+                    "it is"
+                )
+            elif isinstance(error, ConnectionError):
+                error.add_note(
+                    f"{self.name!r} is neither a local folder nor a format of `datasets`, so the Hugging Face hub was "
+                    "asked, and it cannot be reached from here; give a local folder (save_to_disk, or data files), or "
+                    "dataset="
+                )
+            raise
 
 
 def select_columns(dataset: Any, include: Sequence[str] | None, exclude: Sequence[str] | None) -> Any:
@@ -207,8 +222,6 @@ def _saved_folder(name: str, split: str) -> str:
 
 
 def _read_json(path: str) -> dict[str, Any]:
-    import json
-
     with open(path, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
@@ -230,33 +243,3 @@ def _check_local(name: str) -> None:
     is_path = os.path.isabs(name) or name.startswith((".", "~")) or name.count("/") > 1 or name.endswith(_SUFFIXES)
     if is_path and not name.startswith("hf://") and not os.path.isdir(name):
         raise FileNotFoundError(f"{name}: no such file or directory (seen from {os.getcwd()}), nor a dataset's name")
-
-
-def _load_kwargs(download_kwargs: Mapping[str, Any] | None, local_files_only: bool) -> dict[str, Any]:
-    kwargs = {"revision": "main", **(download_kwargs or {})}
-    if local_files_only:
-        import datasets
-
-        config = kwargs.get("download_config")
-        config = datasets.DownloadConfig() if config is None else config.copy()
-        config.local_files_only = True
-        kwargs["download_config"] = config
-    return kwargs
-
-
-@contextlib.contextmanager
-def _explained(name: str, local_files_only: bool) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # errors of `datasets` are FileNotFoundErrors and ConnectionErrors
-        if local_files_only:
-            error.add_note(
-                f"local_files_only=True: {name!r} must be a local folder, or be in the cache of `datasets` already; "
-                "load it once with local_files_only=False, or set cache_dir in download_kwargs to where it is"
-            )
-        elif isinstance(error, ConnectionError):
-            error.add_note(
-                f"{name!r} is neither a local folder nor a format of `datasets`, so the Hugging Face hub was asked, "
-                "and it cannot be reached from here; give a local folder (save_to_disk, or data files), or dataset="
-            )
-        raise
