@@ -57,9 +57,6 @@ class TestReading:
             want = dataset[row]
             assert (int(element["x"]), element["v"].tolist(), element["s"]) == (want["x"], want["v"], want["s"])
 
-    def test_by_default_there_is_one_pass(self) -> None:
-        assert indices(make()) == list(range(N))
-
     def test_a_shuffled_pipeline_gives_every_row_once_in_every_epoch(self) -> None:
         got = [int(x) for batch in Pipeline(source=make(shuffle=True, num_epochs=3), batch_size=7) for x in batch["x"]]
         assert got == order(3)
@@ -106,16 +103,19 @@ class TestReading:
         assert int(source[4]["x"]) == 5
         assert source.data["x"].tolist() == list(range(N))  # the data is the dataset's
 
-    def test_an_image_that_does_not_decode_is_named_or_skipped(self) -> None:
-        good = {"bytes": _png(), "path": None}
-        broken = {"image": [good, {"bytes": b"nonsense", "path": None}, good], "x": [0, 1, 2]}
+    @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 4)], ids=["one size", "several"])
+    def test_an_image_that_does_not_decode_is_named_or_skipped_alone(self, sizes: tuple[int, ...]) -> None:
+        stored = [_png(sizes[0]), b"nonsense", *map(_png, sizes[1:])]
+        images = {"image": [{"bytes": data, "path": None} for data in stored], "x": list(range(4))}
         features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
-        dataset = datasets.Dataset.from_dict(broken, features=features)
+        dataset = datasets.Dataset.from_dict(images, features=features)
         source = make(dataset=dataset, name="pets", split="train")
         assert int(next(source)["x"]) == 0
         with pytest.raises(ValueError, match=r"pets/train\[1\] \(position 1\).*column 'image' does not decode"):
             next(source)
-        assert indices(make(dataset=dataset, on_error="skip")) == [0, 2]
+        assert indices(make(dataset=dataset, on_error="skip")) == [0, 2, 3]
+        cut = make([lambda e: e | {"image": e["image"][:2, :2]}], dataset, on_error="skip").get_batch(4)
+        assert (cut["x"].tolist(), cut["image"].shape) == ([0, 2, 3], (3, 2, 2))
 
     def test_images_of_several_sizes_are_named_with_the_remedy(self) -> None:
         features = datasets.Features({"image": datasets.Image()})
@@ -127,15 +127,6 @@ class TestReading:
             make(dataset=dataset).get_batch(3)
         resized = make([lambda element: {"image": element["image"][:2, :2]}], dataset)
         assert resized.get_batch(3)["image"].shape == (3, 2, 2)
-
-    def test_one_that_does_not_decode_among_images_of_several_sizes_is_left_out_alone(self) -> None:
-        features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
-        stored = [_png(2), b"nonsense", _png(3), _png(4)]
-        images = {"image": [{"bytes": data, "path": None} for data in stored], "x": list(range(4))}
-        dataset = datasets.Dataset.from_dict(images, features=features)
-        source = make([lambda e: e | {"image": e["image"][:2, :2]}], dataset, on_error="skip")
-        batch = source.get_batch(4)
-        assert (batch["x"].tolist(), batch["image"].shape) == ([0, 2, 3], (3, 2, 2))
 
 
 def _png(size: int = 2) -> bytes:
@@ -459,11 +450,6 @@ class TestState:
     def test_the_state_holds_no_data(self) -> None:
         big = datasets.Dataset.from_dict({"x": np.arange(200_000)})
         assert len(json.dumps(make(dataset=big).get_state())) < 1000
-
-    def test_index_and_epoch_move_the_stream(self) -> None:
-        source = make(num_epochs=2)
-        source.index.set_value(18)
-        assert indices(source) == [18, 19, *range(N)]
 
     @pytest.mark.parametrize(
         ("change", "named"),
