@@ -132,5 +132,5 @@ def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         )
     for name, own in _OWN_FIELDS.items():
         if name in kwargs:
-            raise ValueError(f"download_kwargs holds {name!r}; {own} is where that is said")
+            raise ValueError(f"download_kwargs holds {name!r}; give it as {own}")
     return {name: value for name, value in kwargs.items() if name != "trust_remote_code"}

@@ -59,12 +59,12 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     jax_enable_x64 is on, and OverflowError for a number that these do not hold. What stays on the host comes in object
     arrays, and in lists from `get_batch_at` and `data`. In a Pipeline and in actors all is NumPy up to the device.
 
-    Passes: a `for` goes on from where the source stands to the end of that epoch, so what was left after a `break` or
-    set_state comes first; the next `for` is the next epoch, in its own order. `get_batch` ends its last batch at the
-    epoch's end and goes on with the next epoch, for ever. Where the config says num_epochs, these are all that there
-    is: `for` runs through all of them, and then there is nothing, and {} from get_batch, until reset(). Where the
-    source has transforms, so that datarax's own Pipeline drives it by get_batch as a stream, {} ends each pass, too. A
-    Pipeline and a RaySource give one pass where num_epochs is not said.
+    Passes: a `for` goes on from the current position to the end of that epoch, so after a `break` or set_state it gives
+    the rest of the epoch; the next `for` is the next epoch, in its own order. `get_batch` ends its last batch at the
+    epoch's end and goes on with the next epoch, for ever. With num_epochs in the config, `for` runs through all epochs;
+    then there is no element, and {} from get_batch, until reset(). With transforms, {} from get_batch ends each pass
+    too, since datarax's own Pipeline reads such a source as a stream. Without num_epochs, a Pipeline and a RaySource
+    give one pass.
 
     Raises: ValueError, TypeError at construction for a dataset that is missing, empty or a stream, or has features that
     cannot be read, by name and with the remedy; what datasets.load_dataset raises.
@@ -276,9 +276,9 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
             self._move(self._source.state.moved(position))
 
     def __repr__(self) -> str:
-        said = reads("dataset", self.dataset_name, self.split_name, self._given.value["dataset"])
+        named = reads("dataset", self.dataset_name, self.split_name, self._given.value["dataset"])
         return (
-            f"HFEagerSource({said}, num_records={len(self)}, "
+            f"HFEagerSource({named}, num_records={len(self)}, "
             f"shuffle={self.config.shuffle}, seed={self.config.seed}, {self.config.shown_epochs})"
         )
 

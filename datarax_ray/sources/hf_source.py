@@ -53,7 +53,7 @@ def from_hf(
         datasets.IterableDataset (streaming), which needs no split, or a dict of them by split.
     split: may be left out where there is one, of a folder of one saved Dataset, and of data_files that name none.
     data_files: a path, a list, or a dict of these by split, for a name like "json" or "text", or of a dataset's own.
-    eager, streaming: True or False decides; None leaves it to the size, which is asked for without downloading the
+    eager, streaming: True or False decides; with None the size decides, which is looked up without downloading the
         dataset.
     seed: of the order, in both. The others: as in HFConfig and ErrorsConfig.
 

@@ -67,9 +67,8 @@ class HFStreamingConfig(HFConfig):
 class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a Hugging Face stream: its shards take turns, and each is read forwards.
 
-    Epoch by epoch the dataset is told by set_epoch. The stream is the same in one process and under RaySource, and goes
-    on from a state at the very element, shuffled or not, by the dataset's own state_dict: the state has a few hundred
-    bytes for each shard, and no data.
+    Each epoch begins with set_epoch. The stream is the same in one process and under RaySource. A state resumes at the
+    very element, shuffled or not, by the dataset's own state_dict: a few hundred bytes for each shard, and no data.
 
     dataset: an already built datasets.IterableDataset, with what it does inside (map, filter, interleave_datasets,
     with_format), or a Dataset, which is streamed by its files; None to load config.name and config.split. transforms:
@@ -234,8 +233,8 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         self._source.set_state(state, allow_drift)
 
     def __repr__(self) -> str:
-        said = reads("name", self.dataset_name, self.split_name, self._given.value["dataset"])
-        return f"HFStreamingSource({said}, {self.describe()}, seed={self.config.seed}, {self.config.shown_epochs})"
+        named = reads("name", self.dataset_name, self.split_name, self._given.value["dataset"])
+        return f"HFStreamingSource({named}, {self.describe()}, seed={self.config.seed}, {self.config.shown_epochs})"
 
 
 def _length(dataset: Any, split: str | None) -> int | None:

@@ -88,8 +88,8 @@ class TestConfig:
             ({"seed": 2**32}, r"seed must be in \[0, 2\*\*32\), got 4294967296"),
             ({"num_epochs": 0}, "num_epochs must be at least 1, or -1 for endless, got 0"),
             ({"download_kwargs": {"trust_remote_code": True}}, "trust_remote_code is never passed on"),
-            ({"download_kwargs": {"split": "train"}}, "download_kwargs holds 'split'; split is where that is said"),
-            ({"download_kwargs": {"path": "x"}}, "download_kwargs holds 'path'; name is where that is said"),
+            ({"download_kwargs": {"split": "train"}}, "download_kwargs holds 'split'; give it as split"),
+            ({"download_kwargs": {"path": "x"}}, "download_kwargs holds 'path'; give it as name"),
         ],
     )
     def test_contradictions_are_refused(self, fields: dict[str, Any], message: str) -> None:

@@ -68,7 +68,7 @@ class GroupedRows:
 
     @property
     def numbers_with_nulls(self) -> list[str]:
-        """Columns of numbers that are objects, for nulls in the first rows, where nobody has said that it is meant."""
+        """Columns of numbers that nulls in the first rows keep on the host, without a fill for them."""
         fields = [field for field in self._types.fields if field.is_objects and field.path not in self._types.fill]
         return [field.path for field in fields if is_number(field.type)]
 
@@ -123,8 +123,8 @@ class GroupedRows:
         raise NotImplementedError
 
     def _columns_of(self, table: Any, where: str) -> Columns:
-        """The columns of rows as they are stored. where: they are, to begin the error with; "" of one alone, which who
-        asks for it names.
+        """The columns of stored rows. where: the place of the rows, which begins the error; "" for a row alone, which
+        the caller names.
         """
         try:
             return self._types.columns(table)

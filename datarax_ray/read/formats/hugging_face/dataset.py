@@ -110,9 +110,9 @@ class DatasetReader:
         return f"{self._name}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """The number of rows, and digests of the features and of rows; see _digests_of.
+        """The number of rows, and digests of the features and of rows.
 
-        The fingerprint of `datasets` would tell two loads of the same data in memory apart.
+        The fingerprint of `datasets` differs between two loads of the same data in memory.
         """
         return {"num_records": self.num_records, **self._digests}
 
@@ -169,16 +169,16 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _told(value: Any) -> Any:
-    """A stored value for its repr: bytes by their digest, files by their names, for they may move with the data."""
+def _movable(value: Any) -> Any:
+    """A stored value with digests in place of bytes, and file names without folders: data may move."""
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     if isinstance(value, dict):
-        told = {key: _told(v) for key, v in value.items()}
+        found = {key: _movable(v) for key, v in value.items()}
         if value.keys() == {"bytes", "path"} and value["path"]:
-            told["path"] = os.path.basename(value["path"])
-        return told
-    return [_told(v) for v in value] if isinstance(value, list | tuple | np.ndarray) else value
+            found["path"] = os.path.basename(value["path"])
+        return found
+    return [_movable(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 class _Tables:
@@ -202,17 +202,17 @@ class _Tables:
     def digests(self, num_records: int, columns: list[str]) -> dict[str, str]:
         """digest: of up to 256 rows, 4 MiB, spread over all. rows: of all rows, where they are few (20,000, 4 MiB)."""
 
-        def told(records: Indices) -> str:
+        def text_of(records: Indices) -> str:
             table, where = self.taken(records)
             rows = stored(table.select(sorted(columns))).to_pylist()
-            return repr(_told(rows if where is None else [rows[index] for index in where.tolist()]))
+            return repr(_movable(rows if where is None else [rows[index] for index in where.tolist()]))
 
-        count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(told(np.arange(1))))
+        count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(text_of(np.arange(1))))
         some = spread(num_records, count)
-        sample = told(some)
+        sample = text_of(some)
         found = {"digest": _hash(sample)}
         if num_records <= MAX_WHOLE and len(sample) / len(some) * num_records <= _SAMPLED_NBYTES:
-            found["rows"] = _hash(told(np.arange(num_records)))
+            found["rows"] = _hash(text_of(np.arange(num_records)))
         return found
 
     def take(self, rows: Indices) -> Any:

@@ -205,15 +205,15 @@ def _saved_folder(name: str, split: str) -> str:
     """The folder of one Dataset: of the split, where a DatasetDict was saved."""
     name, base = os.fspath(name), split.partition("[")[0]
     if os.path.isfile(os.path.join(name, _STATE_FILE)):
-        said = _read_json(os.path.join(name, _STATE_FILE)).get("_split")
-        if said is None and base != "train":  # what a user builds has no split, and "train" is the default
+        saved = _read_json(os.path.join(name, _STATE_FILE)).get("_split")
+        if saved is None and base != "train":  # what a user builds has no split, and "train" is the default
             raise ValueError(
                 f"{name} was saved without a split, and split={split!r} was asked for; leave it out, or name the "
                 "folder of that split"
             )
         # a part of a split is named by its slice, as "train[:100]"
-        if said is not None and said.partition("[")[0] != base:
-            raise ValueError(f"{name} was saved from the split {said!r}, and split={split!r} was asked for")
+        if saved is not None and saved.partition("[")[0] != base:
+            raise ValueError(f"{name} was saved from the split {saved!r}, and split={split!r} was asked for")
         return name
     splits = _read_json(os.path.join(name, _DICT_FILE))["splits"]
     if base not in splits:

@@ -202,7 +202,7 @@ class HFShards:
             retried(look)
         except StorageError:
             raise  # or fewer elements would decide, and a resume find another stream
-        except Exception:  # it is told in its place, when it is read
+        except Exception:  # reading it raises again, in its place
             pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}

@@ -1,7 +1,7 @@
 """The footers of Parquet files: read once, in parallel, and checked against one another. No row is touched.
 
-Files behind URLs of storages that tell which version of a file a range is of are read by ranges (`formats.remote`);
-others by pyarrow's filesystems. What a file was found to hold is the same by both.
+Files behind URLs are read by ranges (`formats.remote`), where the storage names the version of a file; other files by
+pyarrow's filesystems. Both find the same.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def look_up(
         except NoRangesError as error:
             logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
         except (OSError, ValueError):
-            inspect = inspect_far  # it is told below, with the others
+            inspect = inspect_far  # raises again below, beside the errors of other files
     footers = _as_one(inspect_all(inspect, found, "opened"), columns, exclude, filesystem)
     if is_by_ranges:
         far.save()
@@ -209,22 +209,21 @@ def _as_one(found: Sequence[_Seen], columns: Sequence[str] | None, exclude: Sequ
     first = next((each for each in found if each.footer.num_rows), found[0])
     _check_names(first, found, columns, exclude)
     types = [str(_types(each.schema)) if each.footer.num_rows else "" for each in found]
-    distinct = {(str(_types(first.schema)), first.leaves): first}
-    for told, each in zip(types, found, strict=True):
-        if told:
-            distinct.setdefault((told, each.leaves), each)
+    distinct: dict[Any, _Seen] = {}
+    for of, each in zip(types, found, strict=True):
+        if of:
+            distinct.setdefault((of, each.leaves), each)
+    ordered = [first, *distinct.values()]
     schema = first.schema
-    for number, each in enumerate(distinct.values()):
-        for other in [*distinct.values()][:number]:
-            if _unified(other.schema, each.schema) is None:
-                raise ValueError(_difference(other, each))
+    for number, each in enumerate(ordered):
+        if odd := next((other for other in ordered[:number] if _unified(other.schema, each.schema) is None), None):
+            raise ValueError(_difference(odd, each))
         schema = _unified(schema, each.schema)
-    wanted = {"", str(_types(schema))}
+    alike = {"", str(_types(schema))}
     files = [
-        each.footer if told in wanted else replace(each.footer, untyped=told)
-        for told, each in zip(types, found, strict=True)
+        each.footer if of in alike else replace(each.footer, untyped=of) for of, each in zip(types, found, strict=True)
     ]
-    leaves = dict.fromkeys(leaf for each in distinct.values() for leaf in each.leaves)
+    leaves = dict.fromkeys(leaf for each in ordered for leaf in each.leaves)
     others = dict.fromkeys(leaf for each in found for leaf in each.others)
     return Footers(filesystem, tuple(files), tuple(leaves), tuple(others), schema)
 
@@ -250,8 +249,8 @@ def _difference(one: _Seen, other: _Seen) -> str:
 
 
 def _what(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    """What an index is asked for."""
-    return digest([columns, *exclude, "with the others"])
+    """The key of a file in an index, beside its URL."""
+    return digest([columns, *exclude])
 
 
 def _add(index: Index, what: str, seen: _Seen) -> None:

@@ -86,7 +86,7 @@ class ParquetReader(GroupedRows):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether it is of use to say what will be read; see expect."""
+        """Whether `expect` has an effect."""
         return self._ahead is not None and self._remote.nbytes > 0
 
     def read(self, records: Indices) -> Columns:
@@ -103,8 +103,8 @@ class ParquetReader(GroupedRows):
             return self._decoded.read(records, self._decode)
 
     def expect(self, records: Indices) -> None:
-        """These will be read soon, at once, after what was expected before: bytes that are far are asked for now, as
-        far as there is room for them; see read_ahead.
+        """Request the bytes of these rows ahead, as far as there is room. One read will take these rows, after the
+        reads that were expected before; see read_ahead.
         """
         if self._ahead is not None and self.reads_ahead and len(records):
             with self._lock:
@@ -216,7 +216,7 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
                 tables[file.untyped] = footers.typed(table, number)
             except (StorageError, ChangedError, NoRangesError):
                 raise  # or other rows would decide, in this process alone
-            except (pa.ArrowException, OSError, ValueError):  # it is told when it is read
+            except (pa.ArrowException, OSError, ValueError):  # reading it raises again
                 continue
     if not tables:
         return None
@@ -226,8 +226,8 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
 
 
 def _warn_of_partitions(footers: Footers, known: set[str]) -> None:
-    """Say which columns stand in the names of directories alone ("year=2020/"), as Hive, Spark and pyarrow write them:
-    those that differ between files, and are no field. One that all files share tells no two rows apart.
+    """Warn of columns that only directory names hold ("year=2020/"), as Hive, Spark and pyarrow write them: columns
+    that differ between files, and are no field of the files.
     """
     values: dict[str, set[str]] = {}
     for file in footers.files:

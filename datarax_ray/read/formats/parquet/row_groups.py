@@ -42,7 +42,7 @@ class RowGroups:
 
     @property
     def mirrors(self) -> Mirrors | None:
-        """Of the files behind URLs; what they are asked for are row groups."""
+        """Of the files behind URLs; their parts are row groups."""
         return self._files.mirrors
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:

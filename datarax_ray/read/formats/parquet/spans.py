@@ -54,11 +54,10 @@ class RowGroupSpans:
 
 
 def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:
-    """That what a footer says of these columns can be asked for, of each row group: a footer has no checksum.
+    """Raise OSError unless the footer describes these columns of each row group in a way that pyarrow can read.
 
-    pyarrow's `metadata.row_group(i).column(j)` throws where nothing catches if it says odd things: the process would
-    end. What reads ahead asks for the same and raises. No row is read.
-    Raises: OSError.
+    A footer has no checksum. Where it is damaged, pyarrow's `metadata.row_group(i).column(j)` may throw where nothing
+    catches, which ends the process. pyarrow's read-ahead looks up the same and raises. No row is read.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -208,8 +208,7 @@ def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: 
 def named_column(names: Sequence[str], error: Exception) -> str:
     """What Arrow says, with the name of a column of CSV, which it counts from 0.
 
-    >>> said = "In CSV column #1: Row #1: conversion error to bool: invalid value 'no'"
-    >>> named_column(["x", "on"], ValueError(said))
+    >>> named_column(["x", "on"], ValueError("In CSV column #1: Row #1: conversion error to bool: invalid value 'no'"))
     "column 'on': conversion error to bool: invalid value 'no'"
     """
     return _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", str(error)).rstrip(".")
@@ -226,7 +225,7 @@ def _other_delimiter(names: Sequence[str]) -> str:
 
 
 def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
-    """The rows that parse, and their table: others are broken when they are read, and tell nothing of the columns.
+    """The rows that parse, and their table. Other rows are broken when they are read, and decide no type.
 
     Raises: pyarrow.ArrowInvalid where half of them, or more than 100, do not; or where they do not together, as those
     that give a field of JSON other types than others do.

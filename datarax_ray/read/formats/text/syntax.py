@@ -135,7 +135,7 @@ class CSV(Syntax):
         types = {} if schema is None else {field.name: field.type for field in schema}
         return csv.read_csv(
             pa.BufferReader(_with_its_bom(data)),
-            # one chunk: a block is parsed as a whole, and its rows are told by their number
+            # one chunk: a block is parsed as a whole, and its rows are found by their number
             read_options=csv.ReadOptions(
                 column_names=list(names), use_threads=False, block_size=max(len(data) + 2, 1024)
             ),
@@ -180,8 +180,8 @@ class JSONLines(Syntax):
     def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
         import pyarrow as pa
 
-        if said := _no_objects(data):
-            raise pa.ArrowInvalid(f"JSON parse error: {said}")
+        if not _are_objects(data):
+            raise pa.ArrowInvalid("JSON parse error: a line is one object, from { to }")
         try:
             table = _table_of_json(data, schema)
             if schema is not None and not data.isascii():
@@ -239,10 +239,10 @@ def _table_of_json(data: bytes, schema: Any) -> Any:
     return pa.table([retyped(column, column.type, repair=True) for column in table.columns], schema=table.schema)
 
 
-def _no_objects(data: bytes) -> str:
-    """Why these are no lines of one object each; "" where they may be.
+def _are_objects(data: bytes) -> bool:
+    """Whether these may be lines of one object each.
 
-    pyarrow does not tell: it takes an object on two lines beside two on one for as many rows, and of a first line
+    pyarrow does not check: it takes an object on two lines beside two on one for as many rows, and of a first line
     `null` its process dies (26.0).
     """
     held = np.frombuffer(data, np.uint8)
@@ -255,8 +255,8 @@ def _no_objects(data: bytes) -> str:
     for start, stop in zip(starts[unsure].tolist(), ends[unsure].tolist(), strict=True):
         line = data[start:stop].strip(b" \t\r")
         if line and not (line.startswith(b"{") and line.endswith(b"}")):
-            return "a line is one object, from { to }"
-    return ""
+            return False
+    return True
 
 
 def _fields_beside(schema: Any, other: Any) -> Iterator[str]:
