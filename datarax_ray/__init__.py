@@ -1,10 +1,9 @@
 """One exact stream of training batches from Ray actors to JAX, for any number of actors and trainers."""
 
+import importlib.metadata
 from typing import Any
 
 import lazy_loader
-
-__version__ = "0.1.0"
 
 # The names are in __init__.pyi, each loaded when it is first used: a Ray worker imports this package, and must load
 # neither jax nor, for reading, ray.
@@ -20,6 +19,8 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # it stands in pyproject.toml alone
+        return importlib.metadata.version("datarax-ray")
     try:
         return _loaded(name)
     except AttributeError as error:  # Python asks which name may be meant, where it is told the wrong one

@@ -15,7 +15,6 @@ from hatchling.builders.wheel import WheelBuilder
 from rich.console import Console
 
 from datarax_ray.cli import demo
-from datarax_ray.cli.classifier import Training
 from tests.cli.conftest import environment
 from tests.cli.screens import screen
 
@@ -102,7 +101,7 @@ def test_a_batch_that_differs_fails_the_demo(found):
 
 def test_a_model_that_has_not_learned_fails_the_demo():
     with pytest.raises(RuntimeError, match=r"accuracy on 300 test images: .*; below 95% the model was not trained"):
-        demo.judge(Training(0), Console(file=io.StringIO()))
+        demo.judge(demo.Training(0), Console(file=io.StringIO()))
 
 
 def test_a_digest_tells_values_dtypes_and_names_apart():
@@ -117,7 +116,7 @@ def test_a_digest_tells_values_dtypes_and_names_apart():
 def test_state_moves_a_training_to_another():
     import jax
 
-    first, second = Training(0), Training(1)
+    first, second = demo.Training(0), demo.Training(1)
     second.state = first.state
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), first.state, second.state))
 

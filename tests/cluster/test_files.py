@@ -27,7 +27,6 @@ from tests.cluster.kuberay_schema import RAY_CLUSTER, RAY_JOB
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "cluster"
-BIN = Path(sys.executable).parent  # where pip puts the linters
 
 
 def manifest(name: str) -> dict[str, Any]:
@@ -40,15 +39,8 @@ def arguments_of(entrypoint: str) -> list[str]:
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in CLUSTER.glob("*.sh")))
-def test_shellcheck_finds_nothing(script: str) -> None:
-    done = subprocess.run([BIN / "shellcheck", CLUSTER / script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+def test_a_script_can_be_run_as_it_is(script: str) -> None:
     assert os.access(CLUSTER / script, os.X_OK)
-
-
-def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
-    done = subprocess.run([BIN / "hadolint", CLUSTER / "Dockerfile"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_ray_takes_the_autoscalers_file() -> None:
