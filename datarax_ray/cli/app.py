@@ -1,4 +1,4 @@
-"""The `datarax-ray` command, put together. What commands do is loaded when one runs, so that help comes at once."""
+"""The `datarax-ray` command, put together. Each command imports its code when it runs, so that help comes at once."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
-from datarax_ray import __version__
-from datarax_ray.cli.commands import cache, checkpoint, cluster, datasets, measuring, pool, runs
+import datarax_ray
+from datarax_ray.cli.commands import clusters, datasets, measuring, runs
 
 app = typer.Typer(
     help="One exact stream of training batches from Ray actors to JAX.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # rich's tables cut the names of options on a narrow screen
-    pretty_exceptions_enable=False,  # reporting_errors says what a user can cause; the rest wants its traceback
+    pretty_exceptions_enable=False,  # reporting_errors shows users' errors; any other needs its traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (measuring, datasets, runs, checkpoint, cluster, pool, cache):  # in the order of help
-    app.add_typer(group.app)
+for group in (measuring.app, datasets.app, runs.app, runs.checkpoint, clusters.cluster, clusters.pool, datasets.cache):
+    app.add_typer(group)  # in the order of help
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"datarax-ray {__version__}")
+        typer.echo(f"datarax-ray {datarax_ray.__version__}")
         raise typer.Exit
 
 

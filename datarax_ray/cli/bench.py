@@ -1,9 +1,8 @@
-"""`datarax-ray bench`: how fast files can be read in the ways that there are, and what would make it faster."""
+"""`datarax-ray bench`: how fast data can be read in each way there is, and what would make it faster."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import math
 import time
@@ -12,17 +11,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from datarax_ray import RaySource, load
+from datarax_ray.cli.arguments import names_a_pipeline, source_of
 from datarax_ray.cli.screen import Screen
-from datarax_ray.cli.target import names_a_pipeline, source_of
-from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read.elements.columns import leaves, nbytes
+from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -33,19 +31,19 @@ logger = logging.getLogger("datarax_ray")
 RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled", "blocks shuffled"
 # Below this gain an order that mixes less is not worth it.
 _WORTH = 1.5
-_FEW_BATCHES = 4  # of an epoch: what a batch costs by itself is most of it
-_FEW_RECORDS = 1000
-# Of the files' sources, those whose shuffle is of single records unless they are told otherwise.
+_FEW_BATCHES = 4  # of an epoch: below it, the cost of starting a batch is most of the time
+# Of the files' sources, those that shuffle single records unless shuffle_block_size is set, and a size to try.
 _BLOCKS: dict[str, Any] = {"ArrayRecordSourceModule": "auto", "WebDatasetSource": 256}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One way to read. num_records in elapsed_s, which begin when the first batch is there.
+    """One way to read.
 
-    spent: the part of the reading that each thing took, from 0 to 1.
+    num_records, elapsed_s: counted after the first batch.
+    spent: the part of the reading time that each activity took, from 0 to 1.
     num_actors: 0 for this process alone.
-    record_nbytes: of a decoded record.
+    record_nbytes: size of a decoded record.
     """
 
     name: str
@@ -60,76 +58,63 @@ class Measured:
         return self.num_records / self.elapsed_s if self.elapsed_s else 0.0
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to measure.
+def bench(
+    paths: list[str],
+    screen: Screen,
+    *,
+    seconds: float,
+    batch_size: int,
+    num_actors: int = 0,
+    decoder: tuple[Any, ...] = (),
+    target: float | None = None,
+) -> None:
+    """Measure each way to read, and print the rates with advice.
 
-    paths: of data, or FILE.py:NAME of a source or Pipeline.
+    paths: data, or FILE.py:NAME of a source or Pipeline.
     seconds: for each way.
-    num_actors: 0 for none.
-    target: records/s of a trainer, or None.
+    decoder: transforms for data.
+    target: records/s that a trainer takes, or None.
+
+    Raises: what load or the user's file raises; ValueError for a stream or mixture, which has one order only.
     """
-
-    paths: tuple[str, ...]
-    seconds: float
-    batch_size: int
-    num_actors: int = 0
-    transforms: tuple[Any, ...] = ()
-    target: float | None = None
-
-
-def run(request: Request, screen: Screen) -> None:
-    """Measure each way, and print them all with advice.
-
-    Raises: what load or the user's file raises; ValueError for a stream or mixture, whose order is its own.
-    """
-    notes: list[str] = []
-    with _told_once(), contextlib.ExitStack() as opened:
-        source = _source(request.paths, request.transforms, opened)
-        ways = _ways(source, opened)
-        screen.err.print(f"{len(ways) + bool(request.num_actors)} ways to read, {request.seconds:g} s each")
-        try:
-            found = _measured(ways, request, screen.err, notes)
-        except ValueError as error:
-            is_null = not isinstance(error, RecordError) or "fill_nulls=" in str(error)  # what its error says to set
-            if not is_null or (fill := _zeros(source.config, ways[RAW])) is None:
-                raise
-            notes.append(f"measured with 0 in place of nulls: {error}")
-            source = source.copy(config=replace(source.config, fill_nulls=fill))
-            found = _measured(_ways(source, opened), request, screen.err, notes)
+    with _logged_once(), contextlib.ExitStack() as opened:
+        ways = _ways(_source(paths, decoder, opened), opened)
+        screen.err.print(f"{len(ways) + bool(num_actors)} ways to read, {seconds:g} s each")
+        measure = _Measure(seconds, batch_size)
+        measure.rate(RAW, ways[RAW])  # so that every way finds the files in the system's cache alike
+        found = [measure.rate(name, stream) for name, stream in ways.items()]
+        if num_actors:
+            screen.err.print("connecting to Ray ...")
+            best = max(found[2:], key=lambda way: way.records_per_s).name
+            found.append(measure.rate(_actors(num_actors), ways[best], num_actors))
         mean_nbytes, num_records = ways[RAW].reader.mean_nbytes, ways[RAW].order.num_records
-    if num_records < _FEW_BATCHES * request.batch_size:
-        notes.append(f"these are {num_records:,} records: too few batches to tell ways to read them from one another")
-        said = notes
-    else:
-        if num_records < _FEW_RECORDS:
-            notes.append(f"these are {num_records:,} records: what an epoch costs by itself makes their rates low")
-        said = [*notes, *advice(found, request.target), cluster_of(found, mean_nbytes, request.target)]
+    lines = [*measure.notes, *advice(found, target), simulation(found, mean_nbytes, target)]
+    if num_records < _FEW_BATCHES * batch_size:
+        lines = [*measure.notes, f"{num_records:,} records are too few batches to compare ways to read them"]
     data = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
-    screen.answer({"mean_nbytes": mean_nbytes, "ways": data, "advice": said}, _lines(found, mean_nbytes, said))
+    screen.answer({"mean_nbytes": mean_nbytes, "ways": data, "advice": lines}, _report(found, mean_nbytes, lines))
 
 
-def _lines(found: list[Measured], mean_nbytes: float, said: list[str]) -> Iterator[RenderableType]:
+def _report(found: list[Measured], mean_nbytes: float, lines: list[str]) -> Iterator[RenderableType]:
     table = Table("", "records/s", "MB/s stored", "of raw", "mostly", box=box.SIMPLE)
     for way in found:
-        rate = way.records_per_s
-        name = max(way.spent, key=way.spent.__getitem__, default="")
-        dearest = f"{name} {way.spent[name]:.0%}" if name else ""
+        rate, name = way.records_per_s, _slowest(way)
         part = rate / found[0].records_per_s if found[0].num_records else 0.0
-        table.add_row(way.name, f"{rate:,.0f}", f"{rate * mean_nbytes / 1e6:,.1f}", f"{part:.2f}", dearest)
+        mostly = f"{name} {way.spent[name]:.0%}" if name else ""
+        table.add_row(way.name, f"{rate:,.0f}", f"{rate * mean_nbytes / 1e6:,.1f}", f"{part:.2f}", mostly)
     yield table
-    yield from said
+    yield from lines
 
 
 @contextlib.contextmanager
-def _told_once() -> Iterator[None]:
-    """Each message of the log once: the ways to read are copies of one source, and each copy says it anew."""
-    told: set[str] = set()
+def _logged_once() -> Iterator[None]:
+    """Show each log message once: each way to read copies the source, and each copy repeats its messages."""
+    seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
-        num_before = len(told)
-        told.add(record.getMessage())
-        return len(told) > num_before
+        num_before = len(seen)
+        seen.add(record.getMessage())
+        return len(seen) > num_before
 
     logger.addFilter(is_new)
     try:
@@ -138,38 +123,29 @@ def _told_once() -> Iterator[None]:
         logger.removeFilter(is_new)
 
 
-def _source(paths: tuple[str, ...], transforms: tuple[Any, ...], opened: contextlib.ExitStack) -> Any:
-    """What reads the data, or the one that is named; opened closes it."""
-    if len(paths) > 1 or not _is_named(paths[0]):
-        return opened.enter_context(
-            contextlib.closing(load(list(paths) if len(paths) > 1 else paths[0], transforms=transforms))
-        )
+def _source(paths: list[str], transforms: tuple[Any, ...], opened: contextlib.ExitStack) -> Any:
+    first = paths[0]
+    is_named = first.endswith(".py") or (names_a_pipeline(first) and first.partition(":")[0] not in KINDS)
+    if len(paths) > 1 or not is_named:
+        found = load(paths if len(paths) > 1 else first, transforms=transforms)
+        return opened.enter_context(contextlib.closing(found))
     if transforms:
-        raise ValueError(f"{paths[0]} has transforms of its own; leave out --decoder")
-    named = source_of(paths[0])
-    opened.enter_context(contextlib.closing(named))
-    return getattr(named, "source", named)  # that a RaySource reads
-
-
-def _is_named(text: str) -> bool:
-    """Whether it names a source in a file or module of Python's, and no data (imagefolder:DIR)."""
-    where = text.rpartition(":")[0]
-    first = where.partition(".")[0]
-    is_module = where not in KINDS and first.isidentifier() and importlib.util.find_spec(first) is not None
-    return text.endswith(".py") or (names_a_pipeline(text) and (where.endswith(".py") or is_module))
+        raise ValueError(f"{first} has transforms of its own; leave out --decoder")
+    named = opened.enter_context(contextlib.closing(source_of(first)))
+    return getattr(named, "source", named)  # the source that a RaySource reads
 
 
 def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]:
-    """The same data without end, by each way to read it. A source that is shuffled already is so in its own way."""
+    """The same data without end, by each way to read it."""
     stream = source.describe()
     if not isinstance(stream, IndexedStream) or not hasattr(source, "copy"):
         raise ValueError(
-            f"{source!r} has no other order than its own, as a stream or mixture; bench compares orders of files. Name "
-            "the source of a component"
+            f"{source!r} is a stream or mixture, which has one order only; bench compares orders of files. Name the "
+            "source of a component"
         )
 
     def changed(config: Any, **order: Any) -> IndexedStream:
-        if hasattr(config, "shuffle_files"):  # datarax's name, which says the same
+        if hasattr(config, "shuffle_files"):  # datarax's name for shuffle
             order["shuffle_files"] = order["shuffle"]
         copied = source.copy(config=replace(config, num_epochs=-1, **order))
         described: IndexedStream = opened.enter_context(contextlib.closing(copied)).describe()
@@ -185,113 +161,94 @@ def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]
     return ways
 
 
-def _measured(ways: Mapping[str, IndexedStream], request: Request, err: Console, notes: list[str]) -> list[Measured]:
-    """Each way. notes: gets why elements are not stacked, where they do not stack."""
-    is_stacked = True
+@dataclass
+class _Measure:
+    """Measures ways to read. notes: why elements are not stacked, once they did not stack."""
 
-    def one(name: str, stream: IndexedStream, num_actors: int = 0) -> Measured:
-        nonlocal is_stacked
-        unlike: ValueError | None = None
-        if is_stacked or name == RAW:
-            try:
-                return measured_of(name, stream, request, num_actors)
-            except (RecordError, UnlikeError) as error:
-                unlike = error
-        found = measured_of(name, replace(stream, transforms=(*stream.transforms, Unstacked())), request, num_actors)
-        if unlike is not None and name != RAW:
-            is_stacked = False
-            notes.append(f"measured without stacking elements as batches, for which they are not alike: {unlike}")
-        return found
+    seconds: float
+    batch_size: int
+    notes: list[str] = field(default_factory=list)
 
-    one(RAW, ways[RAW])  # what memory holds of the files it holds for all of them
-    found = [one(name, stream) for name, stream in ways.items()]
-    if request.num_actors:
-        err.print("connecting to Ray ...")
-        best = max(found[2:], key=lambda way: way.records_per_s).name
-        name = f"{request.num_actors} {'actor' if request.num_actors == 1 else 'actors'}"
-        found.append(one(name, ways[best], request.num_actors))
-    return found
+    def rate(self, name: str, stream: IndexedStream, num_actors: int = 0) -> Measured:
+        """Read this way for some seconds, without stacking elements that have different shapes."""
+        unstacked = replace(stream, transforms=(*stream.transforms, Unstacked()))
+        if self.notes and name != RAW:
+            return self._measured(name, unstacked, num_actors)
+        try:
+            return self._measured(name, stream, num_actors)
+        except (RecordError, UnlikeError) as error:
+            found = self._measured(name, unstacked, num_actors)
+            if name != RAW:
+                self.notes.append(f"measured without stacking elements to batches, because they differ: {error}")
+            return found
 
-
-def _zeros(config: Any, raw: IndexedStream) -> dict[str, Any] | None:
-    """0 for each field that is a number, where the config takes that for nulls and has nothing; None where not."""
-    if getattr(config, "fill_nulls", ()) is not None:
-        return None
-    found = leaves(Source(raw).element_spec())
-    return {
-        ".".join(path): each.dtype.type(0).item()
-        for path, each in found
-        if each.dtype.kind in "biuf" and not each.shape
-    }
-
-
-def measured_of(name: str, stream: IndexedStream, request: Request, num_actors: int = 0) -> Measured:
-    """Read for so long behind the first batch, and one batch at least."""
-    source: Any = Source(stream)
-    with contextlib.ExitStack() as opened:
-        if num_actors:
-            source = opened.enter_context(contextlib.closing(RaySource(source, num_actors=num_actors)))
-        return _rate(name, source, request, num_actors)
-
-
-def _rate(name: str, source: Any, request: Request, num_actors: int) -> Measured:
-    timings = Timings()
-    batches: Iterator[HostBatch] = source.batches(0, StreamOptions(request.batch_size, timings=timings))
-    num_records = 0
-    with contextlib.closing(batches):  # type: ignore[type-var]
-        first = next(batches)
-        began = time.perf_counter()
-        for batch in batches:
-            num_records += batch.num_rows
-            if time.perf_counter() - began >= request.seconds:
-                break
-        elapsed = time.perf_counter() - began
-    reading = timings.stats(num_actors).reading
-    total = sum(reading.values()) or 1.0
-    spent = {what.removesuffix(", Unstacked"): took / total for what, took in reading.items()}
-    return Measured(name, num_records, elapsed, spent, num_actors, nbytes(first.columns) / first.num_rows)
+    def _measured(self, name: str, stream: IndexedStream, num_actors: int) -> Measured:
+        timings, num_records = Timings(), 0
+        source: Any = Source(stream)
+        with contextlib.ExitStack() as opened:
+            if num_actors:
+                source = opened.enter_context(contextlib.closing(RaySource(source, num_actors=num_actors)))
+            batches = source.batches(0, StreamOptions(self.batch_size, timings=timings))
+            opened.enter_context(contextlib.closing(batches))
+            first = next(batches)
+            began = time.perf_counter()
+            for batch in batches:
+                num_records += batch.num_rows
+                if time.perf_counter() - began >= self.seconds:
+                    break
+            elapsed_s = time.perf_counter() - began
+        reading = timings.stats(num_actors).reading
+        total = sum(reading.values()) or 1.0
+        spent = {what.removesuffix(", Unstacked"): took / total for what, took in reading.items()}
+        return Measured(name, num_records, elapsed_s, spent, num_actors, nbytes(first.columns) / first.num_rows)
 
 
 def advice(found: list[Measured], target: float | None) -> list[str]:
-    """What follows from what was measured, in words. target: records/s that a trainer takes; None where nobody says."""
+    """What would make reading faster, and how many actors a trainer that takes `target` records/s needs."""
     ways = {way.name: way for way in found}
-    raw, best = ways[RAW], ways[SHUFFLED]
-    said = []
-    blocks = ways.get(IN_BLOCKS)
+    raw, best, blocks = ways[RAW], ways[SHUFFLED], ways.get(IN_BLOCKS)
+    lines = []
     if blocks is not None and blocks.records_per_s > _WORTH * best.records_per_s:
-        said.append(
-            f"shuffle_block_size reads {blocks.records_per_s / max(best.records_per_s, 1e-9):.1f} times "
-            "as fast as a shuffle of single records, and mixes records within windows of blocks"
+        lines.append(
+            f"shuffle_block_size reads {blocks.records_per_s / max(best.records_per_s, 1e-9):.1f} times as fast as a "
+            "shuffle of single records, and mixes records within windows of blocks"
         )
         best = blocks
     elif ways[IN_ORDER].records_per_s > _WORTH * best.records_per_s:
-        said.append(
+        lines.append(
             f"the shuffle reads at {best.records_per_s / ways[IN_ORDER].records_per_s:.0%} of the rate of file order; "
-            "where records were shuffled before they were written, shuffle=False does without it"
+            "if records were shuffled before they were written, shuffle=False avoids that"
         )
-    name = max(best.spent, key=best.spent.__getitem__, default="")
-    if name and raw.records_per_s > _WORTH * best.records_per_s:
-        said.append(f"{name} takes {best.spent[name]:.0%} of the time of {best.name}")
-    rate = best.records_per_s
+    name, rate = _slowest(best), best.records_per_s
+    if name and raw.records_per_s > _WORTH * rate:
+        lines.append(f"{name} takes {best.spent[name]:.0%} of the time of {best.name}")
     if target is None:
-        said.append(
-            f"one actor with a CPU of its own reads about {rate:,.0f} records/s; --target says how many it takes"
-        )
+        lines.append(f"one actor with its own CPU reads about {rate:,.0f} records/s; --target gives the number needed")
     else:
         enough = max(1, math.ceil(target / max(rate, 1e-9) / 0.9))
-        said.append(f"{target:,.0f} records/s take about {enough} {'actor' if enough == 1 else 'actors'}")
+        lines.append(f"{target:,.0f} records/s take about {_actors(enough)}")
     if found[-1].num_actors and found[-1].records_per_s < 0.5 * found[-1].num_actors * rate:
-        said.append(
+        lines.append(
             f"{found[-1].name} read {found[-1].records_per_s / max(rate, 1e-9):.1f} times as fast as this process: "
-            "they share its CPUs, or what is between them and here is what takes long"
+            "they share its CPUs, or the transfer from them is slow"
         )
-    return said
+    return lines
 
 
-def cluster_of(found: list[Measured], mean_nbytes: float, target: float | None) -> str:
-    """The command that says what a cluster of such actors would do."""
+def simulation(found: list[Measured], mean_nbytes: float, target: float | None) -> str:
+    """The command that simulates a cluster of such actors."""
     way = next(way for way in found if way.name == SHUFFLED)
-    options = f"--rate {max(way.records_per_s, 1e-6):.4g} --record-size {max(1, round(way.record_nbytes))}"
-    options += f" --stored-size {max(1, round(mean_nbytes))} --need {'RATE' if target is None else f'{target:.4g}'}"
-    said = f"what a cluster of such actors would do: datarax-ray simulate {options}"
-    return said if target is not None else f"{said}, where RATE is what its trainers take, in records/s"
+    need = "RATE" if target is None else f"{target:.4g}"
+    line = (
+        f"to simulate a cluster of such actors: datarax-ray simulate --rate {max(way.records_per_s, 1e-6):.4g} "
+        f"--record-size {max(1, round(way.record_nbytes))} --stored-size {max(1, round(mean_nbytes))} --need {need}"
+    )
+    return line if target is not None else f"{line}, where RATE is the records/s that its trainers take"
+
+
+def _slowest(way: Measured) -> str:
+    return max(way.spent, key=way.spent.__getitem__, default="")
+
+
+def _actors(number: int) -> str:
+    return "1 actor" if number == 1 else f"{number} actors"

@@ -1,4 +1,4 @@
-"""`datarax-ray checkpoint`: what the saved states of pipelines say, and whether they fit."""
+"""`datarax-ray checkpoint`: shows and compares saved states, and checks whether a pipeline can go on from one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
+from datarax_ray.cli.arguments import names_a_pipeline, pipeline_of
 from datarax_ray.cli.screen import Screen
-from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
 from datarax_ray.plan.fingerprint import MISSING, DriftError, changes, flattened, listed
@@ -24,64 +24,65 @@ _STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
 
 
 class Saved(NamedTuple):
-    """A saved state, and the folder that it lies in."""
+    """A saved state, and its folder."""
 
     directory: epath.Path
     state: dict[str, Any]
 
 
 def find(directory: str) -> Saved:
-    """The state in a folder: of the data alone, of a step, or of a manager, whose latest step with one counts.
+    """The state in a folder: of the data alone, of a step, or of a manager; then that of its latest step.
 
     Raises: FileNotFoundError where there is none; ValueError as read_state, and where that step has several.
     """
-    root, found = _folders(directory)
-    latest = max(_step(root, path) for path in found)
-    return _only(directory, [path for path in found if _step(root, path) == latest])
+    *_, (_, latest) = _by_step(directory)
+    return _only(directory, latest)
 
 
 def find_all(directory: str) -> list[Saved]:
-    """Every state in a folder, as `find`, by step. directory: RUN/*/NAME for one of several pipelines of each step.
+    """Every state in a folder, by step. directory: RUN/*/NAME for one of several pipelines of each step.
 
     Raises: as find.
     """
-    root, found = _folders(directory)
-    steps: dict[int, list[epath.Path]] = {}
-    for path in sorted(found):
-        steps.setdefault(_step(root, path), []).append(path)
-    return [_only(directory, steps[step]) for step in sorted(steps)]
+    return [_only(directory, found) for _, found in _by_step(directory)]
 
 
-def _folders(directory: str) -> tuple[epath.Path, list[epath.Path]]:
-    """The folder that holds steps, and those below it with a state."""
+def _by_step(directory: str) -> list[tuple[int, list[epath.Path]]]:
+    """The folders with a state, by step; the step is -1 for a folder that is not a manager's."""
     parts = directory.rstrip("/").split("/")
     number = next((number for number, part in enumerate(parts) if "*" in part), len(parts))
     root = epath.Path("/".join(parts[:number]) or ("/" if number else "."))
     below = "".join(f"{part}/" for part in parts[number:])
     for pattern in [below + FILE] if below else [FILE, f"*/{FILE}", f"*/*/{FILE}"]:
-        if root.exists() and (found := [path.parent for path in root.glob(pattern)]):
-            return root, found
-    raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
+        if root.exists() and (found := sorted(path.parent for path in root.glob(pattern))):
+            break
+    else:
+        raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
+    steps: dict[int, list[epath.Path]] = {}
+    for path in found:
+        numbers = [int(match[1]) for part in path.relative_to(root).parts if (match := _STEP.fullmatch(part))]
+        steps.setdefault((numbers or [-1])[0], []).append(path)
+    return sorted(steps.items())
 
 
 def _only(directory: str, found: list[epath.Path]) -> Saved:
     if len(found) > 1:
-        said = ", ".join(str(path) for path in sorted(found))
         raise ValueError(
-            f"a step has the states of {len(found)} pipelines: {said}. Name one of these folders, or, of all steps, "
-            f"'{directory.rstrip('/')}/*/{sorted(found)[0].name}'"
+            f"a step has the states of {len(found)} pipelines: {', '.join(map(str, found))}. Name one of these "
+            f"folders, or, for all steps, '{directory.rstrip('/')}/*/{found[0].name}'"
         )
     return Saved(found[0], read_state(found[0]))
 
 
 def show(directory: str, screen: Screen) -> None:
-    """Print a state: where the stream goes on, and which stream it is."""
+    """Print the position where the stream goes on, its amendments, and all its settings."""
     saved = find(directory)
     screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved))
 
 
 def _lines(saved: Saved) -> Iterator[RenderableType]:
-    yield f"{saved.directory}: goes on at position {_position(saved.state)}"
+    position = saved.state.get("position")
+    yield f"{saved.directory}: goes on at position {f'{position:,}' if isinstance(position, int) else repr(position)}"
     for each in amendments_in(saved.state):
         yield f"amended {each}"
     table = Table("setting", "value", box=box.SIMPLE)
@@ -91,11 +92,11 @@ def _lines(saved: Saved) -> Iterator[RenderableType]:
 
 
 def diff(first: str, second: str, screen: Screen) -> int:
-    """Print what differs between two states; 1 where anything does, as `diff` has it."""
+    """Print the differences between two states. Returns 1 where there is one, else 0."""
     left, right = find(first), find(second)
     changed = changes(left.state, right.state)
     screen.answer(changed, _lines_of_two(left, right, changed))
-    return 1 if changed else 0
+    return int(bool(changed))
 
 
 def _lines_of_two(left: Saved, right: Saved, changed: Mapping[str, Sequence[Any]]) -> Iterator[RenderableType]:
@@ -106,52 +107,40 @@ def _lines_of_two(left: Saved, right: Saved, changed: Mapping[str, Sequence[Any]
     for name, values in changed.items():
         table.add_row(name, *map(_shown, values))
     yield table
-    one, other = (amendments_in(each.state) for each in (left, right))
+    amended = {*amendments_in(left.state)} ^ {*amendments_in(right.state)}
     if any(name.startswith("settings.") for name in changed):
         yield "two streams: one cannot go on from the other's state"
-    elif one == other:
+    elif not amended:
         yield "the same stream, at another place"
     else:
-        at = min(each.at for each in {*one} ^ {*other})
-        yield f"the same stream up to position {at:,}, from which on they are amended in other ways"
+        at = min(each.at for each in amended)
+        yield f"the same stream up to position {at:,}; from there on the amendments differ"
 
 
 def fits(target: str, directory: str, screen: Screen) -> int:
-    """Print whether a pipeline can go on from a state, or all settings that differ; 1 where not, as `diff` has it."""
+    """Print whether a pipeline can go on from a state, or all settings that differ. Returns 0 if it can, else 1."""
     if names_a_pipeline(directory) and not names_a_pipeline(target):
-        target, directory = directory, target  # whoever has them the other way round means the same
+        target, directory = directory, target  # the order of the two arguments does not matter
     saved = find(directory)
     found: dict[str, Any] = {"directory": str(saved.directory)}
     with pipeline_of(target) as pipeline:
         try:
             pipeline.set_state(saved.state)
-            found |= {"fits": True, "position": pipeline.position}
         except DriftError as error:
             found |= {"fits": False, "differences": [asdict(each) for each in error.differences]}
-    if found["fits"]:
-        line = f"{saved.directory} fits: {target} goes on at position {found['position']}"
-    else:
-        differences = [each["said"] for each in found["differences"]]
-        line = f"{saved.directory} does not fit {target}:{listed(differences, len(differences))}"
+            said = [each.said for each in error.differences]
+            line = f"{saved.directory} does not fit {target}:{listed(said, len(said))}"
+        else:
+            found |= {"fits": True, "position": pipeline.position}
+            line = f"{saved.directory} fits: {target} goes on at position {pipeline.position}"
     screen.answer(found, [line])
     return int(not found["fits"])
 
 
-def _step(root: epath.Path, path: epath.Path) -> int:
-    """The number of a state's step; -1 where the folder is no manager's."""
-    numbers = [int(found[1]) for part in path.relative_to(root).parts if (found := _STEP.fullmatch(part))]
-    return (numbers or [-1])[0]
-
-
 def amendments_in(state: Mapping[str, Any]) -> Amendments:
-    """What the state says was changed of its stream. Raises: ValueError for what is no such log."""
-    rest = state.get("rest")
-    said = rest.get("amendments") if isinstance(rest, Mapping) else None
-    return () if said is None else saved_amendments(said)
-
-
-def _position(state: Mapping[str, Any]) -> str:
-    return f"{state['position']:,}" if isinstance(state.get("position"), int) else repr(state.get("position"))
+    """The amendments of the state's stream. Raises: ValueError for what is no such log."""
+    saved = state.get("rest", {}).get("amendments")
+    return () if saved is None else saved_amendments(saved)
 
 
 def value_text(value: Any) -> str:

@@ -90,7 +90,7 @@ def normalize(batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return batch | {"image": batch["image"][..., None].astype(jnp.float32) / 16}
 
 
-def run(seed: int, checkpoint_dir: Path | None, screen: Screen) -> None:
+def demo(seed: int, checkpoint_dir: Path | None, screen: Screen) -> None:
     """Train, resume and compare; print each step of it, or one JSON object. checkpoint_dir: None for a temporary one.
 
     Raises: RuntimeError where a batch differs from the undisturbed run's, or the classifier is below MIN_ACCURACY;

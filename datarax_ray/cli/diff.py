@@ -1,6 +1,6 @@
-"""`datarax-ray diff`: whether two runs saw the same, and where they first differ.
+"""`datarax-ray diff`: whether two runs saw the same data, and where they first differ.
 
-A run is the folder of its checkpoints, whose digests tell what it saw; or a pipeline, that makes its batches once more.
+A run is a folder of checkpoints, compared by their digests, or a pipeline, which makes its batches again.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from datarax_ray.cli.arguments import names_a_pipeline, pipeline_of
 from datarax_ray.cli.checkpoint import amendments_in, find_all, value_text
 from datarax_ray.cli.screen import Screen
-from datarax_ray.cli.target import names_a_pipeline, pipeline_of
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.plan.amendments import Apart, apart
 from datarax_ray.plan.fingerprint import DriftError, changes
@@ -19,20 +19,22 @@ from datarax_ray.read.elements.differences import first_difference
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
 
+Place = tuple[int, int, int, int]  # position and offset where a digest begins, and where it ends
+
 
 class Verdict(NamedTuple):
-    """What is told. is_equal: None where nothing tells. said: for people; found: for programs."""
+    """The result of a comparison. is_equal: None if the digests cannot tell. lines: for people; found: for programs."""
 
     is_equal: bool | None
-    said: list[str]
+    lines: list[str]
     found: dict[str, Any]
 
 
 def diff(first: str, second: str, steps: tuple[int, int] | None, screen: Screen) -> int:
-    """Print whether two runs saw the same: 0 where they did, 1 where not, 2 where nothing tells."""
+    """Print whether two runs saw the same data. Returns 0 if they did, 1 if not, 2 if the digests cannot tell."""
     runs = [name for name in (first, second) if not names_a_pipeline(name)]
     if steps is not None and runs:
-        raise ValueError(f"--steps are of two pipelines; {runs[0]} is a folder of checkpoints")
+        raise ValueError(f"--steps needs two pipelines; {runs[0]} is a folder of checkpoints")
     if len(runs) == 2:
         verdict = _of_runs(first, second)
     elif runs:
@@ -41,39 +43,37 @@ def diff(first: str, second: str, steps: tuple[int, int] | None, screen: Screen)
     else:
         with pipeline_of(first) as one, pipeline_of(second) as other:
             verdict = _of_pipelines(one, other, steps)
-    reason = {"reason": " ".join(verdict.said)} if verdict.is_equal is None else {}
-    screen.answer({"equal": verdict.is_equal} | reason | verdict.found, verdict.said)
+    reason = {"reason": " ".join(verdict.lines)} if verdict.is_equal is None else {}
+    screen.answer({"equal": verdict.is_equal} | reason | verdict.found, verdict.lines)
     return 2 if verdict.is_equal is None else int(not verdict.is_equal)
 
 
 def _of_runs(first: str, second: str) -> Verdict:
-    one, other = (_digests(name) for name in (first, second))
+    one, other = _digests(first), _digests(second)
     both = sorted(one.keys() & other.keys())
     last = [find_all(name)[-1].state for name in (first, second)]
     changed = _changed(*last)
     wrong = next((place for place in both if one[place] != other[place]), None)
-    if wrong is None:  # behind the last of these places, what both went past may still be amended in other ways
+    if wrong is None:  # after the last digests, the amendments of positions that both consumed may still differ
         since = max((place[2] for place in both), default=0)
         end = min(state["position"] for state in last)
         if differs := apart(amendments_in(last[0]), amendments_in(last[1]), since, end):
             return _amended_apart(both, differs, changed)
     if not both:
-        return Verdict(None, ["no state of one run stands where a state of the other does, with a digest"], changed)
+        return Verdict(None, ["no state of one run is at the position of a state of the other, with a digest"], changed)
     return _at_places([place for place in both if wrong is None or place < wrong], wrong, changed)
 
 
 def _amended_apart(equal: list[Place], where: Apart, changed: dict[str, Any]) -> Verdict:
-    """The verdict, where no digests are compared at positions that both went past, amended in other ways."""
-    known = [_up_to(equal)] if equal else []
+    known = [*([_up_to(equal)] if equal else []), *_lines(changed)]
     if where.is_sure:
-        said = [f"positions [{where.start}, {where.stop}), which both went past, are amended in other ways", *known]
-        return Verdict(False, [*said, *_lines(changed)], {"start": where.start, "stop": where.stop} | changed)
-    said = [
-        f"from position {where.start:,} on they leave out other records, and nothing tells whether one of these came "
-        f"before position {where.stop:,}: no state of one run stands behind it where a state of the other does",
-        *known,
-    ]
-    return Verdict(None, [*said, *_lines(changed)], changed)
+        line = f"the amendments of positions [{where.start}, {where.stop}), which both consumed, differ"
+        return Verdict(False, [line, *known], {"start": where.start, "stop": where.stop} | changed)
+    line = (
+        f"from position {where.start:,} on they skip different records, and one of these may come before position "
+        f"{where.stop:,}: no state of one run after it is at the position of a state of the other"
+    )
+    return Verdict(None, [line, *known], changed)
 
 
 def _of_run(name: str, pipeline: Pipeline) -> Verdict:
@@ -83,7 +83,7 @@ def _of_run(name: str, pipeline: Pipeline) -> Verdict:
     state = next(saved.state for saved in reversed(find_all(name)) if _place(saved.state) in places)
     since = _place(state)[:2]
     left = sorted(place for place in places if place[:2] == since)
-    seen: list[Any] = []
+    seen: list[Place] = []
     try:
         for position, offset, digest in pipeline.digests(state):
             if (place := (*since, position, offset)) == left[0]:
@@ -95,47 +95,46 @@ def _of_run(name: str, pipeline: Pipeline) -> Verdict:
     except DriftError as error:
         return Verdict(False, [str(error)], {"drift": str(error)})
     if left:
-        return Verdict(None, [f"no batch of the pipeline ends where the run had a state: {_said(left[0])}"], {})
+        return Verdict(None, [f"no batch of the pipeline ends where the run saved a state: {_end_of(left[0])}"], {})
     return _at_places(seen, None, {})
 
 
 def _of_pipelines(one: Pipeline, other: Pipeline, steps: tuple[int, int] | None) -> Verdict:
     if steps is None and None in (one.source.describe().stop, other.source.describe().stop):
-        raise ValueError("a stream without an end is compared for ever; say which batches: --steps 0:1000")
+        raise ValueError("a stream without an end is compared for ever; choose the batches: --steps 0:1000")
     first, stop = steps or (0, 2**62)
     changed = _changed(one.get_state(), other.get_state())
-    ended: list[str] = []
+    missing: list[str] = []
 
     def batches(pipeline: Pipeline) -> Iterator[Any]:
         try:
             yield from pipeline.replay(first, stop)
-        except NoBatchError as error:  # before the first
-            ended.append(str(error))
+        except NoBatchError as error:  # the stream ends before the first
+            missing.append(str(error))
 
     found = first_difference(batches(one), batches(other), first)
-    if len(ended) == 2:
-        return Verdict(None, [f"there is nothing to compare: {ended[0]}"], changed)
+    if len(missing) == 2:
+        return Verdict(None, [f"there is nothing to compare: {missing[0]}"], changed)
     if found is None:
         return Verdict(True, ["the same batches"], changed)
-    records = [_records(each, found.step, found.row, found.place) for each in (one, other)]
+    records = [_records(pipeline, found.step, found.row, found.place) for pipeline in (one, other)]
     where = f"step {found.step}, row {found.row}"
-    said = [f"{where}: {', '.join(found.fields) or 'only one of them has it'}"]
-    said += [f"  {', '.join(each) or 'the stream has no such row'}" for each in records]
+    lines = [f"{where}: {', '.join(found.fields) or 'only one of them has it'}"]
+    lines += [f"  {', '.join(names) or 'the stream has no such row'}" for names in records]
     if records[0] != records[1]:
-        said.append("the row is made of other records: another order, other files, or records that are left out")
+        lines.append("the row is made of different records: the order, the files or the skipped records differ")
     elif changed["settings"] or "amendments" in changed:
-        said.append("the same record gives something else: another transform, or what the files hold")
+        lines.append("the same record gives different rows: the transforms or the contents of the files differ")
     else:
-        said.append(
-            "the same record gives something else by the same settings: a transform that is no function of its "
-            "element, or another version of a library"
+        lines.append(
+            "the same record gives different rows by the same settings: a transform is no function of its element, or "
+            "a library has another version"
         )
-    said += _lines(changed)
-    return Verdict(False, said, {**found._asdict(), "records": records} | changed)
+    return Verdict(False, [*lines, *_lines(changed)], {**found._asdict(), "records": records} | changed)
 
 
 def _records(pipeline: Pipeline, step: int, row: int, place: int | None) -> list[str]:
-    """What a row is made of; of a packed one, at this place."""
+    """The records of a row; of a packed row, the one at this place."""
     try:
         origins = [origin for origin in pipeline.locate(step) if origin.row == row]
     except NoBatchError:
@@ -146,11 +145,8 @@ def _records(pipeline: Pipeline, step: int, row: int, place: int | None) -> list
     return [origin.record for origin in origins]
 
 
-Place = tuple[int, int, int, int]  # where a digest begins, as position and offset, and where it ends
-
-
 def _digests(name: str) -> dict[Place, str]:
-    """The digests of all rows that the states of a run have."""
+    """The digests of all rows in the states of a run."""
     states = [saved.state for saved in find_all(name)]
     whole = [state for state in states if "digest" in state and "parts" not in state["digest"]]
     return {_place(state): state["digest"]["sum"] for state in whole}
@@ -162,35 +158,34 @@ def _place(state: Mapping[str, Any]) -> Place:
 
 
 def _at_places(equal: list[Place], wrong: Place | None, changed: dict[str, Any]) -> Verdict:
-    """The verdict, where digests are equal at these places, and at `wrong` are not."""
-    last = _up_to(equal) if equal else ""
+    """The verdict of digests that are equal at these places, and differ at `wrong`."""
+    known = [_up_to(equal)] if equal else []
     if wrong is None:
-        return Verdict(True, [last, *_lines(changed)], changed)
+        return Verdict(True, [*known, *_lines(changed)], changed)
     start, stop = equal[-1][2] if equal else wrong[0], wrong[2] + bool(wrong[3])
-    said = [f"the first difference is at positions [{start}, {stop})", *filter(None, [last]), *_lines(changed)]
-    said.append("compare two pipelines, FILE.py:NAME, for the step and row")
-    return Verdict(False, said, {"start": start, "stop": stop} | changed)
+    lines = [f"the first difference is at positions [{start}, {stop})", *known, *_lines(changed)]
+    lines.append("compare two pipelines, FILE.py:NAME, to find the step and row")
+    return Verdict(False, lines, {"start": start, "stop": stop} | changed)
 
 
 def _up_to(equal: list[Place]) -> str:
-    return f"the same up to {_said(equal[-1])}, by {len(equal)} digests"
+    return f"the same up to {_end_of(equal[-1])}, by {len(equal)} digests"
 
 
-def _said(place: Place) -> str:
+def _end_of(place: Place) -> str:
     return f"position {place[2]:,}" + (f" and {place[3]} in its record" if place[3] else "")
 
 
 def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     logs = [[str(each) for each in amendments_in(state)] for state in (one, other)]
-    return {"settings": changes(one["settings"], other["settings"])} | (
-        {"amendments": logs} if logs[0] != logs[1] else {}
-    )
+    amended = {"amendments": logs} if logs[0] != logs[1] else {}
+    return {"settings": changes(one["settings"], other["settings"])} | amended
 
 
 def _lines(changed: dict[str, Any]) -> list[str]:
     settings = changed.get("settings", {}).items()
-    said = [f"  {name}: {value_text(one)} and {value_text(other)}" for name, (one, other) in settings]
+    lines = [f"  {name}: {value_text(one)} and {value_text(other)}" for name, (one, other) in settings]
     if "amendments" in changed:
         one, other = ("; ".join(log) or "nothing" for log in changed["amendments"])
-        said.append(f"  amended: {one} and {other}")
-    return said
+        lines.append(f"  amended: {one} and {other}")
+    return lines

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
 from rich import box
 from rich.table import Table
 
@@ -17,38 +16,22 @@ from datarax_ray.cli.screen import Screen, stopped_by
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.position import earliest
-from datarax_ray.read.elements.columns import leaves, nbytes
+from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.record_progress import RecordProgress
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to read and how. num_actors: 0 for none, without Ray; None to choose. num_epochs: -1 for endless."""
-
-    paths: tuple[str, ...]
-    batch_size: int
-    num_actors: int | None
-    num_epochs: int
-    shuffle: bool
-    seed: int
-    transforms: tuple[Any, ...]
-    max_batches: int | None
-
-
 @dataclass
 class Tally:
-    """What came, and when, in seconds from the first request on.
+    """The batches that came, and when. Seconds count from the first request, when Ray has started.
 
-    first_s, first_records: until the first batch was there, and what was in it.
-    waited_s: inside next().
-    elapsed_s: in all.
-    start_s: before that, until Ray was there and had been asked for actors.
-    first: the columns of the first batch.
+    first_s, first_records: the time and the size of the first batch.
+    waited_s: time inside next().
+    start_s: time before the first request, in which Ray started; None without Ray.
+    actors: statistics of each actor.
     """
 
     num_records: int = 0
@@ -58,74 +41,67 @@ class Tally:
     first_records: int = 0
     waited_s: float = 0.0
     elapsed_s: float = 0.0
-    start_s: float = 0.0
-    first: Any = None
+    start_s: float | None = None
     actors: dict[int, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def records_per_s(self) -> float:
+        return self.num_records / self.elapsed_s if self.elapsed_s else 0.0
 
-def run(request: Request, screen: Screen) -> int:
-    """Read, then print the report. Returns the exit status: of Ctrl-C, or 0."""
-    description = describe(request)
-    tally = Tally()
-    status = 0
-    if request.num_actors != 0:
-        screen.err.print("connecting to Ray ...")
+
+def ingest(
+    paths: list[str],
+    screen: Screen,
+    *,
+    batch_size: int,
+    num_actors: int | None,
+    num_epochs: int,
+    shuffle: bool,
+    seed: int,
+    decoder: tuple[Any, ...],
+    max_batches: int | None,
+) -> int:
+    """Read, then print the report. Returns the exit status: of Ctrl-C, or 0.
+
+    num_actors: 0 reads in this process, without Ray. num_epochs: -1 is endless. decoder: the source's transforms.
+    """
+    try:
+        reader = ArrayRecordReader.of(paths)
+    except (OSError, ValueError) as error:
+        error.add_note("ingest reads ArrayRecord files only; `datarax-ray bench` and `inspect` read every format")
+        raise
+    order = order_of(reader.num_records, seed, "global" if shuffle else "none")
+    stream = IndexedStream(reader, order, num_epochs, decoder)
+    tally, status = Tally(), 0
     begin = time.perf_counter()
-    with contextlib.closing(open_source(description, request.num_actors)) as source:
-        tally.start_s = time.perf_counter() - begin
-        options = StreamOptions(request.batch_size)
-        batches = islice(source.batches(0, options), request.max_batches)
+    with contextlib.closing(_source(stream, num_actors, screen)) as source:
+        if num_actors != 0:
+            tally.start_s = time.perf_counter() - begin
+        batches = islice(source.batches(0, StreamOptions(batch_size)), max_batches)
         try:
-            expected = expected_records(description, request)
+            expected = earliest([stream.stop, max_batches and max_batches * batch_size])
             with RecordProgress(screen.err, "ingest", expected, show_nbytes=True) as progress:
-                count(batches, tally, progress)
+                _count(batches, tally, progress)
         except (KeyboardInterrupt, SystemExit) as end:
             cause, status = stopped_by(end)
-            screen.err.print(f"stopped by {cause}; this came until then:")
-        stats = getattr(source, "stats", None)  # without Ray there are no actors to ask
-        tally.actors = stats() if stats is not None else {}
-    screen.answer(facts(tally, request.num_actors != 0), report(tally, description))
+            screen.err.print(f"stopped by {cause}; the report covers the records until then:")
+        if tally.start_s is not None:
+            tally.actors = source.stats()
+    screen.answer(_facts(tally), _report(tally, stream))
     return status
 
 
-def facts(tally: Tally, has_ray: bool) -> dict[str, Any]:
-    """The tally, for programs. has_ray: whether actors were asked, so that start_s is Ray's start."""
-    names = ("num_records", "num_batches", "nbytes", "first_s", "waited_s", "elapsed_s")
-    told = {name: getattr(tally, name) for name in names} | ({"start_s": tally.start_s} if has_ray else {})
-    rate = tally.num_records / tally.elapsed_s if tally.elapsed_s else 0.0
-    return told | {"records_per_s": rate, "actors": {str(index): each for index, each in tally.actors.items()}}
-
-
-def describe(request: Request) -> IndexedStream:
-    """The stream that is asked for. Raises: FileNotFoundError, ValueError for files that cannot be read."""
-    try:
-        reader = ArrayRecordReader.of(list(request.paths))
-    except (OSError, ValueError) as error:
-        error.add_note(
-            "ingest reads ArrayRecord files alone; `datarax-ray bench` and `inspect` take data of every format"
-        )
-        raise
-    order = order_of(reader.num_records, request.seed, "global" if request.shuffle else "none")
-    return IndexedStream(reader, order, request.num_epochs, request.transforms)
-
-
-def open_source(description: IndexedStream, num_actors: int | None) -> Source:
-    """The source in this process for 0 actors, else a RaySource."""
-    source = Source(description)
+def _source(stream: IndexedStream, num_actors: int | None, screen: Screen) -> Any:
     if num_actors == 0:
-        return source
-    from datarax_ray.actors.source import RaySource  # in here: 0 actors must work where no Ray is
+        return Source(stream)
+    from datarax_ray.actors.source import RaySource  # in here: 0 actors must work where Ray is not installed
 
-    return RaySource(source, num_actors=num_actors)
-
-
-def expected_records(description: IndexedStream, request: Request) -> int | None:
-    """Records that will come, None for endless."""
-    return earliest([description.stop, request.max_batches and request.max_batches * request.batch_size])
+    screen.err.print("connecting to Ray ...")
+    return RaySource(Source(stream), num_actors=num_actors)
 
 
-def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) -> None:
-    """Take every batch and drop it. The tally holds also when an error or Ctrl-C ends this."""
+def _count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) -> None:
+    """Take every batch and drop it. The tally holds even if an error or Ctrl-C ends this."""
     begin = time.perf_counter()
     while True:
         asked = time.perf_counter()
@@ -136,7 +112,7 @@ def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) 
         if batch is None:
             return
         if not tally.num_batches:
-            tally.first_s, tally.first_records, tally.first = tally.elapsed_s, batch.num_rows, batch.columns
+            tally.first_s, tally.first_records = tally.elapsed_s, batch.num_rows
         size = nbytes(batch.columns)
         tally.num_batches += 1
         tally.num_records += batch.num_rows
@@ -144,54 +120,35 @@ def count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress) 
         progress.advance(batch.num_rows, size)
 
 
-def report(tally: Tally, description: IndexedStream) -> Iterator[Table]:
-    """The tally, for people."""
-    yield _stream_table(tally, description)
-    if tally.first is not None:
-        yield _element_table(tally.first)
-    if tally.actors:
-        yield _actor_table(tally.actors)
+def _facts(tally: Tally) -> dict[str, Any]:
+    names = ("num_records", "num_batches", "nbytes", "first_s", "waited_s", "elapsed_s", "records_per_s")
+    start = {} if tally.start_s is None else {"start_s": tally.start_s}
+    actors = {str(index): stats for index, stats in tally.actors.items()}
+    return {name: getattr(tally, name) for name in names} | start | {"actors": actors}
 
 
-def _stream_table(tally: Tally, description: IndexedStream) -> Table:
-    elapsed = max(tally.elapsed_s, 1e-9)
+def _report(tally: Tally, stream: IndexedStream) -> Iterator[Table]:
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column(style="dim")
-    epochs = tally.num_records / description.order.num_records
-    table.add_row("records", f"{tally.num_records:,}", "")
-    table.add_row("batches", f"{tally.num_batches:,}", "")
-    table.add_row("epochs", f"{epochs:,.2f}".removesuffix(".00"), f"of {description.order.num_records:,} records")
-    if tally.actors:
+    per_epoch, elapsed = stream.order.num_records, max(tally.elapsed_s, 1e-9)
+    table.add_row("records", f"{tally.num_records:,}")
+    table.add_row("batches", f"{tally.num_batches:,}")
+    epochs = f"{tally.num_records / per_epoch:,.2f}".removesuffix(".00")
+    table.add_row("epochs", epochs, f"of {per_epoch:,} records")
+    if tally.start_s is not None:
         table.add_row("start", f"{tally.start_s:,.2f} s", "of Ray, before the time below")
     table.add_row("time", f"{tally.elapsed_s:,.2f} s", "from the first request")
-    table.add_row("records/s", f"{tally.num_records / elapsed:,.0f}", _after_first(tally))
+    records, seconds = tally.num_records - tally.first_records, tally.elapsed_s - tally.first_s
+    later = f"{records / seconds:,.0f} after the first batch" if records and seconds > 0 else ""
+    table.add_row("records/s", f"{tally.records_per_s:,.0f}", later)
     table.add_row("MB/s", f"{tally.nbytes / elapsed / 1e6:,.1f}", "decoded")
     table.add_row("first batch after", f"{tally.first_s:,.2f} s", "actors start meanwhile" if tally.actors else "")
     table.add_row("consumer waited", f"{tally.waited_s:,.2f} s", f"{tally.waited_s / elapsed:.0%} of the time")
-    return table
-
-
-def _element_table(columns: Any) -> Table:
-    """What an element is, by the first one."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("first element", "dtype", "shape", "value"):
-        table.add_column(name, no_wrap=name != "value")
-    for path, array in leaves(columns):
-        value = array[0]
-        if array.dtype == object:
-            facts = (type(value).__name__, "", shown(value))
-        else:
-            facts = (str(array.dtype), str(value.shape), np.array2string(value, threshold=16))
-        table.add_row(*(" ".join(text.split()) for text in (".".join(path) or "(alone)", *facts)))
-    return table
-
-
-def _after_first(tally: Tally) -> str:
-    """The rate without the start, which a short run is mostly made of; "" where nothing came later."""
-    seconds, records = tally.elapsed_s - tally.first_s, tally.num_records - tally.first_records
-    return f"{records / seconds:,.0f} after the first batch" if records and seconds > 0 else ""
+    yield table
+    if tally.actors:
+        yield _actor_table(tally.actors)
 
 
 def _actor_table(actors: dict[int, dict[str, Any]]) -> Table:
@@ -200,14 +157,14 @@ def _actor_table(actors: dict[int, dict[str, Any]]) -> Table:
     table.add_column("node")
     for name in ("pid", "max RSS", "records", "MB", "reading"):
         table.add_column(name, justify="right")
-    for index, facts in sorted(actors.items()):
+    for index, stats in sorted(actors.items()):
         table.add_row(
             str(index),
-            str(facts["node_id"])[:12],  # as `ray list nodes` is searched by, and enough to tell nodes apart
-            str(facts["pid"]),
-            f"{facts['max_rss_nbytes'] / 2**20:,.0f} MiB",
-            f"{facts['num_elements']:,}",
-            f"{facts['nbytes'] / 1e6:,.1f}",
-            f"{facts['read_s']:,.2f} s",
+            str(stats["node_id"])[:12],  # as `ray list nodes` is searched by, and enough to tell nodes apart
+            str(stats["pid"]),
+            f"{stats['max_rss_nbytes'] / 2**20:,.0f} MiB",
+            f"{stats['num_elements']:,}",
+            f"{stats['nbytes'] / 1e6:,.1f}",
+            f"{stats['read_s']:,.2f} s",
         )
     return table

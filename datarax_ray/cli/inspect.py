@@ -1,8 +1,9 @@
-"""`datarax-ray inspect`: what lies in some files, before a line is written to read them."""
+"""`datarax-ray inspect`: the contents of a dataset, before anybody writes a line to read it; and sheets of pictures."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from rich.table import Table
 import datarax_ray
 from datarax_ray import DecodeImage, load
 from datarax_ray.cli.screen import Screen
-from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.sniff import DECODERS, record_format
@@ -22,19 +22,20 @@ from datarax_ray.read.lines import written_whole
 
 _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
+_MAX_SIDE, _THUMB = 2048, 128  # of a sheet and of a picture in it, in pixels
 
 
-def run(
+def inspect(
     paths: list[str], num_elements: int, screen: Screen, *, sheet: Path | None = None, split: str | None = None
 ) -> None:
-    """Print files, records, sizes, groups with advice, and the first elements, decoded where that can be guessed.
+    """Print files, records, sizes, groups with advice, and the first elements, decoded if their encoding is known.
 
-    sheet: a .png for the first pictures. split: of a dataset of Hugging Face.
+    sheet: a .png to write the first pictures to. split: of a Hugging Face dataset.
     """
     if sheet is not None and sheet.suffix != ".png":
         raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
     if sheet is not None and not sheet.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {sheet.parent} to write {sheet.name} to; make it before")
+        raise FileNotFoundError(f"there is no folder {sheet.parent} to write {sheet.name} to; create it first")
     with load(paths if len(paths) > 1 else paths[0], split=split) as source:
         facts = _facts(source)
         most = num_elements if sheet is None else max(num_elements, _MAX_PICTURES)
@@ -54,15 +55,13 @@ def run(
 
 
 def _facts(source: Any) -> dict[str, Any]:
-    description = source.describe()
-    reader, files = description.reader, description.settings().get("files", {})
+    stream = source.describe()
+    reader, files = stream.reader, stream.settings().get("files", {})
     facts: dict[str, Any] = {"source": type(source).__name__}
     facts |= {name.removeprefix("num_"): files[name] for name in ("num_files", "num_shards") if name in files}
-    num_records = getattr(reader, "num_records", None)
-    if num_records is not None:
+    if (num_records := getattr(reader, "num_records", None)) is not None:  # a stream of shards has none
         facts |= {"records": num_records, "stored bytes a record": int(reader.mean_nbytes)}
-    group_size = getattr(reader, "group_size", None)
-    if group_size is not None:
+    if (group_size := getattr(reader, "group_size", None)) is not None:
         facts["group size"] = group_size
         facts["advice"] = (
             "single records: a global shuffle reads each by itself"
@@ -74,7 +73,7 @@ def _facts(source: Any) -> dict[str, Any]:
 
 
 def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
-    """The elements decoded by what the first looks like, and the decoder's name; as they are where nothing fits."""
+    """The elements, decoded by the encoding of the first one, and the decoder's name; "" where none fits."""
     found = DECODERS.get(record_format(elements[0]) or "") if elements and isinstance(elements[0], bytes) else None
     if found is None:
         return elements, ""
@@ -86,17 +85,35 @@ def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
 
 
 def _fields(elements: list[Any]) -> dict[str, list[Any]]:
-    """The values of each field, by its name; of elements that are no dicts, themselves."""
-    if not elements:
-        return {}
+    """The values of each field, by its name; elements that are no dicts have the name ""."""
     if not all(isinstance(element, dict) for element in elements):
         return {"": elements}
-    names = list(dict.fromkeys(name for element in elements for name in element))
+    names = dict.fromkeys(name for element in elements for name in element)
     return {str(name): [element.get(name) for element in elements] for name in names}
 
 
+def _type(values: list[Any]) -> str:
+    value = _as_numpy(next((value for value in values if value is not None), None))
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype} {value.shape}" if value.shape else str(value.dtype)
+    return type(value).__name__
+
+
+def _value(value: Any) -> str:
+    value = _as_numpy(value)
+    if isinstance(value, np.ndarray) and value.size > _MAX_VALUES:
+        first = ", ".join(map(str, value.reshape(-1)[:_MAX_VALUES].tolist()))
+        return f"[{first}, ...]"
+    return shown(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
+
+
+def _as_numpy(value: Any) -> Any:
+    """Arrays, also JAX's, as NumPy's; any other value unchanged."""
+    return np.asarray(value) if callable(getattr(value, "__array__", None)) else value
+
+
 def _write_sheet(elements: list[Any], sheet: Path) -> int:
-    """Write the pictures of some elements, the first one of each. Returns how many there are."""
+    """Write the first picture of each element. Returns how many there are. Raises: ValueError where there is none."""
     pictures = [picture for element in elements if (picture := _picture(element)) is not None]
     if not pictures:
         raise ValueError(
@@ -119,21 +136,32 @@ def _picture(element: Any) -> np.ndarray | None:
     return None
 
 
-def _type(values: list[Any]) -> str:
-    value = _as_numpy(next((value for value in values if value is not None), None))
-    if isinstance(value, np.ndarray | np.generic):
-        return f"{value.dtype} {value.shape}" if value.shape else str(value.dtype)
-    return type(value).__name__
+def is_picture(value: Any) -> bool:
+    """Whether a value is an array of pixels, uint8 (height, width, 1 or 3)."""
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3)
 
 
-def _as_numpy(value: Any) -> Any:
-    """Arrays of JAX, and of a dataset that is formatted so, as numpy's; anything else as it is."""
-    return np.asarray(value) if callable(getattr(value, "__array__", None)) else value
+def line_of(pictures: Iterable[np.ndarray]) -> np.ndarray:
+    """As many pictures, RGB or grey, as fit beside one another: uint8 (height, width, 3)."""
+    import cv2
+
+    line: list[np.ndarray] = []
+    for picture in pictures:
+        height, width = picture.shape[:2]
+        scale = min(1.0, _THUMB / max(height, width))
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA).reshape(size[1], size[0], -1)
+        if sum(each.shape[1] for each in line) + size[0] > _MAX_SIDE:
+            break
+        line.append(np.broadcast_to(small, (*small.shape[:2], 3)))
+    highest = max(map(len, line))
+    return np.hstack([np.pad(each, ((0, highest - len(each)), (0, 0), (0, 0))) for each in line])
 
 
-def _value(value: Any) -> str:
-    value = _as_numpy(value)
-    if isinstance(value, np.ndarray) and value.size > _MAX_VALUES:
-        first = ", ".join(map(str, value.reshape(-1)[:_MAX_VALUES].tolist()))
-        return f"[{first}, ...]"
-    return shown(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
+def png_of(lines: Sequence[np.ndarray]) -> bytes:
+    """A PNG of lines, one below another."""
+    import cv2
+
+    widest = max(line.shape[1] for line in lines)
+    sheet = np.vstack([np.pad(line, ((0, 0), (0, widest - line.shape[1]), (0, 0))) for line in lines])
+    return bytes(cv2.imencode(".png", sheet[:, :, ::-1])[1])

@@ -1,4 +1,4 @@
-"""`datarax-ray locate` and `datarax-ray replay`: what stood in a batch, and the batch once more."""
+"""`datarax-ray locate` and `datarax-ray replay`: the records of a batch, and its rows once more."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
+from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.checkpoint import find
+from datarax_ray.cli.inspect import is_picture, line_of, png_of
 from datarax_ray.cli.screen import Screen
-from datarax_ray.cli.target import pipeline_of
-from datarax_ray.cli.writing.contact_sheet import is_picture, line_of, png_of
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.lines import written_whole
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
+
+Batches = Iterator[tuple[int, Any]]  # each with its step
 
 
 def locate(
@@ -52,40 +54,25 @@ def locate(
     screen.answer([origin._asdict() for origin in found], [table])
 
 
-def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -> Mapping[str, Any] | None:
-    """The state from which batches are counted; None for the beginning of the stream.
-
-    checkpoint: a folder of that state. run: one whose latest state says what was amended of the stream, from its
-    beginning on.
-    """
-    if run is None:
-        return find(checkpoint).state if checkpoint else None
-    if checkpoint is not None:
-        raise ValueError("--run counts from the beginning of the stream, and --checkpoint from a state; give one")
-    # without its digest: batches that are looked at again go on with none
-    pipeline.set_state({name: value for name, value in find(run).state.items() if name != "digest"})
-    return None
-
-
 def replay(
     target: str,
-    first: int,
-    stop: int,
+    steps: tuple[int, int],
     output: Path,
     screen: Screen,
     *,
     checkpoint: str | None = None,
     run: str | None = None,
 ) -> None:
-    """Write the batches [first, stop), as they were before stages, to a file whose suffix says how.
+    """Write the batches of steps [first, stop), as they were before stages, to a file; its suffix chooses the format.
 
     checkpoint, run: see _counted_from.
     """
+    first, stop = steps
     write = _WRITERS.get(output.suffix)
     if write is None:
-        raise ValueError(f"{output} ends with none of {', '.join(_WRITERS)}, which say how to write it")
+        raise ValueError(f"{output} ends with none of {', '.join(_WRITERS)}, which choose the format")
     if not output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to; make it before")
+        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} to; create it first")
     try:
         with pipeline_of(target) as pipeline, written_whole(output) as part:
             state = _counted_from(pipeline, checkpoint, run)
@@ -99,15 +86,26 @@ def replay(
     )
 
 
-Batches = Iterator[tuple[int, Any]]
+def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -> Mapping[str, Any] | None:
+    """The state from which batches are counted; None for the beginning of the stream.
+
+    checkpoint: the folder of that state. run: a folder whose latest state has the amendments of the stream.
+    """
+    if run is None:
+        return find(checkpoint).state if checkpoint else None
+    if checkpoint is not None:
+        raise ValueError("--run counts from the beginning of the stream, and --checkpoint from a state; give one")
+    # without its digest: batches that are looked at again go on with none
+    pipeline.set_state({name: value for name, value in find(run).state.items() if name != "digest"})
+    return None
 
 
-def _columns(batch: Any) -> dict[str, Any]:
+def _columns(batch: Any) -> dict[str, np.ndarray]:
     return {".".join(path) or "element": column for path, column in leaves(batch)}
 
 
 def _write_npz(path: Path, batches: Batches) -> int:
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     count = 0
     for step, batch in batches:
         columns = _columns(batch)
@@ -116,12 +114,12 @@ def _write_npz(path: Path, batches: Batches) -> int:
         arrays |= {f"{step}/{name}": column for name, column in columns.items()}
         count += 1
     with path.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        np.savez(file, **arrays)
     return count
 
 
 def _write_parquet(path: Path, batches: Batches) -> int:
-    """A row for each row, with its step and number; arrays of more than one value as tensors of one shape."""
+    """Write each row with its step and number; arrays of more than one value as tensors of one shape."""
     writer, count = None, 0
     try:
         for step, batch in batches:
@@ -131,9 +129,8 @@ def _write_parquet(path: Path, batches: Batches) -> int:
                     f"a .parquet has columns step and row of its own, and so have the batches: {taken}; write an .npz"
                 )
             rows = len(next(iter(columns.values())))
-            table = pa.table(
-                {"step": np.full(rows, step), "row": np.arange(rows)} | {k: _arrow(v) for k, v in columns.items()}
-            )
+            own = {"step": np.full(rows, step), "row": np.arange(rows)}
+            table = pa.table(own | {name: _arrow(column) for name, column in columns.items()})
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
             count += 1
@@ -150,7 +147,7 @@ def _arrow(column: np.ndarray) -> Any:
 
 
 def _write_sheet(path: Path, batches: Batches) -> int:
-    """The first field that holds pictures, uint8 (rows, height, width, 1 or 3): a line of them for each batch."""
+    """Write the first field of pictures, uint8 (rows, height, width, 1 or 3), with a line for each batch."""
     lines = []
     for _, batch in batches:
         columns = _columns(batch)

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,12 +16,21 @@ import typer
 from rich.console import Console, RenderableType
 from rich.logging import RichHandler
 
-# without markup: of data and paths nobody knows what stands in brackets, and [/INST] would end the command
+# without markup: data and paths may have brackets, and [/INST] would end the command
 _OUT = Console(highlight=False, markup=False)
 _ERR = Console(stderr=True, highlight=False, markup=False)
 
-# The error of one request is raised at the consumer; Ray would print those of the requests behind it as well.
+# The error of one request is raised at the consumer; Ray would also print those of the requests behind it.
 _UNHANDLED = "RAY_IGNORE_UNHANDLED_ERRORS"
+_LEVELS = {
+    "datarax_ray": logging.INFO,
+    # ray.init sets the level of "ray" itself, but not of the logger that says "Started a local Ray instance."
+    "ray._private.worker": logging.WARNING,
+    # Says at every start of a local Ray that it wants a token, which is Ray's default and needs no action.
+    "ray._private.authentication": logging.ERROR,
+    # Orbax logs through absl how long each save took and which default it chose.
+    "absl": logging.ERROR,
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +47,9 @@ class Screen:
     err: Console = _ERR
 
     def answer(self, data: Any, lines: Iterable[RenderableType]) -> None:
-        """Print data as JSON for programs, else the lines for people: texts, which are never cut, and tables.
+        """Print data as JSON for programs, or the lines for people: texts, which are never cut, and tables.
 
-        Only people's lines are gone through, so those that cost something are made by a generator.
+        For JSON the lines are not iterated, so a generator makes expensive ones only when needed.
         """
         if self.as_json:
             self.out.print_json(data=data, default=_null)
@@ -51,17 +59,17 @@ class Screen:
 
 
 def _null(value: Any) -> None:
-    """What JSON has for what is missing. Raises: TypeError for all else that it has no words for."""
-    from datarax_ray.plan.fingerprint import MISSING  # it imports NumPy, and help is to come at once
+    """JSON's null for MISSING. Raises: TypeError for other values that JSON cannot hold."""
+    from datarax_ray.plan.fingerprint import MISSING  # it imports NumPy, and help must come at once
 
     if value is not MISSING:
         raise TypeError(f"no JSON holds {value!r}")
 
 
 def stopped_by(end: BaseException) -> tuple[str, int]:
-    """What ended the program from outside, and the exit status that says so to a shell: 128 + the signal's number.
+    """The name of the signal that ended the program, and the exit status for it, 128 + its number.
 
-    Raises: `end` itself, where it is no signal's.
+    Raises: `end` itself, if no signal caused it.
     """
     if isinstance(end, KeyboardInterrupt):
         return "Ctrl-C", 128 + signal.SIGINT
@@ -70,8 +78,8 @@ def stopped_by(end: BaseException) -> tuple[str, int]:
     raise end
 
 
-def tell_stopped(end: BaseException, console: Console) -> int:
-    """Say what ended the program, with the notes of what was done by then. Returns and raises: as stopped_by."""
+def print_stopped(end: BaseException, console: Console) -> int:
+    """Print which signal ended the program, with the notes on finished work. Returns and raises: as stopped_by."""
     cause, status = stopped_by(end)
     console.print("; ".join([f"stopped by {cause}", *getattr(end, "__notes__", ())]), soft_wrap=True)
     return status
@@ -79,81 +87,50 @@ def tell_stopped(end: BaseException, console: Console) -> int:
 
 @contextmanager
 def reporting_errors(screen: Screen, status: int = 1) -> Iterator[Screen]:
-    """The screen of a command while it runs, where an error is a message that ends it with this exit status.
+    """The screen of a command while it runs. An error of the outside world becomes a message and this exit status.
 
-    That is for what the world can cause (files, records, memory, a cluster). What only a bug can cause rises, with its
-    traceback. Ctrl-C exits with 130, SIGTERM with 143. The process is then as it was: its logging, warnings, handler of
-    SIGTERM and environment.
+    The outside world is: files, records, memory, a cluster. Errors that only a bug can cause rise with a traceback.
+    Ctrl-C exits with 130, SIGTERM with 143. Afterwards the process has its former logging, warnings, handler of SIGTERM
+    and environment.
     """
-    with _quiet(screen.err), _signals():
+    with _quiet(screen.err), _terminable():
         try:
             yield screen
         except (KeyboardInterrupt, SystemExit) as end:
-            raise typer.Exit(tell_stopped(end, screen.err)) from None
+            raise typer.Exit(print_stopped(end, screen.err)) from None
         # of EOFError typer would say "Aborted!"
         except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, MemoryError, EOFError) as error:
-            if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 puts one in __set_name__ into another
-                raise typer.Exit(tell_stopped(error.__cause__, screen.err)) from None
-            screen.err.print(_message(error), style="red", markup=False, soft_wrap=True)
+            notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith("Traceback")]
+            message = "\n  ".join([f"error: {str(error) or type(error).__name__}", *notes])
+            screen.err.print(message, style="red", markup=False, soft_wrap=True)
             raise typer.Exit(status) from None
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def _terminable() -> Iterator[None]:
     """Let SIGTERM end the command as Ctrl-C does, wherever it comes."""
 
-    def end(number: int, _: Any) -> None:  # as the handler of Ray does, where one runs that started before
+    def end(number: int, _: Any) -> None:  # as the handler of Ray does, if one was started before
         sys.exit(number)
 
-    handler, hook = signal.signal(signal.SIGTERM, end), sys.unraisablehook
-    sys.unraisablehook = _again
+    handler = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        sys.unraisablehook = hook
         if signal.getsignal(signal.SIGTERM) is end:  # and not that of a Ray which started meanwhile
-            signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # None: of no Python
-
-
-def _again(ignored: Any) -> None:
-    """What a signal raises while a library's callback runs (JAX's, of the garbage collector) ends there: it is sent
-    again.
-    """
-    end = ignored.exc_value
-    if isinstance(end, KeyboardInterrupt) or (isinstance(end, SystemExit) and end.code == signal.SIGTERM):
-        number = signal.SIGINT if isinstance(end, KeyboardInterrupt) else signal.SIGTERM
-        again = threading.Timer(0.05, os.kill, (os.getpid(), number))  # when the callback is over
-        again.daemon = True
-        again.start()
-    else:
-        sys.__unraisablehook__(ignored)
-
-
-def _message(error: BaseException) -> str:
-    """The error's text and its notes, except for tracebacks: the text says where it was and why."""
-    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith("Traceback")]
-    return "\n  ".join([f"error: {str(error) or type(error).__name__}", *notes])
+            signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # None: not set by Python
 
 
 @contextmanager
 def _quiet(console: Console) -> Iterator[None]:
-    """Show this package's log in one line each; of libraries, only what is wrong."""
+    """Show this package's log in one line each, and only warnings and errors of libraries."""
     handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False, highlighter=None)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    levels = {
-        "datarax_ray": logging.INFO,
-        # ray.init sets the level of "ray" itself, but not of the logger that says "Started a local Ray instance."
-        "ray._private.worker": logging.WARNING,
-        # Says at every start of a local Ray that it wants a token, which is Ray's default and asks nothing of the user.
-        "ray._private.authentication": logging.ERROR,
-        # Orbax says through absl how long each save took and which default it chose.
-        "absl": logging.ERROR,
-    }
-    before = {name: logging.getLogger(name).level for name in levels}
+    before = {name: logging.getLogger(name).level for name in _LEVELS}
     ours, is_set = logging.getLogger("datarax_ray"), _UNHANDLED in os.environ
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"(ray|orbax|flax)\.")
-        for name, level in levels.items():
+        for name, level in _LEVELS.items():
             logging.getLogger(name).setLevel(level)
         ours.addHandler(handler)
         propagate, ours.propagate = ours.propagate, False

@@ -1,12 +1,11 @@
-"""`datarax-ray simulate`: what a cluster would do for its trainers, by the code that decides there."""
+"""`datarax-ray simulate`: how a cluster would serve its trainers, by the code that decides on a real one."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -18,20 +17,20 @@ from datarax_ray.simulate.scenario import Fault, Found, Scenario
 from datarax_ray.simulate.scenario import run as run_scenario
 from datarax_ray.simulate.world import Costs
 
-# Of its time, a trainer that waits less hardly waits.
+# A trainer that waits for less of its time hardly waits.
 HARDLY = 0.02
-# Of the fewest actors that can read what is needed; tried one after the other, until trainers hardly wait.
+# Numbers of actors to try, as multiples of the fewest that can read enough, until trainers hardly wait.
 _TRIED = 1.0, 1.1, 1.25, 1.5, 2.0
 _WARM_S = 30.0
-# Of the wait of the fewest actors: where the most of them wait longer, more have not helped.
+# If the most actors still wait for more than this part of the wait of the fewest, more actors do not help.
 _HELPED = 0.8
-# A driver that computes for more of its time cannot be faster; the simulation's costs are not known better.
+# A driver that computes for more of its time is at its limit; the simulation's costs are no more exact than this.
 _BUSY_DRIVER = 0.9
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Of a CPU host and of a trainer, an hour; 0 where nobody says."""
+    """Of a CPU host and of a trainer, an hour; 0 if not given."""
 
     host: float
     trainer: float
@@ -39,9 +38,12 @@ class Prices:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a number of actors. found: its rate and wait as in the long run. per_hour: what hosts and trainers
-    cost together, per_million: for so many records (inf where none came), waiting_per_hour: what trainers cost while
-    they wait.
+    """The result for a number of actors.
+
+    found: with the rate and wait of a long run.
+    per_hour: the cost of hosts and trainers together.
+    per_million: the cost of a million records; inf where none came.
+    waiting_per_hour: the cost of trainers while they wait.
     """
 
     num_actors: int
@@ -52,16 +54,46 @@ class Outcome:
     waiting_per_hour: float
 
 
-def scenario_of(*, faults: Sequence[str], **options: Any) -> Scenario:
-    """The cluster that is described, of one actor. options: fields of Scenario, and of its Costs.
+def simulate(
+    *,
+    rate: float,
+    record_size: int,
+    num_actors: str | None,
+    actors_per_host: int,
+    network: int,
+    storage: int | None,
+    stored_size: int | None,
+    object_store: int,
+    fault: list[str] | None,
+    restart: float,
+    host_price: float,
+    trainer_price: float,
+    seconds: float,
+    screen: Screen,
+    **options: Any,
+) -> int:
+    """Simulate the cluster of these options, which are those of the command; see run. options: fields of Scenario.
 
-    Raises: ValueError for a fault that is none.
+    Raises: ValueError for options that do not fit together.
     """
-    costs = Costs(**{each.name: options.pop(each.name) for each in fields(Costs) if each.name in options})
-    return Scenario("", 1, faults=tuple(map(_fault, faults)), costs=costs, warm_s=_WARM_S, **options)
+    costs = Costs(
+        record_s=1 / rate,
+        record_nbytes=record_size,
+        stored_nbytes=stored_size or record_size,
+        link_nbytes_per_s=network,
+        storage_nbytes_per_s=storage or math.inf,
+        store_nbytes=object_store,
+        start_s=restart,
+    )
+    faults = tuple(map(fault_of, fault or []))
+    options |= {"actors_of_host": actors_per_host, "faults": faults, "warm_s": _WARM_S, "measured_s": seconds}
+    scenario = Scenario("", num_actors=1, costs=costs, **options)
+    prices = Prices(host_price, trainer_price)
+    return run(scenario, numbers_of(num_actors, scenario), prices, screen, ends_early=num_actors is None)
 
 
-def _fault(text: str) -> Fault:
+def fault_of(text: str) -> Fault:
+    """A fault of KIND@SECOND:WHICH. Raises: ValueError for another text."""
     found = re.fullmatch(r"(kill|freeze|leave|host|join)@([0-9]+\.?[0-9]*)(?::([0-9]+))?", text)
     if found is None:
         raise ValueError(
@@ -71,37 +103,33 @@ def _fault(text: str) -> Fault:
 
 
 def numbers_of(text: str | None, scenario: Scenario) -> list[int]:
-    """How many actors to try: those given, else from what the need takes at the least.
+    """The numbers of actors to try: those of the text, else upwards from the fewest that can read what is needed.
 
-    Raises: ValueError where nothing says how many, or a fault is of an actor that is not there.
+    Raises: ValueError where neither is given, and for a fault of an actor that does not exist.
     """
     if text is not None:
         if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
             raise ValueError(f"{text!r} is no number of actors, nor several, such as 8,16,32")
         numbers = sorted({int(number) for number in text.split(",")})
     elif scenario.need is None:
-        raise ValueError("nothing says how many actors there are: give --num-actors, or --need, of which it follows")
+        raise ValueError("the number of actors is unknown: give --num-actors, or --need to derive it")
     else:
         least = scenario.need * scenario.costs.record_s + 0.9 * scenario.slow
         numbers = sorted({math.ceil(least * factor) for factor in _TRIED})
     for fault in scenario.faults:
         first = fault.actor * (scenario.actors_of_host if fault.kind == "host" else 1)
         if fault.kind != "join" and first >= numbers[0]:
-            raise ValueError(f"{fault.kind}@{fault.at_s:g}:{fault.actor}: {numbers[0]} actors, from 0, have none such")
+            raise ValueError(
+                f"{fault.kind}@{fault.at_s:g}:{fault.actor} names none of {numbers[0]} actors; they count from 0"
+            )
     return numbers
 
 
-def run(
-    scenario: Scenario,
-    numbers: Iterable[int],
-    prices: Prices,
-    screen: Screen,
-    *,
-    ends_early: bool,
-) -> int:
-    """Try the numbers of actors, print what came of them, and return the exit status: 1 where trainers wait with all.
+def run(scenario: Scenario, numbers: Iterable[int], prices: Prices, screen: Screen, *, ends_early: bool) -> int:
+    """Try the numbers of actors and print the outcomes, even after an interrupt.
 
-    ends_early: as soon as they hardly wait. What was tried before an interrupt is printed, too.
+    ends_early: stop at the first number with which trainers hardly wait.
+    Returns the exit status: 1 where trainers wait with every number.
     """
     outcomes: list[Outcome] = []
     try:
@@ -109,7 +137,7 @@ def run(
             for number in numbers:
                 task = shown.add_task(f"{number} actors", total=scenario.warm_s + scenario.measured_s)
                 found = run_scenario(
-                    dataclasses.replace(scenario, num_actors=number),
+                    replace(scenario, num_actors=number),
                     lambda at, task=task: shown.update(task, completed=at),  # type: ignore[misc]
                 )
                 shown.remove_task(task)
@@ -118,28 +146,25 @@ def run(
                     break
     finally:
         if outcomes:
-            said = advice(scenario, outcomes, prices)
+            lines = advice(scenario, outcomes, prices)
             tried = [asdict(outcome, dict_factory=_finite) for outcome in outcomes]
-            screen.answer({"tried": tried, "advice": said}, _lines(scenario, outcomes, prices, said))
+            screen.answer({"tried": tried, "advice": lines}, _report(scenario, outcomes, prices, lines))
     return int(scenario.need is not None and all(each.found.wait >= HARDLY for each in outcomes))
 
 
 def outcome_of(scenario: Scenario, num_actors: int, found: Found, prices: Prices) -> Outcome:
-    """What came of it, in money too.
-
-    What was read ahead before the time that is counted comes in it as well: in a short one more than is read.
-    """
+    """The outcome of a long run: records that were read before the measured time do not count into its rate."""
     could = _most_per_s(scenario, num_actors)
-    waits = max(found.wait, 1 - could / (scenario.need or could))
-    found = dataclasses.replace(found, records_per_s=min(found.records_per_s, could), wait=waits)
+    wait = max(found.wait, 1 - could / (scenario.need or could))
+    found = replace(found, records_per_s=min(found.records_per_s, could), wait=wait)
     num_hosts = math.ceil(num_actors / scenario.actors_of_host)
     of_trainers = scenario.num_trainers * prices.trainer
     per_hour = num_hosts * prices.host + of_trainers
     per_million = per_hour / 3600 / found.records_per_s * 1e6 if found.records_per_s else math.inf
-    return Outcome(num_actors, num_hosts, found, per_hour, per_million, found.wait * of_trainers)
+    return Outcome(num_actors, num_hosts, found, per_hour, per_million, wait * of_trainers)
 
 
-def _lines(scenario: Scenario, outcomes: list[Outcome], prices: Prices, said: list[str]) -> Iterator[RenderableType]:
+def _report(scenario: Scenario, outcomes: list[Outcome], prices: Prices, lines: list[str]) -> Iterator[RenderableType]:
     has_need, has_prices = scenario.need is not None, bool(prices.host or prices.trainer)
     names = ["actors", "records/s", *(["waits", "longest"] if has_need else []), "GB in\nflight", "requests\n/s"]
     names += ["driver's\nCPU", *(["price\nan hour", "price\nof 10⁶"] if has_prices else [])]
@@ -159,44 +184,43 @@ def _lines(scenario: Scenario, outcomes: list[Outcome], prices: Prices, said: li
         )
     yield table
     if scenario.num_trainers > 1:
-        yield "in flight, requests and CPU are those of one trainer, the others have as much"
-    yield from said
+        yield "bytes in flight, requests and CPU are those of one trainer"
+    yield from lines
 
 
 def _finite(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """With None for what JSON has no number for."""
+    """A dict with None for infinity, which JSON cannot hold."""
     return {name: None if value == math.inf else value for name, value in items}
 
 
 def advice(scenario: Scenario, outcomes: list[Outcome], prices: Prices) -> list[str]:
-    """What follows from what was tried, in words."""
-    said = []
+    """Which number of actors is enough and cheapest, or why none is."""
     most, rate = outcomes[-1], outcomes[-1].found.records_per_s
     enough = next((each for each in outcomes if each.found.wait < HARDLY), None)
+    lines = []
     if scenario.need is None:
         part = rate / _most_per_s(scenario, most.num_actors)
-        said.append(f"{_actors(most.num_actors)}: {rate:,.0f} records/s, {part:.0%} of what they could read")
-    elif enough is not None:
+        lines.append(f"{_actors(most.num_actors)}: {rate:,.0f} records/s, {part:.0%} of what they could read")
+    elif enough is None:
+        waits = f"with {_actors(most.num_actors)} trainers wait {most.found.wait:.0%} of their time"
+        lines.append(f"{waits}: {_bottleneck(scenario, outcomes)}")
+    else:
         hosts = "1 host" if enough.num_hosts == 1 else f"{enough.num_hosts:,} hosts"
         waits = f"trainers wait {enough.found.wait:.1%} of their time"
-        said.append(f"enough: {_actors(enough.num_actors)} on {hosts}; {waits}")
-    else:
-        waits = f"with {_actors(most.num_actors)} trainers wait {most.found.wait:.0%} of their time"
-        said.append(f"{waits}: {_bound(scenario, outcomes)}")
-    if scenario.need is not None and enough is not None and prices.trainer:
-        said.append(
-            f"waiting costs {enough.waiting_per_hour:,.2f} an hour then, hosts {enough.num_hosts * prices.host:,.2f}"
-        )
+        lines.append(f"enough: {_actors(enough.num_actors)} on {hosts}; {waits}")
+        if prices.trainer:
+            hosts = f"hosts {enough.num_hosts * prices.host:,.2f}"
+            lines.append(f"waiting costs {enough.waiting_per_hour:,.2f} an hour then, {hosts}")
     if len(outcomes) > 1 and (prices.host or prices.trainer):
         best = min(outcomes, key=lambda each: each.per_million)
-        said.append(f"the cheapest for a million records: {_actors(best.num_actors)}, {best.per_million:,.2f}")
+        lines.append(f"the cheapest for a million records: {_actors(best.num_actors)}, {best.per_million:,.2f}")
     if scenario.faults:
         longest = max(outcomes, key=lambda each: each.found.longest_s)
-        said.append(
+        lines.append(
             f"the longest wait through the faults: {longest.found.longest_s:.1f} s, with {_actors(longest.num_actors)}"
         )
     lasts = f"{scenario.num_records / rate / 3600:,.1f} h" if rate else "no end"
-    return [*said, f"an epoch of {scenario.num_records:,} records takes {lasts} with {_actors(most.num_actors)}"]
+    return [*lines, f"an epoch of {scenario.num_records:,} records takes {lasts} with {_actors(most.num_actors)}"]
 
 
 def _actors(number: int) -> str:
@@ -204,14 +228,14 @@ def _actors(number: int) -> str:
 
 
 def _most_per_s(scenario: Scenario, num_actors: int) -> float:
-    """Records a second that so many actors can have read and brought, with those that join them."""
+    """The records a second that this many actors, and those that join them, can read and transfer."""
     num_joined = sum(fault.kind == "join" for fault in scenario.faults)
-    return dataclasses.replace(scenario, num_actors=num_actors + num_joined).most_per_s
+    return replace(scenario, num_actors=num_actors + num_joined).most_per_s
 
 
-def _bound(scenario: Scenario, outcomes: list[Outcome]) -> str:
-    """Why trainers wait with the last of these: the first thing that gives less than they need."""
-    first, outcome = outcomes[0], outcomes[-1]
+def _bottleneck(scenario: Scenario, outcomes: list[Outcome]) -> str:
+    """Why trainers wait with the most actors: the first limit on the way that is below their need."""
+    outcome = outcomes[-1]
     costs, need, found = scenario.costs, scenario.need or 0.0, outcome.found
     stored = costs.storage_nbytes_per_s / costs.stored_nbytes
     network = scenario.num_trainers * costs.link_nbytes_per_s / costs.record_nbytes
@@ -224,18 +248,15 @@ def _bound(scenario: Scenario, outcomes: list[Outcome]) -> str:
         return f"these actors read {could:,.0f} records/s at most"
     if found.driver * need > _BUSY_DRIVER * found.records_per_s:  # at the rate that is needed
         return "a trainer's process has no CPU left; let several trainers share the rows, or make records smaller"
-    asking_s, batch_s = outcome.num_actors * costs.request_s, scenario.global_batch_size / need
-    if 2 * found.requests_per_s * (asking_s - scenario.prefetch * batch_s) > found.wait * outcome.num_actors:
-        ahead_s, enough = scenario.prefetch * batch_s, math.ceil(asking_s / batch_s)
+    asking_s, ahead_s = outcome.num_actors * costs.request_s, scenario.prefetch * scenario.global_batch_size / need
+    if 2 * found.requests_per_s * (asking_s - ahead_s) > found.wait * outcome.num_actors:
         return (
-            f"for each chunk a trainer's process asks {_actors(outcome.num_actors)} and takes their answers, "
-            f"{1e3 * asking_s:,.0f} ms without a batch, and those made ahead last {1e3 * ahead_s:,.0f} ms; more actors "
-            f"do not help: make {enough:,} ahead (--prefetch, Pipeline's prefetch=), or larger ones (--batch-size)"
+            f"requests to {_actors(outcome.num_actors)} take {1e3 * asking_s:,.0f} ms, and the batches made ahead last "
+            f"{1e3 * ahead_s:,.0f} ms; make more (--prefetch, Pipeline's prefetch=) or larger ones (--batch-size)"
         )
     if scenario.faults:
-        return f"they lose that to the faults, {found.longest_s:.1f} s at once at most"
-    if len(outcomes) == 1:
-        return "requests take too unevenly long; to see whether more actors help, try some (--num-actors)"
-    if found.wait < _HELPED * first.found.wait:
-        return "requests take too unevenly long for so few; more actors would help"
-    return f"more actors than {first.num_actors:,} do not help; these are idle for {found.idle:.0%} of their time"
+        return f"the faults cost that time, at most {found.longest_s:.1f} s at once"
+    if len(outcomes) > 1 and found.wait > _HELPED * outcomes[0].found.wait:
+        idle = f"these are idle for {found.idle:.0%} of their time"
+        return f"more actors than {outcomes[0].num_actors:,} do not help; {idle}"
+    return "some requests take much longer than others; try more actors (--num-actors)"

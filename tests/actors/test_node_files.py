@@ -170,7 +170,7 @@ def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
             return source.pool_name in answer(shown)
 
         until(is_listed)
-        with pytest.raises(ValueError, match="cannot read with 1: its files lie on 2 nodes"):
+        with pytest.raises(ValueError, match="cannot read with 1: its files are on 2 nodes"):
             pool_command.resize(source.pool_name, 1, address, shown)
         pool_command.resize(source.pool_name, 3, address, shown)
         assert source.num_actors == 3

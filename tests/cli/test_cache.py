@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datarax_ray.cli.cache import clear, show
+from datarax_ray.cli.commands.datasets import clear, show
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.cli.screens import answer, screen
 from tests.data import record, write_files
@@ -34,9 +34,9 @@ def test_what_a_source_keeps_is_shown_and_removed_once_nobody_reads_it(tmp_path:
         assert "secret" not in shown
         told = json.loads(printed(show, cache, as_json=True))
         assert [each["is_in_use"] for each in told] == [True, True]
-        assert "2 files stay, which are read now" in printed(clear, cache)
+        assert "2 files stay, because a process is reading them" in printed(clear, cache)
         source.close()
-        assert "MB are free now\n" in printed(clear, cache)
+        assert "MB were freed\n" in printed(clear, cache)
         assert json.loads(printed(show, cache, as_json=True)) == []
         assert source.get_batch_at(0, 800) != []
     finally:

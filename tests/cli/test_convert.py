@@ -17,7 +17,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 import datarax_ray
-from datarax_ray.cli.writing.convert import Request, run
+from datarax_ray.cli.writing import convert as convert_command
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
 from tests.cli.conftest import environment
 from tests.cli.screens import answer, screen
@@ -66,9 +66,8 @@ def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any
     )
     rows.save_to_disk(tmp_path / "saved")
     for source, field in (f"imagefolder:{tmp_path}/photos", "image"), (f"hf:{tmp_path}/saved", "picture"):
-        request = Request(source, tmp_path / field, to, None, None, None, (), None, "raise", False)
         shown = screen()
-        assert run(request, shown) == 0
+        assert convert_command(source, tmp_path / field, shown, to=to) == 0
         line = answer(shown).partition("read it by: ")[2].partition("\n")[0]
         assert line.endswith(f"DecodeImage(field='{field}')])")
         scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeImage", "DecodeMsgpack")}
@@ -77,11 +76,8 @@ def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any
 
 def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Path) -> None:
     pq.write_table(pa.table({"h": pa.array([1, 2**64 - 1], pa.uint64()), "n": [1, 2]}), tmp_path / "a.parquet")
-    request = Request(
-        str(tmp_path / "a.parquet"), tmp_path / "to", "array_record", None, None, None, (), None, "raise", False
-    )
     shown = screen()
-    assert run(request, shown) == 0
+    assert convert_command(str(tmp_path / "a.parquet"), tmp_path / "to", shown) == 0
     line = answer(shown).partition("read it by: ")[2].partition("\n")[0]
     assert line.endswith("transforms=[DecodeMsgpack(arrays={'h': 'uint64'})])")
     scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeMsgpack")}
@@ -92,22 +88,5 @@ def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Pat
 
 def test_numbers_with_nulls_are_told_of_what_was_read_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pq.write_table(pa.table({"n": [1, None]}), tmp_path / "a.parquet")
-    request = Request(
-        str(tmp_path / "a.parquet"), tmp_path / "to", "parquet", None, None, None, (), None, "raise", False
-    )
-    assert run(request, screen()) == 0
+    assert convert_command(str(tmp_path / "a.parquet"), tmp_path / "to", screen(), to="parquet") == 0
     assert caplog.text.count("numbers with nulls stay on the host") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        (("--format", "csv"), 2, "'csv' is not one of 'array_record', 'parquet'"),
-        (("--group-size", "0"), 2, "'0' is no number of at least 1, nor auto"),
-        (("--on-error", "ignore"), 2, "'ignore' is not one of 'raise', 'skip'"),
-    ],
-    ids=lambda value: str(value),
-)
-def test_what_is_no_option_is_refused_with_those_that_are(command, tmp_path, words, status, message) -> None:
-    done = command("convert", tmp_path / "a", tmp_path / "to", *words)
-    assert (done.returncode, message in done.stderr) == (status, True)

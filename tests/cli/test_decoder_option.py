@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from datarax_ray.cli.decoder_option import parse_decoder
+from datarax_ray.cli.arguments import parse_decoder
 from datarax_ray.read.decode import (
     DecodeExample,
     DecodeFields,
@@ -57,18 +57,18 @@ def test_a_decoder_is_read(text, expected):
         ("", "'' names no decoder"),
         ("none:1", "none takes nothing after it, got 'none:1'; write 'none'"),
         ("json:x=int8", "json takes nothing after it"),
-        ("raw", "'raw': the dtype is missing; an example of a right one is 'raw:uint8:8,8'"),
+        ("raw", "'raw': the dtype is missing; a right one is 'raw:uint8:8,8'"),
         ("raw:unit8:8", "dtype 'unit8' is not a fixed-size number"),
         ("raw:uint8:8x8", "'8x8' is no shape: write sizes with commas between them"),
         ("raw:uint8:", "'' is no shape"),
         ("raw:uint8:-1", "'-1' is no shape"),
         ("fields", "'' is not NAME=DTYPE or NAME=DTYPE:SHAPE"),
-        ("fields:image", "'image' is not NAME=DTYPE or NAME=DTYPE:SHAPE; an example of a right one is 'fields:image="),
+        ("fields:image", "'image' is not NAME=DTYPE or NAME=DTYPE:SHAPE; a right one is 'fields:image="),
         ("fields:a=int8;a=int8", "the name 'a' comes twice"),
         ("fields:a=:3", "the dtype is missing"),
         ("example:x", "'x' is not NAME=DTYPE"),
-        ("image:224,224", "'224,224' is no shape: write 3 sizes with commas between them"),
-        ("image:jpg:224", "'224' is no shape: write 3 sizes with commas between them"),
+        ("image:224,224", "'224,224' is no shape of an image: write height, width and channels with commas"),
+        ("image:jpg:224", "'224' is no shape of an image"),
         ("image:224,224,4", "channels are 3 (RGB) or 1 (grey)"),
     ],
 )

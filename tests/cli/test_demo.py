@@ -90,7 +90,7 @@ def test_its_checkpoint_holds_model_and_position_in_one_step(shown):
 def test_a_directory_that_holds_something_is_refused(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(ValueError, match=r"--checkpoint-dir .* is not empty; the demo would mix"):
-        demo.run(0, tmp_path, screen())
+        demo.demo(0, tmp_path, screen())
 
 
 @pytest.mark.parametrize("found", [["a", "x"], ["a"], ["a", "b", "c"]], ids=["other", "missing", "one too many"])

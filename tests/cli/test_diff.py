@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from datarax_ray.checkpoint import save_pipeline
+from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.diff import diff
-from datarax_ray.cli.target import pipeline_of
 from datarax_ray.read.elements.differences import Difference, first_difference
 from tests.cli.screens import answer, screen
 
@@ -125,7 +125,7 @@ def test_states_at_no_common_place_tell_nothing(train: str, tmp_path: Path) -> N
     one, other = run_of(f"{train}:make", tmp_path / "one", 1), run_of(f"{train}:make", tmp_path / "other", 2)
     status, text, found = told(one, other)
     assert (status, found["equal"]) == (2, None)
-    assert "no state of one run stands where a state of the other does, with a digest" in text
+    assert "no state of one run is at the position of a state of the other, with a digest" in text
     assert found["reason"] == text.strip()
 
 
@@ -163,7 +163,7 @@ def test_or_is_not_and_the_settings_or_the_positions_say_how(
 def test_what_differs_by_the_same_settings_is_a_transform_or_a_library(train: str) -> None:
     status, text, found = told(f"{train}:unsteady", f"{train}:unsteady")
     assert (status, found["fields"], found["settings"]) == (1, ["x"], {})
-    assert "the same record gives something else by the same settings: a transform that is no function" in text
+    assert "the same record gives different rows by the same settings: a transform is no function" in text
 
 
 def test_of_two_pipelines_the_first_row_is_told_with_its_record(train: str) -> None:
@@ -176,7 +176,7 @@ def test_of_two_pipelines_the_first_row_is_told_with_its_record(train: str) -> N
     assert found["records"][0] == found["records"][1]
     assert found["records"][0][0].endswith("[27]")
     assert f"step {step}, row {row}: x" in text
-    assert "the same record gives something else: another transform, or what the files hold" in text
+    assert "the same record gives different rows: the transforms or the contents of the files differ" in text
     assert "transforms.digest" in text
 
 
@@ -185,7 +185,7 @@ def test_another_order_is_told_by_its_records(train: str) -> None:
     assert (status, found["step"], found["row"]) == (1, 0, 0)
     assert found["records"][0] != found["records"][1]
     assert found["settings"]["order.seed"] == [1, 2]
-    assert "the row is made of other records: another order" in text
+    assert "the row is made of different records: the order" in text
 
 
 def test_of_packed_rows_the_piece_is_told(train: str) -> None:
@@ -210,10 +210,10 @@ def test_a_stream_that_ends_before_the_other_is_told(train: str) -> None:
 
 
 def test_endless_streams_are_compared_for_some_steps(train: str) -> None:
-    with pytest.raises(ValueError, match=r"compared for ever; say which batches: --steps 0:1000"):
+    with pytest.raises(ValueError, match=r"compared for ever; choose the batches: --steps 0:1000"):
         told(f"{train}:endless", f"{train}:make")
     assert told(f"{train}:endless", f"{train}:make", steps=(3, 9))[0] == 0
-    with pytest.raises(ValueError, match=r"--steps are of two pipelines"):
+    with pytest.raises(ValueError, match=r"--steps needs two pipelines"):
         told(str(Path(train).parent), f"{train}:make", steps=(3, 9))
 
 
@@ -243,7 +243,7 @@ def test_runs_that_went_past_other_amendments_are_not_the_same(train: str, tmp_p
     plain = run("plain")
     status, text, found = told(plain, run("positions", range(14, 16)))  # whose last state stands at 32, not at 30
     assert (status, found["equal"], found["start"], found["stop"]) == (1, False, 14, 16)
-    assert "positions [14, 16), which both went past, are amended in other ways" in text
+    assert "the amendments of positions [14, 16), which both consumed, differ" in text
     assert "the same up to position 12, by 2 digests" in text
     assert "amended: nothing and from position 14 on: leaves out positions [14, 16)" in text
     assert told(plain, run("later", range(30, 33)))[0] == 0  # not come to yet
@@ -251,4 +251,4 @@ def test_runs_that_went_past_other_amendments_are_not_the_same(train: str, tmp_p
         coming = {origin.record.rpartition("/")[2] for step in (2, 3) for origin in pipeline.locate(step)}
     status, text, found = told(plain, run("records", *sorted(coming)[:4]))
     assert (status, found["equal"]) == (2, None)
-    assert "from position 12 on they leave out other records, and nothing tells whether one of these came" in text
+    assert "from position 12 on they skip different records, and one of these may come before" in text

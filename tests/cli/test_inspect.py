@@ -15,7 +15,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from datarax_ray.cli.app import app
-from datarax_ray.cli.inspect import run
+from datarax_ray.cli.inspect import inspect
 from tests.cli.screens import answer, screen
 from tests.data import write_file
 from tests.tables import ray_tensors, write_tables
@@ -23,7 +23,7 @@ from tests.tars import write_tar
 
 
 def told(*paths: Any, num_elements: int = 2, sheet: Path | None = None, split: str | None = None) -> dict[str, Any]:
-    run(list(map(str, paths)), num_elements, shown := screen(as_json=True), sheet=sheet, split=split)
+    inspect(list(map(str, paths)), num_elements, shown := screen(as_json=True), sheet=sheet, split=split)
     found: dict[str, Any] = json.loads(answer(shown))
     return found
 
@@ -99,7 +99,7 @@ def test_pictures_are_found_as_bytes_in_a_field_too(tmp_path: Path) -> None:
 def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not end with .png"):
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "sheet.jpg")
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write sheet.png to; make it before"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write sheet.png to; create it first"):
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "none" / "sheet.png")
 
 

@@ -45,9 +45,12 @@ def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_
     fixed = PoolSeen((entry(pool),), Wish(64, "person", "t", "ann on host asked for it"))
     waits = PoolSeen(actors=("a", "b"))
     assert [rows({pool: seen})[0][3] for seen in (auto, fixed, waits)] == ["program: 3", "person: 64", "nobody"]
-    told = {seen.wish: pool_command._lines(pool_command._told(pool, seen))[1:3] for seen in (auto, fixed)}
-    assert told[auto.wish] == ["  its program asks for 3", "  which holds again: ann on host asked for it"]
-    assert told[fixed.wish] == ["  its program asks for 3", "  64 is asked for by a person: ann on host asked for it"]
+    told = {seen.wish: pool_command._lines(pool_command._facts(pool, seen))[1:3] for seen in (auto, fixed)}
+    assert told[auto.wish] == [
+        "  its program asks for 3",
+        "  the program decides again: ann on host asked for it",
+    ]
+    assert told[fixed.wish] == ["  its program asks for 3", "  a person asks for 64: ann on host asked for it"]
 
 
 class HeadOfJobThatEnds:
@@ -85,7 +88,7 @@ def test_to_resize_a_pool_whose_job_ends_meanwhile_is_an_error(monkeypatch: pyte
 
 def test_less_than_a_mebibyte_in_flight_is_not_told_as_none() -> None:
     pool = ("team", "train", "11aa")
-    line = pool_command._lines(pool_command._told(pool, PoolSeen((entry(pool, 2**19), entry(pool, 1600 * 2**20)))))
+    line = pool_command._lines(pool_command._facts(pool, PoolSeen((entry(pool, 2**19), entry(pool, 1600 * 2**20)))))
     assert [each.rpartition(", ")[2] for each in line if "in flight" in each] == [
         "0.5 MiB in flight at most",
         "1,600.0 MiB in flight at most",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from datarax_ray import MaterializedSource
-from datarax_ray.cli.writing.preprocess import Request, run
+from datarax_ray.cli.writing import preprocess
 from tests.cli.conftest import Command
 from tests.cli.screens import answer, screen
 
@@ -57,9 +57,8 @@ def test_a_source_of_a_script_is_written_with_its_statistics(command: Command, t
 
 def told(target: str, folder: Path, as_json: bool = False) -> str:
     """What the command prints, in this process."""
-    request = Request(target, folder, None, 0, None, False)
     shown = screen(as_json)
-    assert run(request, shown) == 0
+    assert preprocess(target, folder, shown, num_actors=0) == 0
     return answer(shown)
 
 

@@ -17,8 +17,8 @@ import pytest
 from datarax_ray import PipelineSave
 from datarax_ray.checkpoint import save_pipeline
 from datarax_ray.cli import checkpoint as checkpoint_command
+from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.replay import locate, replay
-from datarax_ray.cli.target import pipeline_of
 from datarax_ray.plan.fingerprint import DriftError
 from tests.cli.screens import answer, screen
 
@@ -153,7 +153,7 @@ def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: st
     with pipeline_of(f"{train}:numbers") as pipeline:
         batches = [{name: np.asarray(column) for name, column in batch.items()} for batch in pipeline]
     path = tmp_path / f"found{suffix}"
-    replay(f"{train}:numbers", 12, 20, path, out := screen())
+    replay(f"{train}:numbers", (12, 20), path, out := screen())
     assert f"wrote 2 batches to {path}; the stream ended at 14, before 20" in answer(out)
     assert [file.name for file in tmp_path.iterdir() if "found" in file.name] == [path.name]
     if suffix == ".npz":
@@ -174,7 +174,7 @@ def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: st
 def test_pictures_become_a_sheet_with_a_line_for_each_batch(train: str, tmp_path: Path) -> None:
     with pipeline_of(f"{train}:make") as pipeline:
         index = np.asarray(pipeline.step()["index"])
-    replay(f"{train}:make", 0, 2, tmp_path / "sheet.png", screen())
+    replay(f"{train}:make", (0, 2), tmp_path / "sheet.png", screen())
     sheet = cv2.imread(str(tmp_path / "sheet.png"))
     assert sheet.shape == (16, 48, 3)
     assert sheet[4, 4::8, 0].tolist() == index.tolist()
@@ -186,17 +186,17 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
         ("a.txt", r"ends with none of \.npz, \.parquet, \.png"),
     ]:
         with pytest.raises(ValueError, match=reason):
-            replay(f"{train}:make", 0, 1, tmp_path / name, screen())
+            replay(f"{train}:make", (0, 1), tmp_path / name, screen())
     with pytest.raises(ValueError, match="no field holds pictures"):
-        replay(f"{train}:packed", 0, 1, tmp_path / "a.png", screen())
+        replay(f"{train}:packed", (0, 1), tmp_path / "a.png", screen())
     with pytest.raises(ValueError, match="has columns step and row of its own"):
-        replay(f"{train}:named", 0, 1, tmp_path / "a.parquet", screen())
+        replay(f"{train}:named", (0, 1), tmp_path / "a.parquet", screen())
     with pytest.raises(ValueError, match="there is no batch 99"):
-        replay(f"{train}:make", 99, 100, tmp_path / "a.parquet", screen())
+        replay(f"{train}:make", (99, 100), tmp_path / "a.parquet", screen())
     with pytest.raises(ValueError, match="there is no batch 99"):
         locate(f"{train}:make", 99, screen())
-    with pytest.raises(FileNotFoundError, match="there is no folder .*absent to write a.npz to; make it before"):
-        replay(f"{train}:make", 0, 1, tmp_path / "absent" / "a.npz", screen())
+    with pytest.raises(FileNotFoundError, match="there is no folder .*absent to write a.npz to; create it first"):
+        replay(f"{train}:make", (0, 1), tmp_path / "absent" / "a.npz", screen())
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
 
 
@@ -206,10 +206,10 @@ def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train: str
     with pytest.raises(IndexError, match="^list index out of range$"):
         locate(f"{train}:broken", 0, screen())
     with pytest.raises(IndexError, match="^list index out of range$"):
-        replay(f"{train}:broken", 0, 1, tmp_path / "a.npz", screen())
+        replay(f"{train}:broken", (0, 1), tmp_path / "a.npz", screen())
     Path(train).write_text(TRAIN.replace("index % 5 + 1", "[index][index]"))
     with pytest.raises(ValueError, match="transform element raised IndexError: list index out of range") as caught:
-        replay(f"{train}:make", 0, 1, tmp_path / "a.npz", screen())
+        replay(f"{train}:make", (0, 1), tmp_path / "a.npz", screen())
     assert any("in element" in note for note in caught.value.__notes__)
 
 
@@ -219,7 +219,11 @@ def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train: str
         ("{train}", ValueError, "names no pipeline; write train.py:make_pipeline"),
         ("{train}:absent", ValueError, r"has no absent; it has Settings, helper, element, make, digested, [a-z, ]+\.$"),
         ("{train}:digestde", ValueError, "it has .* Did you mean 'digested'?"),
-        ("{train}:element", ValueError, "own_train.py:element is called without arguments, and it wants index; give"),
+        (
+            "{train}:element",
+            ValueError,
+            "element is called without arguments: missing a required argument: 'index'; give",
+        ),
         ("{train}:nothing", ValueError, "is a int; it must be a Pipeline"),
         ("absent.py:make", FileNotFoundError, "absent.py: there is no such file"),
         ("no_such_package:make", ModuleNotFoundError, "no_such_package"),
@@ -289,8 +293,8 @@ def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, 
     assert re.fullmatch(r"amended from position 12 on: leaves out records \[\d+, \d+\)", lines[2])
     out = screen()
     assert checkpoint_command.diff(str(run / "10"), str(tmp_path / "saved"), out) == 1
-    assert "the same stream up to position 12, from which on they are amended in other ways" in answer(out)
-    replay(f"{train}:make", 0, 9, tmp_path / "amended.parquet", screen(), checkpoint=str(tmp_path / "saved"))
+    assert "the same stream up to position 12; from there on the amendments differ" in answer(out)
+    replay(f"{train}:make", (0, 9), tmp_path / "amended.parquet", screen(), checkpoint=str(tmp_path / "saved"))
     rows = pq.read_table(tmp_path / "amended.parquet")["index"].to_pylist()
     assert rows == [index for batch in want for index in batch["index"].tolist()]
     locate(f"{train}:make", 2, out := screen(as_json=True), checkpoint=str(tmp_path / "saved"))
@@ -298,7 +302,7 @@ def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, 
     # batch 4 of the run, which went on behind two
     locate(f"{train}:make", 4, out := screen(as_json=True), run=str(tmp_path / "saved"))
     assert [each["record"] for each in json.loads(answer(out))] == told[2]
-    replay(f"{train}:make", 2, 11, tmp_path / "run.parquet", screen(), run=str(tmp_path / "saved"))
+    replay(f"{train}:make", (2, 11), tmp_path / "run.parquet", screen(), run=str(tmp_path / "saved"))
     assert pq.read_table(tmp_path / "run.parquet")["index"].to_pylist() == rows
     with pytest.raises(ValueError, match="--run counts from the beginning .* --checkpoint from a state"):
         locate(f"{train}:make", 4, screen(as_json=True), checkpoint=str(run), run=str(run))

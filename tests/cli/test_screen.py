@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import logging
 import os
 import signal
-import sys
-import time
 import warnings
 
 import pytest
@@ -49,10 +46,7 @@ def test_an_error_is_one_message_with_its_notes_and_without_tracebacks():
 
 def test_an_error_without_a_text_is_named():
     assert say(MemoryError()) == (1, "error: MemoryError\n")
-
-
-def test_a_file_that_ends_too_early_is_an_error_of_its_own():
-    assert say(EOFError("Ran out of input")) == (1, "error: Ran out of input\n")
+    assert say(EOFError("Ran out of input")) == (1, "error: Ran out of input\n")  # of which typer says "Aborted!"
 
 
 def test_a_signal_is_no_error():
@@ -60,25 +54,6 @@ def test_a_signal_is_no_error():
     assert say(SystemExit(15)) == (143, "stopped by SIGTERM\n")
     with pytest.raises(SystemExit), screen.reporting_errors(screen.Screen(err=Console(file=io.StringIO()))):
         raise SystemExit(3)
-    wrapped = RuntimeError("Error calling __set_name__")
-    wrapped.__cause__ = KeyboardInterrupt()
-    assert say(wrapped) == (130, "stopped by Ctrl-C\n")
-
-
-def test_a_signal_that_is_dropped_in_a_librarys_callback_comes_again():
-    def callback(phase: str, info: dict) -> None:
-        gc.callbacks.remove(callback)
-        signal.raise_signal(signal.SIGTERM)
-
-    def collect() -> None:
-        gc.callbacks.append(callback)
-        gc.collect()
-        time.sleep(60)
-
-    file = io.StringIO()
-    with pytest.raises(typer.Exit) as caught, screen.reporting_errors(screen.Screen(err=Console(file=file))):
-        collect()
-    assert (caught.value.exit_code, file.getvalue()) == (143, "stopped by SIGTERM\n")
 
 
 def as_set_up() -> list:
@@ -86,7 +61,7 @@ def as_set_up() -> list:
     loggers = map(logging.getLogger, ("datarax_ray", "ray._private.worker", "ray._private.authentication", "absl"))
     logs = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    return [logs, list(warnings.filters), environment, signal.getsignal(signal.SIGTERM), sys.unraisablehook]
+    return [logs, list(warnings.filters), environment, signal.getsignal(signal.SIGTERM)]
 
 
 @pytest.mark.parametrize("end", [None, ValueError("x"), KeyError("x"), KeyboardInterrupt(), SystemExit(3)])

@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
-from datarax_ray.cli.simulate import Prices, advice, numbers_of, outcome_of, run, scenario_of
+from datarax_ray.cli.simulate import Prices, advice, fault_of, numbers_of, outcome_of, run
 from datarax_ray.simulate.scenario import Fault, Found, Scenario
+from datarax_ray.simulate.world import Costs
 from tests.cli.screens import answer, screen
 
-# Of actors that read 100 records of 64 KB a second, behind requests that all take the same time.
-SMALL: dict[str, Any] = {"record_s": 0.01, "record_nbytes": 65536, "stored_nbytes": 65536, "sigma": 0.0}
+# Actors that read 100 records of 64 KB a second, and requests that all take the same time.
+COSTS: dict[str, Any] = {"record_s": 0.01, "record_nbytes": 65536, "stored_nbytes": 65536}
 NONE = Prices(0.0, 0.0)
 
 
 def scenario(*faults: str, **options: Any) -> Scenario:
-    return scenario_of(
-        faults=faults, **SMALL | {"measured_s": 60.0, "num_records": 10**8, "batch_size": 256, "need": 400.0} | options
-    )
+    given = {"num_records": 10**8, "batch_size": 256, "need": 400.0, "warm_s": 30.0, "measured_s": 60.0} | options
+    costs = {each.name: given.pop(each.name) for each in dataclasses.fields(Costs) if each.name in given}
+    return Scenario("", 1, faults=tuple(map(fault_of, faults)), costs=Costs(**COSTS | costs), **given)
 
 
 def told(of: Scenario, numbers: list[int], prices: Prices = NONE, ends_early: bool = False) -> tuple[Any, int]:
@@ -89,7 +90,7 @@ def test_where_a_process_asks_for_longer_than_its_batches_last_more_of_them_help
     assert status == 1
     assert few > 0.1
     assert more > 0.8 * few
-    assert "more actors do not help: make 10 ahead (--prefetch" in found["advice"][0]
+    assert "take 400 ms, and the batches made ahead last 80 ms; make more (--prefetch" in found["advice"][0]
     found, status = told(scenario(**asking, prefetch=10), [8])
     assert status == 0
     assert found["tried"][0]["found"]["wait"] < 0.02
@@ -98,8 +99,8 @@ def test_where_a_process_asks_for_longer_than_its_batches_last_more_of_them_help
 @pytest.mark.parametrize(
     ("waits", "said"),
     [
-        ([0.3], "to see whether more actors help, try some"),
-        ([0.3, 0.1], "more actors would help"),
+        ([0.3], "some requests take much longer than others; try more actors"),
+        ([0.3, 0.1], "some requests take much longer than others; try more actors"),
         ([0.3, 0.29], "more actors than 8 do not help; these are idle for 40% of their time"),
     ],
 )
@@ -147,8 +148,8 @@ def test_nothing_that_came_is_json_too() -> None:
     ("faults", "numbers", "said"),
     [
         (("kill@60",), "0", "'0' is no number of actors, nor several"),
-        (("kill@60:8",), "4,9", "kill@60:8: 4 actors, from 0, have none such"),
-        (("host@60:1",), "32", "host@60:1: 32 actors, from 0, have none such"),
+        (("kill@60:8",), "4,9", "kill@60:8 names none of 4 actors"),
+        (("host@60:1",), "32", "host@60:1 names none of 32 actors"),
         (("burn@60",), "4", "'burn@60' is no fault; write kill@60:3"),
     ],
 )

@@ -21,7 +21,8 @@ from hatchling.builders.wheel import WheelBuilder
 from restarts import COMES_AGAIN
 
 import datarax_ray
-from datarax_ray.cli.cluster import init
+from datarax_ray.cli.commands.clusters import init
+from tests.cli.screens import screen
 from tests.cluster.conftest import until
 from tests.cluster.kuberay_schema import RAY_CLUSTER, RAY_JOB
 
@@ -240,7 +241,7 @@ def test_the_wheel_has_the_files_and_init_writes_them_as_they_are(tmp_path: Path
 def test_init_writes_over_nothing_unless_it_is_told_to(tmp_path: Path) -> None:
     (tmp_path / "learner.py").write_text("mine")
     with pytest.raises(FileExistsError, match=r"has learner.py already.*--force"):
-        init(tmp_path, False)
+        init(tmp_path, screen())
     assert [path.name for path in tmp_path.iterdir()] == ["learner.py"]
-    init(tmp_path, True)
+    init(tmp_path, screen(), force=True)
     assert (tmp_path / "learner.py").read_bytes() == (CLUSTER / "learner.py").read_bytes()

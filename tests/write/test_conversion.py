@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray import DecodeFields, DecodeMsgpack, load
-from datarax_ray.cli.writing.convert import Request, run
+from datarax_ray.cli.writing import convert as convert_command
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.shards import folder_of
@@ -127,17 +127,9 @@ SOURCES: list[Callable[[Path], tuple[str, list[Any]]]] = [
 
 def convert(source: str, destination: Path, to: str = "array_record", **given: Any) -> tuple[dict[str, Any], str]:
     """What it says as JSON, and what it shows meanwhile."""
-    options: dict[str, Any] = {
-        "group_size": None,
-        "num_shards": 3,
-        "num_actors": 0,
-        "transforms": (),
-        "split": None,
-        "on_error": "raise",
-        "overwrite": False,
-    }
     shown = screen(as_json=True)
-    assert run(Request(source, destination, to, **options | given), shown) == 0
+    options = {"num_shards": 3, "num_actors": 0} | given
+    assert convert_command(source, destination, shown, to=to, **options) == 0  # type: ignore[arg-type]
     return json.loads(answer(shown)), errors(shown)
 
 
@@ -202,11 +194,11 @@ def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:
     stored = [np.array([i, 2 * i, 3 * i], "<f4").tobytes() + bytes([i]) for i in range(4)]
     source = write_file(tmp_path / "a.array_record", stored)
     decode = DecodeFields({"v": ("float32", (3,)), "label": ("uint8", ())})
-    convert(str(source), tmp_path / "to", "parquet", transforms=(decode,), num_shards=1)
+    convert(str(source), tmp_path / "to", "parquet", decoder=(decode,), num_shards=1)
     found = pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet")
     assert found.schema.equals(pa.schema({"label": pa.uint8(), "v": pa.list_(pa.float32(), 3)}))
     assert found.to_pylist() == [{"label": i, "v": [i, 2 * i, 3 * i]} for i in range(4)]
-    convert(str(source), tmp_path / "again", transforms=(decode,))
+    convert(str(source), tmp_path / "again", decoder=(decode,))
     arrays = DecodeMsgpack({"v": "float32", "label": "uint8"})
     with load(tmp_path / "again", transforms=[arrays]) as read, load(tmp_path / "to") as rows:
         for one, other in zip(read, rows, strict=True):
@@ -216,7 +208,7 @@ def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:
 def test_a_field_is_of_the_type_of_its_first_values_that_are_not_none(tmp_path: Path) -> None:
     rows = [{"n": None, "of": {"k": 1}}, {"n": 2, "of": None}, {"n": 3, "of": {"k": None}}]
     source = write_file(tmp_path / "a.array_record", [msgpack.packb(row) for row in rows])
-    convert(str(source), tmp_path / "to", "parquet", transforms=(DecodeMsgpack(),), num_shards=1)
+    convert(str(source), tmp_path / "to", "parquet", decoder=(DecodeMsgpack(),), num_shards=1)
     found = pq.read_table(tmp_path / "to" / "data-00000-of-00001.parquet")
     assert found.schema.equals(pa.schema({"n": pa.int64(), "of": pa.struct({"k": pa.int64()})}))
     assert found.to_pylist() == rows
@@ -225,10 +217,10 @@ def test_a_field_is_of_the_type_of_its_first_values_that_are_not_none(tmp_path: 
 def test_what_tells_no_type_or_another_length_says_what_to_do(tmp_path: Path) -> None:
     nothing = write_file(tmp_path / "a.array_record", [msgpack.packb({"n": None})])
     with pytest.raises(ValueError, match="'n' is None in the first 1 elements, so its type is unknown"):
-        convert(str(nothing), tmp_path / "to", "parquet", transforms=(DecodeMsgpack(),))
+        convert(str(nothing), tmp_path / "to", "parquet", decoder=(DecodeMsgpack(),))
     ragged = write_file(tmp_path / "b.array_record", [msgpack.packb({"n": [1] * size}) for size in (2, 3)])
     with pytest.raises(ValueError, match=r"b.array_record\[1\].*field 'n' is .*\[3\], and .*\[2\]"):
-        convert(str(ragged), tmp_path / "to", "parquet", transforms=(DecodeMsgpack({"n": "int64"}),))
+        convert(str(ragged), tmp_path / "to", "parquet", decoder=(DecodeMsgpack({"n": "int64"}),))
 
 
 def test_samples_with_other_members_are_refused_by_name_or_left_out_and_counted(tmp_path: Path) -> None:
@@ -290,9 +282,8 @@ def test_group_sizes_are_by_the_size_of_records(tmp_path: Path) -> None:
 def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     source, _ = tar(tmp_path / "from")
-    request = Request(source, tmp_path / "to", "array_record", None, 2, 0, (), None, "raise", False)
     shown = screen()
-    assert run(request, shown) == 0
+    assert convert_command(source, tmp_path / "to", shown, num_shards=2, num_actors=0) == 0
     said = answer(shown).splitlines()
     assert said[0].startswith(f"{tmp_path / 'to'}: 23 records in 2 files of ArrayRecord, 0.3 MB, ")
     assert said[1] == f"read it by: load('{tmp_path / 'to'}', transforms=[DecodeMsgpack(), DecodeImage(field='png')])"

@@ -1,111 +1,85 @@
-"""Commands that look at datasets and write them: inspect, convert and preprocess."""
+"""Commands on datasets: inspect, convert, preprocess, and the cache of remote files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from datarax_ray.cli.commands.options import DestinationArgument, JsonOption, SplitOption, number_or_auto, transforms_of
-from datarax_ray.cli.screen import Screen, reporting_errors
+from datarax_ray.cli.commands import (
+    IMPORTED,
+    PATHS,
+    DestinationArgument,
+    OverwriteOption,
+    SplitOption,
+    WritersOption,
+    argument,
+    command,
+    decoders,
+    number,
+    number_or_auto,
+    parsed,
+)
+from datarax_ray.cli.screen import Screen
 
 app = typer.Typer()
+cache = typer.Typer(
+    name="cache", help="The copies of remote files on this host's disk (cache_dir).", no_args_is_help=True
+)
 
 
-@app.command(short_help="Show files, records, sizes, groups and the first elements.")
+@command(app, "inspect:inspect", short="Show files, records, sizes, groups and the first elements.")
 def inspect(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATHS",
-            help="As `load` takes them: files, globs (quoted), directories or URLs of one format, or hf:NAME, or "
-            "imagefolder:DIR.",
-            show_default=False,
-        ),
-    ],
-    num_elements: Annotated[int, typer.Option(min=0, metavar="N", help="Elements to show.")] = 3,
+    paths: Annotated[list[str], argument("PATHS", PATHS)],
+    num_elements: Annotated[int, number("Elements to show.", 0)] = 3,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Write the first 64 pictures, side by side.")
     ] = None,
     split: SplitOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Show what lies there: files, records, sizes, groups and whether they hurt, and the first elements.
+    """Show a dataset: its files, records, sizes, compressed groups and what they cost, and the first elements.
 
-    Records of ArrayRecord files are decoded by what the first one looks like; the decoder is named.
+    Records of ArrayRecord files are decoded if the first one looks like a known encoding; the decoder is named.
 
     \b
     Examples:
       datarax-ray inspect 'data/*.array_record'
       datarax-ray inspect imagefolder:photos --num-elements 1 --sheet photos.png
     """
-    with reporting_errors(Screen(as_json)) as screen:
-        from datarax_ray.cli.inspect import run
-
-        run(paths, num_elements, screen, sheet=sheet, split=split)
 
 
-@app.command(short_help="Write a dataset anew, as ArrayRecord or Parquet.")
+@command(app, "writing:convert", short="Write a dataset as ArrayRecord or Parquet.")
 def convert(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SRC",
-            help="As `load` takes it: a file, glob (quoted), directory or URL of one format, or hf:NAME, or "
-            "imagefolder:DIR.",
-            show_default=False,
-        ),
-    ],
+    source: Annotated[str, argument("SRC", PATHS)],
     destination: DestinationArgument,
     to: Annotated[
         Literal["array_record", "parquet"],
         typer.Option("--format", metavar="FORMAT", help="array_record or parquet."),
     ] = "array_record",
     group_size: Annotated[
-        str,
-        typer.Option(metavar="N|auto", help="Records that are compressed together; of Parquet, rows of a row group."),
+        Any, parsed(number_or_auto, "N|auto", "Records compressed together; for Parquet, rows of a row group.")
     ] = "auto",
-    num_shards: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Files. Default: of 256 MiB each, before compression.", show_default=False
-        ),
-    ] = None,
-    num_actors: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Files that are written at the same time, by Ray; 0 writes in this process, without Ray. Default: one "
-            "per CPU of the cluster but one, and 0 for one file.",
-            show_default=False,
-        ),
-    ] = None,
-    decoder: Annotated[
-        str, typer.Option(metavar="DECODER", help="What a record is, as of `ingest`; none keeps its bytes.")
-    ] = "none",
+    num_shards: Annotated[int | None, number("Files to write. Default: 256 MiB each, uncompressed.")] = None,
+    num_actors: WritersOption = None,
+    decoder: Annotated[Any, decoders("How to decode a record, as in `ingest`; none keeps its bytes.")] = "none",
     split: SplitOption = None,
     on_error: Annotated[
         Literal["raise", "skip"],
-        typer.Option(
-            metavar="raise|skip", help="What becomes of records that cannot be read; skipped ones are counted."
-        ),
+        typer.Option(metavar="raise|skip", help="Stop at a record that cannot be read, or skip and count it."),
     ] = "raise",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Begin anew, whatever an earlier conversion wrote to DST.")
-    ] = False,
-    as_json: JsonOption = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
-    """Write what lies somewhere, in any format that is read here, as ArrayRecord or Parquet files.
+    """Write a dataset, of any format that `load` reads, as ArrayRecord or Parquet files.
 
     Records of ArrayRecord and TFRecord keep their bytes. Rows become columns of Parquet, with their types and nulls; in
-    ArrayRecord each is a msgpack map, which DecodeMsgpack() reads. Pictures stay as they are encoded. What a format
-    cannot hold is refused, by the field's name.
+    ArrayRecord each row is a msgpack map, which DecodeMsgpack() reads. Pictures stay encoded. A field that the format
+    cannot hold is refused by name.
 
-    Files get their names once they are whole, and dataset.json once all are. After Ctrl-C (exit status 130), a SIGTERM
-    (143) or a lost host the same command goes on with the files that are missing. The bytes do not depend on
-    --num-actors. Exits with 1 where anything cannot be read or written.
+    Each file gets its name when it is complete, and dataset.json is written last. After Ctrl-C (exit status 130),
+    SIGTERM (143) or a lost host, the same command writes the missing files. The bytes do not depend on --num-actors. A
+    single file is written in this process.
 
     \b
     Examples:
@@ -115,76 +89,33 @@ def convert(
       datarax-ray convert imagefolder:photos /data/photos
       datarax-ray convert 'logs/*.jsonl' /data/logs --on-error skip
     """
-    size = number_or_auto(group_size, "--group-size")
-    transforms = transforms_of(decoder)
-    with reporting_errors(Screen(as_json)) as screen:
-        from datarax_ray.cli.writing.convert import Request, run
-
-        request = Request(
-            source=source,
-            destination=destination,
-            to=to,
-            group_size=size,
-            num_shards=num_shards,
-            num_actors=num_actors,
-            transforms=transforms,
-            split=split,
-            on_error=on_error,
-            overwrite=overwrite,
-        )
-        status = run(request, screen)
-    raise typer.Exit(status)
 
 
-@app.command(short_help="Run transforms once, and write what they make.")
+_SPEC = (
+    "A source, a Pipeline, or a function that returns one: train.py:make_source or package.module:make_source. "
+    f"{IMPORTED}"
+)
+
+
+@command(app, "writing:preprocess", short="Run transforms once, and write their elements.")
 def preprocess(
-    spec: Annotated[
-        str,
-        typer.Argument(
-            metavar="SPEC",
-            help="train.py:make_source or package.module:make_source: a source or Pipeline, or a function that returns "
-            'one. The file is imported: what it runs belongs under `if __name__ == "__main__":`.',
-            show_default=False,
-        ),
-    ],
+    spec: Annotated[str, argument("SPEC", _SPEC)],
     destination: DestinationArgument,
     num_transforms: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="How many of the first transforms to run. Default: all up to the first random one.",
-            show_default=False,
-        ),
+        int | None, number("Run the first N transforms. Default: all before the first random one.")
     ] = None,
-    num_actors: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Files that are written at the same time, by Ray; 0 writes in this process, without Ray. Default: one "
-            "per CPU of the cluster but one.",
-            show_default=False,
-        ),
-    ] = None,
-    num_shards: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Files, of each component. Default: of 256 MiB.", show_default=False),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Begin anew in a folder that holds something else of this command.")
-    ] = False,
-    as_json: JsonOption = False,
+    num_actors: WritersOption = None,
+    num_shards: Annotated[int | None, number("Files of each component. Default: 256 MiB each.")] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
-    """Run a source's transforms once, and write what they make: MaterializedSource(source, DST) reads it.
+    """Run a source's transforms once and write their elements; MaterializedSource(source, DST) reads them.
 
-    It is the same stream, with states that fit both, so that a run may go on from what was written in the middle of an
-    epoch. Random transforms, stages and packing stay live; a mixture's components go to folders of their own. With
-    statistics by field, in DST/report.html too. The progress goes to stderr. After Ctrl-C (exit status 130), a SIGTERM
-    (143) or an error (1) the same command goes on.
+    The stream and its states stay the same, so a run may switch to the written elements in the middle of an epoch.
+    Random transforms, stages and packing run live. Each component of a mixture gets a folder. DST/report.html has
+    statistics of each field. After Ctrl-C (exit status 130), SIGTERM (143) or an error (1), the same command writes
+    the missing files.
 
-    What is written of train.py:NAME is for that script as it runs itself; for another one, that imports it, name the
-    module.
+    Elements of train.py:NAME are for that script itself. If another script imports the file, name the module instead.
 
     \b
     Examples:
@@ -193,16 +124,42 @@ def preprocess(
       datarax-ray preprocess train.py:pipeline /data/tokens \\
         --num-transforms 2 --num-actors 64 --json
     """
-    with reporting_errors(Screen(as_json)) as screen:
-        from datarax_ray.cli.writing.preprocess import Request, run
 
-        request = Request(
-            target=spec,
-            destination=destination,
-            num_transforms=num_transforms,
-            num_actors=num_actors,
-            num_shards=num_shards,
-            overwrite=overwrite,
-        )
-        status = run(request, screen)
-    raise typer.Exit(status)
+
+CacheArgument = Annotated[Path, argument("DIR", "The cache_dir of a source's config.")]
+
+
+@command(cache)
+def show(directory: CacheArgument, screen: Screen) -> None:
+    """List the cached files, how much of each is there, and whether a process is reading it.
+
+    \b
+    Example:
+      datarax-ray cache show /mnt/cache
+    """
+    from rich import box
+    from rich.table import Table
+
+    from datarax_ray.read.formats.remote import disk_cache
+
+    kept = disk_cache.kept_in(directory.expanduser())
+    table = Table("file", "kept MB", "is read", box=box.SIMPLE)
+    for each in kept:
+        table.add_row(each.url, f"{each.held_nbytes / 1e6:,.1f}", "yes" if each.is_in_use else "")
+    line = f"{len(kept)} files take {sum(each.nbytes for each in kept) / 1e6:,.1f} MB of the disk"
+    screen.answer([asdict(each) for each in kept], [table, line] if kept else [line])
+
+
+@command(cache)
+def clear(directory: CacheArgument, screen: Screen) -> None:
+    """Remove the cached files that no process is reading, and nothing else in the folder.
+
+    \b
+    Example:
+      datarax-ray cache clear /mnt/cache
+    """
+    from datarax_ray.read.formats.remote import disk_cache
+
+    freed, num_in_use = disk_cache.clear(directory.expanduser())
+    stays = f"; {num_in_use} files stay, because a process is reading them" if num_in_use else ""
+    screen.answer({"freed_nbytes": freed, "num_in_use": num_in_use}, [f"{freed / 1e6:,.1f} MB were freed{stays}"])

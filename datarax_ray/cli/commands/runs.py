@@ -1,54 +1,54 @@
-"""Commands that say what runs saw: locate, replay and diff."""
+"""Commands on runs: locate, replay, diff, and the saved states."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from datarax_ray.cli.commands.options import JsonOption, PipelineArgument, steps_of
-from datarax_ray.cli.screen import Screen, reporting_errors
+from datarax_ray.cli.commands import PipelineArgument, argument, command, number, parsed
 
 app = typer.Typer()
+checkpoint = typer.Typer(name="checkpoint", help="Show, compare and check saved states.", no_args_is_help=True)
 
 CheckpointOption = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint",
-        metavar="DIR",
-        help="Count batches from the state saved here. Default: from the beginning of the stream.",
-        show_default=False,
+        metavar="DIR", help="Count batches from the state saved here. Default: from the beginning of the stream."
     ),
 ]
-
-
-AmendedRunOption = Annotated[
+RunOption = Annotated[
     str | None,
     typer.Option(
-        "--run",
         metavar="DIR",
-        help="Count batches from the beginning of the stream, with what the latest state here says was amended of it.",
-        show_default=False,
+        help="Count batches from the beginning of the stream, with the amendments of the latest state saved here.",
     ),
 ]
+RunArgument = Annotated[str, argument("RUN", "A folder of checkpoints, or FILE.py:NAME of a pipeline.")]
+StateArgument = Annotated[str, argument("DIR", "Folder of a step, or of a run: then its latest step.")]
 
 
-@app.command(short_help="Say which file and record each row of a batch came from.")
+def _steps(text: str) -> tuple[int, int]:
+    """The batches [first, stop) of A:B. Raises: ValueError for another text."""
+    first, colon, stop = text.partition(":")
+    if not (colon and first.isdecimal() and stop.isdecimal() and int(first) < int(stop)):
+        raise ValueError(f"{text!r} is no A:B with A below B")
+    return int(first), int(stop)
+
+
+@command(app, "replay:locate", short="Print which file and record each row of a batch came from.")
 def locate(
     target: PipelineArgument,
-    step: Annotated[int, typer.Option(min=0, metavar="N", help="The batch, counted from 0.")],
-    row: Annotated[
-        int | None, typer.Option(min=0, metavar="R", help="One row of it alone.", show_default=False)
-    ] = None,
+    step: Annotated[int, number("The batch, counted from 0.", 0)],
+    row: Annotated[int | None, typer.Option(min=0, metavar="R", help="Only this row.")] = None,
     checkpoint: CheckpointOption = None,
-    run: AmendedRunOption = None,
-    as_json: JsonOption = False,
+    run: RunOption = None,
 ) -> None:
-    """Say which file and record each row of a batch came from: which data fed step N.
+    """Print which file and record each row of a batch came from: the data that fed step N.
 
-    Straight from the order, without reading, where every position gives one row; else the stream is read up to that
-    batch. Rows are those of the global batch, whatever the number of trainers; pieces of them where rows are packed.
+    If every position gives one row, the order alone tells and nothing is read; otherwise the stream is read up to that
+    batch. Rows are those of the global batch, for any number of trainers; of packed rows, each piece is listed.
 
     \b
     Examples:
@@ -57,30 +57,22 @@ def locate(
       datarax-ray locate train.py:pipeline --checkpoint run/checkpoints \\
         --step 0 --row 7 --json
     """
-    with reporting_errors(Screen(as_json)) as screen:
-        from datarax_ray.cli.replay import locate
-
-        locate(target, step, screen, row=row, checkpoint=checkpoint, run=run)
 
 
-@app.command(short_help="Write batches that a model saw once more.")
+@command(app, "replay:replay", short="Write batches that a model saw once more.")
 def replay(
     target: PipelineArgument,
-    steps: Annotated[str, typer.Option(metavar="A:B", help="The batches from A up to B, counted from 0.")],
+    steps: Annotated[Any, parsed(_steps, "A:B", "The batches from A up to B, counted from 0.")],
     output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help=".npz, .parquet, or .png for a sheet of the pictures in them.", show_default=False
-        ),
+        Path, typer.Option(metavar="FILE", help=".npz, .parquet, or .png for a sheet of the batches' pictures.")
     ],
     checkpoint: CheckpointOption = None,
-    run: AmendedRunOption = None,
-    as_json: JsonOption = False,
+    run: RunOption = None,
 ) -> None:
-    """Write batches that a model saw once more, as they were before the pipeline's stages.
+    """Write batches that a model saw to a file, as they were before the pipeline's stages.
 
-    The file has its name once it is whole. Arrays of an .npz are named STEP/FIELD; a .parquet has a row for each row,
-    with its step.
+    The file gets its name when it is complete. An .npz has an array STEP/FIELD for each batch and field; a .parquet has
+    the columns step and row.
 
     \b
     Examples:
@@ -88,33 +80,19 @@ def replay(
       datarax-ray replay train.py:pipeline --checkpoint run/checkpoints \\
         --steps 0:4 --output sheet.png
     """
-    first, stop = steps_of(steps)
-    with reporting_errors(Screen(as_json)) as screen:
-        from datarax_ray.cli.replay import replay
-
-        replay(target, first, stop, output, screen, checkpoint=checkpoint, run=run)
 
 
-RunArgument = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A folder of checkpoints, or FILE.py:NAME of a pipeline.", show_default=False),
-]
-
-
-@app.command("diff", short_help="Say whether two runs saw the same data, or where they differ.")
-def diff_runs(
+@command(app, "diff:diff", short="Compare the data of two runs; print where they differ.", error_status=2)
+def diff(
     first: RunArgument,
     second: RunArgument,
-    steps: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Of two pipelines, these batches alone.", show_default=False)
-    ] = None,
-    as_json: JsonOption = False,
+    steps: Annotated[Any, parsed(_steps, "A:B", "Compare only these batches of two pipelines.")] = None,
 ) -> None:
-    """Say whether two runs saw the same data, or where they first differ and why.
+    """Compare the data that two runs saw, and print where and why they first differ.
 
-    Checkpoints are compared by the digests in them (Pipeline(digest=True)); a pipeline makes its batches once more, and
-    two of them are compared row by row. Exits with 0 where they are the same, 1 where not, 2 where nothing tells, or
-    a run is not there.
+    Checkpoints are compared by their digests (Pipeline(digest=True)); for a pipeline the batches are made again. Two
+    pipelines are compared row by row. Exits with 0 if the data is the same, 1 if it differs, 2 if the digests cannot
+    tell or a run is missing.
 
     \b
     Examples:
@@ -122,8 +100,35 @@ def diff_runs(
       datarax-ray diff run1/checkpoints train.py:make_pipeline
       datarax-ray diff train.py:pipeline old/train.py:pipeline --steps 0:1000
     """
-    with reporting_errors(Screen(as_json), status=2) as screen:
-        from datarax_ray.cli.diff import diff
 
-        status = diff(first, second, None if steps is None else steps_of(steps), screen)
-    raise typer.Exit(status)
+
+@command(checkpoint, "checkpoint:show")
+def show_state(directory: StateArgument) -> None:
+    """Show a saved state: the position where the stream goes on, and all settings of the stream.
+
+    \b
+    Example:
+      datarax-ray checkpoint show run/checkpoints
+    """
+
+
+@command(checkpoint, "checkpoint:diff", error_status=2)
+def diff_states(first: StateArgument, second: StateArgument) -> None:
+    """Show what differs between two saved states. Exits with 0 if nothing does, 1 if something does, 2 on errors.
+
+    \b
+    Example:
+      datarax-ray checkpoint diff run1/checkpoints run2/checkpoints
+    """
+
+
+@command(checkpoint, "checkpoint:fits", error_status=2)
+def check_state(target: PipelineArgument, directory: StateArgument) -> None:
+    """Check whether a pipeline can go on from a saved state, and print every setting that differs.
+
+    Exits with 0 if it can, 1 if not, 2 if there is no such pipeline or state.
+
+    \b
+    Example:
+      datarax-ray checkpoint fits train.py:make_pipeline run/checkpoints
+    """

@@ -1,0 +1,209 @@
+"""`datarax-ray convert` and `datarax-ray preprocess`: datasets and elements written as files."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+
+from datarax_ray import load
+from datarax_ray.cli.arguments import source_of
+from datarax_ray.cli.screen import Screen, print_stopped
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.read.decode import DecodeMsgpack
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
+from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.random_access import RandomAccessReader
+from datarax_ray.read.formats.sniff import IMAGES, record_format
+from datarax_ray.read.streams.indexed import IndexedStream
+from datarax_ray.sources import from_hf
+from datarax_ray.sources.kinds import kind_of, split_of
+from datarax_ray.write.conversion import Conversion, EncodedImages, To, conversion_of
+from datarax_ray.write.manifest import Manifest
+from datarax_ray.write.materialize import REPORT, Component, Materialized, materialize
+from datarax_ray.write.shards import folder_of, num_shards_for, write_dataset
+
+_MAX_LOOKED_AT = 1000  # records whose files are looked up
+_MAX_SKIPPED, _MAX_FIELDS = 5, 30  # that are printed
+
+
+def convert(
+    source: str,
+    destination: Path,
+    screen: Screen,
+    *,
+    to: To = "array_record",
+    group_size: int | None = None,
+    num_shards: int | None = None,
+    num_actors: int | None = None,
+    decoder: tuple[Any, ...] = (),
+    split: str | None = None,
+    on_error: str = "raise",
+    overwrite: bool = False,
+) -> int:
+    """Write a dataset in another format, and print a summary. Returns the exit status.
+
+    group_size, num_shards, num_actors: None to choose. decoder: transforms. split: of a Hugging Face dataset.
+    """
+    begin = time.perf_counter()
+    folder_of(destination)  # checked before anything is opened
+    reader, about = _reader_of(source, split)
+    with contextlib.closing(reader):
+        _check_apart(reader, destination)
+        conversion = conversion_of(
+            reader, to, group_size=group_size, on_error=on_error, transforms=decoder, about=about
+        )
+        num_shards = num_shards or num_shards_for(conversion.num_records, conversion.mean_nbytes)
+        try:
+            written = write_dataset(
+                conversion.read,
+                conversion.num_records,
+                destination,
+                conversion.format,
+                made_from=conversion.made_from,
+                num_shards=num_shards,
+                num_actors=0 if num_actors is None and num_shards == 1 else num_actors,
+                overwrite=overwrite,
+                console=screen.err,
+                title="convert",
+            )
+        except (KeyboardInterrupt, SystemExit) as end:
+            return print_stopped(end, screen.err)
+    elapsed_s = time.perf_counter() - begin
+    format = written.settings["format"]
+    facts = {
+        "destination": str(destination),
+        "format": format["name"],
+        "group_size": format["group_size"],
+        "encoding": conversion.encoding,
+        "num_records": written.num_records,
+        "num_skipped": sum((shard.said or {}).get("num_skipped", 0) for shard in written.shards),
+        "num_shards": len(written.shards),
+        "nbytes": written.nbytes,
+        "elapsed_s": round(elapsed_s, 3),
+    }
+    screen.answer(facts, _summary(destination, written, conversion, facts["num_skipped"], elapsed_s))
+    return 0
+
+
+def _reader_of(source: str, split: str | None) -> tuple[Any, dict[str, Any]]:
+    """A reader of the records as they are stored, and facts that the records do not hold."""
+    kind, name = kind_of(source, split)
+    if kind == "imagefolder":
+        folder = ImageFolder(name)
+        return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}
+    # eager: a stream of shards cannot be cut into runs of records
+    opened = from_hf(name, split_of(name, split), eager=True) if kind == "hf" else load(source)
+    stream = opened.describe()
+    assert isinstance(stream, IndexedStream)
+    return stream.reader, {}
+
+
+def _check_apart(reader: Any, destination: Path) -> None:
+    """Raise ValueError if the destination holds files of the source: --overwrite would remove them."""
+    numbers = np.linspace(0, reader.num_records - 1, min(reader.num_records, _MAX_LOOKED_AT), dtype=int)
+    places = {reader.locate(record).rpartition("[")[0] for record in numbers.tolist()}
+    inside = [place for place in sorted(places) if Path(place).resolve().parent == destination.resolve()]
+    if inside:
+        raise ValueError(f"{destination} holds {inside[0]}, a file of the source; write to another folder")
+
+
+def _summary(
+    destination: Path, written: Manifest, conversion: Conversion, num_skipped: int, elapsed_s: float
+) -> Iterator[str]:
+    format = written.settings["format"]
+    files = "file" if len(written.shards) == 1 else "files"
+    yield (
+        f"{destination}: {written.num_records:,} records in {len(written.shards):,} {files} of {format['name']}, "
+        f"{written.nbytes / 1e6:,.1f} MB, {elapsed_s:,.1f} s"
+    )
+    if num_skipped:
+        skipped = [where for shard in written.shards for where in (shard.said or {}).get("skipped", ())][:_MAX_SKIPPED]
+        more = f" and {num_skipped - len(skipped)} more" if num_skipped > len(skipped) else ""
+        yield f"skipped: {num_skipped:,} records that cannot be read: {', '.join(skipped)}{more}"
+    decoders = _decoders_of(destination, written, conversion)
+    transforms = f", transforms=[{', '.join(decoders)}]" if decoders else ""
+    yield f"read it by: load({str(destination)!r}{transforms})"
+    if format["name"] == "ArrayRecord" and format["group_size"] > 1:
+        yield (
+            f'groups of {format["group_size"]} records: shuffle_block_size="auto" decodes each once in an epoch; for '
+            "a shuffle of single records write --group-size 1"
+        )
+
+
+def _decoders_of(folder: Path, written: Manifest, conversion: Conversion) -> list[str]:
+    """The transforms that decode the written records, as code; DecodeImage by the first record's fields."""
+    arrays = f"arrays={dict(conversion.arrays)}" if conversion.arrays else ""
+    decoders = [f"DecodeMsgpack({arrays})"] if conversion.encoding else []
+    path = next((folder / shard.name for shard in written.shards if shard.num_records), None)
+    if path is None:
+        return decoders
+    kind: Any = ParquetReader if written.settings["format"]["name"] == "Parquet" else ArrayRecordReader
+    transforms = (DecodeMsgpack(arrays=conversion.arrays),) if conversion.encoding else ()
+    try:
+        with contextlib.closing(kind.of(path)) as reader:
+            (element,) = IndexedStream(reader, order_of(reader.num_records), 1, transforms).read_at(0, 1)
+    except Exception:  # the source raises it again, for instance for nulls, when somebody reads the files
+        return decoders
+    fields = element.items() if isinstance(element, Mapping) else ()
+    files = {name: value.get("bytes") if isinstance(value, Mapping) else value for name, value in fields}
+    images = [name for name, file in files.items() if isinstance(file, bytes) and record_format(file) in IMAGES]
+    return decoders + [f"DecodeImage(field={name!r})" for name in images]
+
+
+def preprocess(
+    spec: str,
+    destination: Path,
+    screen: Screen,
+    *,
+    num_transforms: int | None = None,
+    num_actors: int | None = None,
+    num_shards: int | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Write the elements that a source's first transforms make, and print their statistics. Returns the exit status."""
+    begin = time.perf_counter()
+    try:
+        done = materialize(
+            source_of(spec),
+            destination,
+            num_transforms=num_transforms,
+            num_actors=num_actors,
+            num_shards=num_shards,
+            overwrite=overwrite,
+            console=screen.err,
+        )
+    except (KeyboardInterrupt, SystemExit) as end:
+        return print_stopped(end, screen.err)
+    elapsed_s = time.perf_counter() - begin
+    screen.answer(done.to_json() | {"elapsed_s": round(elapsed_s, 3)}, _statistics(done, elapsed_s))
+    return 0
+
+
+def _statistics(done: Materialized, elapsed_s: float) -> Iterator[RenderableType]:
+    for component in done.components:
+        yield str(component)
+        yield _field_table(component)
+    yield f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}"
+    yield f"read it by: MaterializedSource(source, {done.path!r})"
+
+
+def _field_table(component: Component) -> Table:
+    table = Table("field", "kind", "count", "mean", "std", "least", "most", "length", box=box.SIMPLE)
+    fields = list(component.statistics.fields.items())
+    for name, of in fields[:_MAX_FIELDS]:
+        numbers = [of.numbers.mean, of.numbers.std, of.numbers.least, of.numbers.most] if of.numbers.count else []
+        cells = [f"{number:.5g}" for number in numbers if number is not None] or [""] * 4
+        length = f"{of.lengths.least}–{of.lengths.most}" if of.lengths.count else ""
+        table.add_row(name, ", ".join(of.kinds), f"{of.count:,}", *cells, length)
+    if len(fields) > _MAX_FIELDS:
+        table.add_row(f"and {len(fields) - _MAX_FIELDS} more")
+    return table
