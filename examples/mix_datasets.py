@@ -1,4 +1,4 @@
-"""How do I mix datasets in fixed proportions, and change these? With MixtureSource, and other weights at a resume.
+"""How do I mix datasets in fixed proportions, and change these? With MixtureSource, and amend.
 
 Of any first n records each dataset has its share to within 4 records; each goes on through its own epochs, untouched by
 the weights of the others.
@@ -20,7 +20,7 @@ def dataset(kind, size):
 
 def make(weights):
     components = [dataset(kind, size) for kind, size in SIZES.items()]
-    return Pipeline(source=MixtureSource(components, weights=weights, allow_new_weights=True), batch_size=100)
+    return Pipeline(source=MixtureSource(components, weights=weights), batch_size=100)
 
 
 def counted(pipeline, num_batches):
@@ -39,8 +39,9 @@ with make(weights=[7, 2, 1]) as pipeline:
     state = pipeline.get_state()
 print("weights 7, 2, 1:", dict(first))
 
-with make(weights=[4, 5, 1]) as pipeline:  # the schedule's next part: more code from here on
+with make(weights=[7, 2, 1]) as pipeline:
     pipeline.set_state(state)
+    pipeline.amend(weights=[4, 5, 1])  # more code from here on, also for whoever resumes later
     second, rest = counted(pipeline, 2)
 print("weights 4, 5, 1:", dict(second))
 

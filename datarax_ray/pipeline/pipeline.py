@@ -412,8 +412,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         rows = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).positions(batch)
         if not 0 <= start < stop <= len(rows):
             raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
-        state = self._consumer.consumed.state
-        at = StreamState.at(rows.start + start)._replace(extra=state.extra, amendments=state.amendments)
+        at = self._begin._replace(position=rows.start + start)
         stream = self.source.batches(at, StreamOptions(stop - start, stop=rows.start + stop))
         with contextlib.closing(stream):
             return next(stream).columns
@@ -613,9 +612,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     @property
     def _begin(self) -> StreamState:
         """The beginning of the stream that is read."""
-        state = self._consumer.consumed.state
-        extra = None if state.extra is None else state.extra.whole
-        return StreamState(extra=extra, amendments=state.amendments)
+        return StreamState(amendments=self._consumer.consumed.state.amendments)
 
     def _from(self, consumed: Consumed) -> Consumed:
         """What to go on from, with the digest that this trainer goes on with."""

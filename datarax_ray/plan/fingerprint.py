@@ -67,7 +67,7 @@ _CONSEQUENCES = {
     "mixture": _ORDER,
     "mixture.weights": (
         "the components would continue elsewhere: records would be repeated and others never seen",
-        "Set the old weights, or give MixtureSource allow_new_weights=True to continue with the new ones from here.",
+        "Set the old weights, restore, and call pipeline.amend(weights=...) to continue with the new ones from here.",
     ),
     "mixture.length": ("the stream would end elsewhere", _ON_PURPOSE.format("mixture.length", "end it there")),
     "components": (

@@ -15,7 +15,6 @@ import numpy as np
 
 from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
 from datarax_ray.plan.requests import EVERYTHING, ListedPositions, PositionSet, Wanted
 
@@ -102,7 +101,6 @@ class ReadRequest:
     start, stop: the chunk, positions [start, stop).
     partitions: the partitions to read of it, None for all.
     wanted: what of their elements, and as what.
-    origin: where the weights of a mixture begin to hold, None for the beginning.
     """
 
     start: int
@@ -110,7 +108,6 @@ class ReadRequest:
     partitioning: Partitioning | None = None
     partitions: tuple[int, ...] | None = None
     wanted: Wanted = EVERYTHING
-    origin: WeightsStart | None = None
 
     @property
     def first_partition(self) -> int:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from datarax_ray.plan.amendments import Amendments, alike_from
 from datarax_ray.plan.homes import by_home
-from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning
 from datarax_ray.plan.partitions import ReadRequest, owners_in
 from datarax_ray.plan.position import next_multiple, pieces
@@ -193,10 +192,8 @@ class RecordScheduler:
         is_kept: bool = False,
     ) -> None:
         start = StreamState.at(start)
-        origin = start.extra
-        assert origin is None or isinstance(origin, WeightsStart)
         self.partitioning = partitioning
-        order = order.since(origin, start.amendments)
+        order = order.amended(start.amendments)
         self.limits = ChunkLimits(
             min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62),
             first_size,
@@ -210,7 +207,6 @@ class RecordScheduler:
         self._next = self._last_element = start.position
         self._stop = stop
         self._wanted = wanted
-        self._origin = origin
         self._may_come_until = 0  # the end of the last chunk that left out what may come elsewhere
         self._empty = EmptyEpochs(are_cycles_alike, droppers, start.amendments, order.num_records)
 
@@ -231,7 +227,7 @@ class RecordScheduler:
         parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
         homes = self.limits.homes  # a request is for one, or nobody might have all of it once its actor is lost
         requests = (
-            (actor, ReadRequest(start, stop, self.partitioning, tuple(some), self._wanted, self._origin))
+            (actor, ReadRequest(start, stop, self.partitioning, tuple(some), self._wanted))
             for actor, owned in parts.items()
             for some in (by_home(self.partitioning, homes, owned) if homes else [owned])
         )
@@ -244,8 +240,8 @@ class RecordScheduler:
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
         pass
 
-    def extra_at(self, position: int) -> WeightsStart | None:
-        return self._origin
+    def extra_at(self, position: int) -> None:
+        """None: a position is all."""
 
     def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
         if may_come:

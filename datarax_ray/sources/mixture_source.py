@@ -28,8 +28,6 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     seed: shifts the turns that the sources take.
     length: where the stream ends; else it ends before the first record that a source with a finite num_epochs has not
         got, or never.
-    allow_new_weights: a state with other weights is taken, and these hold from where it stands: every source goes on
-        with the record that it was at. Otherwise such a state is refused.
 
     Of the first n elements, source c has its share of n to less than 4 elements, wherever the stream stands, and with
     two sources to less than 1 (filters and flat_maps aside: they act after a record was chosen). Each source goes
@@ -59,7 +57,6 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         *,
         seed: int = 42,
         length: int | None = None,
-        allow_new_weights: bool = False,
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
@@ -72,7 +69,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         given = weights_given((1,) * len(components) if weights is None else weights)
-        description = mixed(components, given, seed, length, allow_new_weights)
+        description = mixed(components, given, seed, length)
         skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
         super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
         self._sources = sources
@@ -89,7 +86,6 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
             mixture.weights,
             seed=mixture.seed,
             length=mixture.length,
-            allow_new_weights=mixture.allow_new_weights,
             rngs=rngs or self.rngs,
             name=name or self.name,
         )

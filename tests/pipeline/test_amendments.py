@@ -556,8 +556,6 @@ class TestWeights:
         finite = MixtureSource([component(0, 7), RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), range(9))])
         with pytest.raises(ValueError, match=r"components without an end, and \[1\] have one"):
             make(finite).amend(weights=[1, 2])
-        with pytest.raises(ValueError, match=r"these are a schedule, .*pipeline.amend"):
-            MixtureSource([component(0, 7), component(1, 7)], WeightSchedule([(0, [1, 2])]), allow_new_weights=True)
 
     def test_a_schedule_ends_where_a_finite_source_has_no_more(self) -> None:
         def drawn(weights: Any) -> list[int]:

@@ -150,34 +150,6 @@ def test_a_mixture_tells_the_component_s_file(tmp_path: Path) -> None:
             assert sum("part-" in record for record in records) == 8
 
 
-@pytest.mark.parametrize("transforms", [(), (DropThirds(),)])
-def test_with_new_weights_what_was_seen_comes_again_and_what_was_before_them_is_refused(transforms: Any) -> None:
-    def mixture(*weights: float) -> Pipeline:
-        config = RandomAccessSourceConfig(num_epochs=-1)
-        data = [{"index": np.arange(first, first + 100)} for first in (0, 1000)]
-        parts = [RandomAccessSource(config, each, transforms=transforms) for each in data]
-        return Pipeline(source=MixtureSource(parts, weights, allow_new_weights=True, length=150), batch_size=5)
-
-    with mixture(1, 1) as pipeline:
-        for _ in range(4):
-            pipeline.step()
-        state = pipeline.get_state()
-    with mixture(5, 1) as pipeline:
-        pipeline.set_state(state)
-        seen = [np.asarray(pipeline.step()["index"]).tolist() for _ in range(3)]
-        before = "position [0-9]+ is before [0-9]+, where these weights begin to hold"
-        assert [batch["index"].tolist() for batch in pipeline.replay(0, 3, state)] == seen
-        if not transforms:
-            assert [batch["index"].tolist() for batch in pipeline.replay(4, 7)] == seen
-            told = [f"component {x // 1000}: arrays[{x % 100}]" for x in seen[0]]
-            assert [origin.record for origin in pipeline.locate(4)] == told
-        for first in (0, 3) if not transforms else (0, 4):
-            with pytest.raises(ValueError, match=before):
-                next(pipeline.replay(first, first + 1))
-            with pytest.raises(ValueError, match=before):
-                pipeline.locate(first)
-
-
 def zeroed(batch: dict[str, Any]) -> dict[str, Any]:
     return batch | {"index": batch["index"] * 0}
 

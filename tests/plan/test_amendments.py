@@ -22,7 +22,7 @@ from datarax_ray.plan.amendments import (
 )
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.mixture import ChangingMixture, Mixture, MixtureOrder, WeightsStart, changed, mixture_of
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.position import ONE_TO_ONE
 from datarax_ray.plan.requests import Wanted
@@ -132,9 +132,9 @@ class TestStates:
     MIXED = MixtureOrder(Mixture((2, 1), seed=3), (order_of(5), order_of(7)))
 
     def test_what_was_written_is_read_and_a_state_without_is_as_ever(self) -> None:
-        state = StreamState(45, extra=WeightsStart(3, (2, 1)), amendments=LOG)
+        state = StreamState(45, amendments=LOG)
         plain = json.loads(json.dumps(state.to_json({})))
-        assert list(plain["rest"]) == ["origin", "amendments"]
+        assert list(plain["rest"]) == ["amendments"]
         assert StreamState.from_json(plain, _Stream(self.MIXED), {}) == state
         assert StreamState(45).to_json({}) == {"version": 1, "position": 45, "settings": {}}
 
@@ -182,20 +182,6 @@ class TestStates:
         state = StreamState(45, amendments=(Amendment(3, records=((1, 2),)),)).to_json({})
         with pytest.raises(ValueError, match="those of a stream of shards have no number"):
             StreamState.from_json(state, _Stream(InterleavedOrder(2, 1)), {})
-
-    def test_weights_that_began_before_the_origin_are_refused(self) -> None:
-        state = StreamState(45, extra=WeightsStart(30, (20, 10)), amendments=(Amendment(3, weights=(1, 1)),))
-        with pytest.raises(ValueError, match="begin to hold at 30, and a schedule, or an amendment before that"):
-            StreamState.from_json(state.to_json({}), _Stream(self.MIXED), {})
-
-    def test_constant_weights_are_not_taken_for_ones_that_changed(self) -> None:
-        order = MixtureOrder(Mixture((1, 1), seed=3), self.MIXED.orders, allow_new_weights=True)
-        ours = {"mixture": {"weights": [1, 1]}}
-        schedule = WeightSchedule([(0, [2, 1]), (9, [1, 2])]).plain()
-        for weights, log in (([2, 1], LOG[2:3]), (schedule, ())):
-            state = StreamState(45, amendments=log).to_json({"mixture": {"weights": weights}})
-            with pytest.raises(ValueError, match=r"allow_new_weights takes others from constant ones.*amend.weights"):
-                StreamState.from_json(state, _Stream(order), ours)
 
 
 class _Stream:
@@ -264,7 +250,7 @@ def counted(mixture: Mixture, changes: list[tuple[int, tuple[int, ...]]], length
 @PROFILE
 def test_changing_weights_go_on_with_every_component_where_it_is(before, seed, changes):
     mixture = Mixture(before, seed)
-    found = changed(mixture, tuple(sorted(changes.items())))
+    found = Mixture(before, seed, tuple(sorted(changes.items())))
     components, own = found.place(np.arange(100))
     want = counted(mixture, sorted(changes.items()), 100)
     assert list(zip(components.tolist(), own.tolist(), strict=True)) == want
@@ -278,27 +264,17 @@ def test_changing_weights_go_on_with_every_component_where_it_is(before, seed, c
 
 def test_a_later_change_takes_the_place_of_what_a_schedule_had_in_mind():
     schedule = WeightSchedule([(0, [1, 0]), (10, [0, 1]), (20, [1, 0])])
-    mixture = changed(mixture_of(schedule, 5), ((15, (1, 1)),))
+    mixture = Mixture(schedule, 5, ((15, (1, 1)),))
     components = mixture.place(np.arange(40))[0].tolist()
     assert components[:15] == [0] * 10 + [1] * 5
     assert sorted(components[15:35]) == [0] * 10 + [1] * 10
-    assert isinstance(mixture, ChangingMixture)
-    assert mixture.weights is schedule  # as a state says
 
 
 def test_a_component_ends_where_its_weight_does():
-    mixture = mixture_of(WeightSchedule([(0, [1, 1]), (10, [0, 1])]), 0)
+    mixture = Mixture(WeightSchedule([(0, [1, 1]), (10, [0, 1])]), 0)
     assert mixture.end_of(0, 4) in range(8, 10)
     assert mixture.end_of(0, 5) is None
     assert mixture.end_of(1, 20) == 25
-
-
-def test_in_the_record_that_other_weights_began_the_first_part_knows_it():
-    origin = WeightsStart(101, (75, 26), inside=1)
-    mixture = changed(Mixture((1, 1), 0, origin), ((101, (1, 3)),))
-    assert mixture.counts(100) == (75, 25)
-    assert mixture.place(np.array([100]))[1].tolist() == [25]
-    assert sorted(mixture.place(np.arange(101, 105))[1].tolist()) == [26, 27, 28, 75]
 
 
 def test_logs_differ_where_one_leaves_out_what_the_other_gives():

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import KINDS, order_of
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, mixture_of
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
 from datarax_ray.plan.orders.order import EpochOrder, Order, RunRecords
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
-from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 from datarax_ray.plan.weights import WeightSchedule
@@ -70,7 +69,7 @@ MIXED = {
     ),
     "schedule": (
         MixtureOrder(
-            mixture_of(WeightSchedule([(0, [3, 1, 0]), (70, [1, 1, 2]), (90, [1, 1, 1])], num_steps=3), seed=5),
+            Mixture(WeightSchedule([(0, [3, 1, 0]), (70, [1, 1, 2]), (90, [1, 1, 1])], num_steps=3), seed=5),
             tuple(ORDERS[name][0] for name in ("file", "global", "groups")),
         ),
         {
@@ -182,20 +181,6 @@ def test_a_chunk_of_few_positions_is_asked_of_those_alone_who_have_them(name, as
         assert len(parts) <= max(1, len(mine))
         requests = [ReadRequest(start, start + size, partitioning, part, Wanted(asked)) for part in parts.values()]
         assert np.array_equal(np.sort(np.concatenate([each.select(order)[0] for each in requests])), mine)
-
-
-def test_few_positions_behind_new_weights_are_asked_of_those_who_have_them():
-    order = ALL["mixture"][0]
-    partitioning = order.partitioning(run_records(order))
-    owners = assign(partitioning, range(7))
-    origin = WeightsStart(40, (30, 4, 6), inside=1)
-    scheduler = RecordScheduler(order, partitioning, start=StreamState(39, extra=origin), stop=None)
-    found = []
-    for _ in range(50):
-        requests = [request for _, request in scheduler.next_chunk(4, owners).requests]
-        found += [request.select(order.since(origin))[0] for request in requests]
-    assert all(map(len, found))
-    assert np.array_equal(np.sort(np.concatenate(found)), np.arange(39, 39 + 200))
 
 
 @every_order

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder, WeightsStart, origin_of
-from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder
 from datarax_ray.plan.weights import whole_weights
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
@@ -69,41 +68,6 @@ def test_one_order_is_pinned():
 PINNED = [0, 1, 0, 0, 1, 0, 2, 0, 1, 0, 0, 1, 0, 2]
 
 
-@given(
-    before=weightings,
-    seed=st.integers(0, 99),
-    position=st.integers(0, 200),
-    is_inside=st.booleans(),
-    data=st.data(),
-)
-@PROFILE
-def test_new_weights_go_on_from_where_the_components_stand_and_repeat_nothing(before, seed, position, is_inside, data):
-    size = len(before)
-    after = data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(any).map(whole_weights))
-    first = Mixture(before, seed)
-    origin = first.origin_at(position, is_inside)
-    assert origin_of(origin.plain()["origin"], size, StreamState(position, int(is_inside))) == origin
-    then = Mixture(after, seed, origin)
-    cut = position + is_inside
-    head = first.place(np.arange(cut))
-    tail = then.place(np.arange(position, position + 100))
-    if is_inside:
-        assert (tail[0][0], tail[1][0]) == (head[0][-1], head[1][-1])  # the record that was begun
-    seen = [[own for c, own in zip(*(part.tolist() for part in head), strict=True) if c == k] for k in range(size)]
-    for component, own in list(zip(*(part.tolist() for part in tail), strict=True))[int(is_inside) :]:
-        seen[component].append(own)
-    assert seen == [list(range(len(mine))) for mine in seen]
-    fresh = Mixture(after, seed).place(np.arange(50))[0]
-    assert tail[0][int(is_inside) :][:50].tolist() == fresh[: 100 - is_inside][:50].tolist()
-    assert then.counts(cut) == first.counts(cut)
-
-
-def test_positions_before_the_weights_began_are_refused():
-    mixture = Mixture((1, 1), 0, WeightsStart(10, (6, 4)))
-    with pytest.raises(ValueError, match="position 9 is before 10, where these weights begin to hold"):
-        mixture.place(np.arange(9, 12))
-
-
 @pytest.mark.parametrize(
     ("weights", "whole"),
     [
@@ -158,9 +122,3 @@ def test_records_of_components_are_numbered_one_after_the_other():
         for c, n in ((0, 5), (1, 3)):
             mine = own[components == c]
             assert (-(-mine[0] // n) + 1) * n <= mine[-1] + 1
-
-
-def test_before_the_record_that_other_weights_began_in_its_component_stands_at_it():
-    mixture = Mixture((1, 1), seed=0, origin=WeightsStart(101, (75, 26), inside=1))
-    assert mixture.counts(101) == (75, 26)
-    assert mixture.counts(100) == (75, 25)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart, mixture_of
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
 from datarax_ray.plan.orders.order import Order, RunRecords
 from datarax_ray.plan.orders.owned_positions import MAX_HELD, OwnedPositions, Span, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
@@ -30,14 +30,14 @@ MIXED = {
     "mixture": MixtureOrder(
         Mixture((3, 5, 1, 7), 1), (*[ORDERS[name] for name in ("global", "groups", "blocks")], order_of(40_007))
     ),
-    "since": MixtureOrder(
-        Mixture((5, 1), 3, WeightsStart(900, (700, 200), inside=1)),
+    "changed": MixtureOrder(
+        Mixture((7, 2), 3, ((900, (5, 1)),)),
         (order_of(700, 1, "global"), order_of(50_001, 1, "global")),
     ),
 }
 MIXED["schedule"] = MixtureOrder(
-    mixture_of(WeightSchedule([(0, [1, 0]), (90_000, [1, 3]), (150_000, [0, 1])], num_steps=5), 3),
-    MIXED["since"].orders,
+    Mixture(WeightSchedule([(0, [1, 0]), (90_000, [1, 3]), (150_000, [0, 1])], num_steps=5), 3),
+    MIXED["changed"].orders,
 )
 MIXED["nested"] = MixtureOrder(Mixture((2, 1), 9), (MIXED["mixture"], ORDERS["small windows"]))
 ALL: dict[str, Order] = ORDERS | MIXED
@@ -51,11 +51,10 @@ def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = N
     """Of chunks one after the other, of three epochs if they are small, for each of three owners."""
     partitioning = order.partitioning(run_records(order))
     owners = assign(partitioning, (0, 1, 2))
-    begin = 900 if order is MIXED["since"] else 0
     stop = min(3 * order.num_records, 250_000)
     return [
         ReadRequest(start, min(start + size, stop), partitioning, partitions, Wanted(rows))
-        for start in range(begin, stop, size)
+        for start in range(0, stop, size)
         for partitions in owners_in(order, partitioning, owners, start, min(start + size, stop)).values()
     ]
 

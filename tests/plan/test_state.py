@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardCursors
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightsStart
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
 from datarax_ray.plan.position import ONE_TO_ONE, Yields
 from datarax_ray.plan.state import StreamState, num_skipped_in
 
@@ -27,9 +27,6 @@ class Stream:
 RECORDS = Stream(order_of(10))
 FANNED = Stream(order_of(10), Yields(may_repeat=True))
 MIXED = Stream(MixtureOrder(Mixture((2, 1), seed=3), (order_of(5), order_of(7))))
-REWEIGHTED = Stream(
-    MixtureOrder(Mixture((1, 1), seed=3), (order_of(5), order_of(7)), allow_new_weights=True), FANNED.yields
-)
 SHARDS = Stream(InterleavedOrder(2, turn_size=2))
 SETTINGS = {"mixture": {"weights": [2, 1]}, "batch_size": 4}
 E = EPOCH_POSITIONS
@@ -46,9 +43,7 @@ def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any
         (FANNED, "elements", StreamState(7, 2)),
         (RECORDS, "tokens", StreamState(7, 2, "tokens")),
         (RECORDS, "documents", StreamState(7, 2, "documents")),
-        (MIXED, "elements", StreamState(7, extra=WeightsStart(3, (2, 1)))),
-        (MIXED, "tokens", StreamState(7, 5, "tokens", WeightsStart(3, (2, 1), inside=0))),
-        (MIXED, "tokens", StreamState(2, 5, "tokens", WeightsStart(3, (2, 1), inside=0))),
+        (MIXED, "tokens", StreamState(7, 5, "tokens")),
         (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, {"at": [4]})}, {1: 6}))),
         (SHARDS, "elements", StreamState(E + 12, extra=ShardCursors(1, {0: Cursor(4, None), 1: Cursor(2)}, {1: 6}))),
         (SHARDS, "tokens", StreamState(12, 3, "tokens", ShardCursors(0, {}, {}))),
@@ -154,43 +149,11 @@ def test_what_is_no_state_is_refused(state, error, message):
         (FANNED, "elements", {"offset": 2**62 + 1}, "got 4611686018427387905"),
         (FANNED, "tokens", {"token_offset": -1}, "token_offset must be a number of tokens of at least 1, got -1"),
         (FANNED, "documents", {"document_offset": "x" * 999}, r"number of documents of at least 1, got 'x{199}\.\.\.;"),
-        (MIXED, "elements", {"origin": 3}, "origin must have the positions of 2 components, got 3"),
-        (MIXED, "elements", {"origin": {"position": 3, "components": [2]}}, "the positions of 2 components"),
-        (MIXED, "elements", {"origin": {"position": 2**70, "components": [2**70, 0]}}, "the positions of 2 components"),
-        (MIXED, "elements", {"origin": {"position": 3, "components": [3, 0], "inside": 1}}, "the positions of 2"),
-        (MIXED, "elements", {"origin": {"position": 3, "components": [3, 0], "inside": 2**70}}, "the positions of 2"),
-        (
-            MIXED,
-            "elements",
-            {"origin": {"position": 3, "components": [1, 1]}},
-            r"at position 3, .* \[1, 1\], .* are 2 tog",
-        ),
-        (
-            MIXED,
-            "elements",
-            {"origin": {"position": 9, "components": [9, 0]}},
-            "stands at position 7, and its origin, .* 9;",
-        ),
     ],
 )
 def test_what_a_state_says_beside_its_position_must_be_this_streams(stream, unit, rest, message) -> None:
     with pytest.raises(ValueError, match=message):
         StreamState.from_json(state(7, **rest), stream, SETTINGS, unit=unit)
-
-
-@pytest.mark.parametrize("offset", [0, 4])
-def test_other_weights_hold_from_the_state_on_where_that_is_allowed(offset: int) -> None:
-    saved = state(7, **({"offset": offset} if offset else {}))
-    ours = {"mixture": {"weights": [1, 1]}, "batch_size": 4}
-    with pytest.raises(DriftError, match=r"mixture\.weights: .* with \[2, 1\], this pipeline has \[1, 1\]"):
-        StreamState.from_json(saved, MIXED, ours)
-    found = StreamState.from_json(saved, REWEIGHTED, ours)
-    assert found == StreamState(7, offset, extra=Mixture((2, 1), seed=3).origin_at(7, offset > 0))
-    assert StreamState.from_json(found.to_json(ours), REWEIGHTED, ours) == found
-    for weights in ([2], [2, 1, 1], [2, -1], [2**70, 1], [0, 0], "21", None, [1.5, 2]):
-        saved["settings"] = {"mixture": {"weights": weights}, "batch_size": 4}
-        with pytest.raises(ValueError, match=r"mixture.weights must be 2 whole numbers|weights must be at least 0"):
-            StreamState.from_json(saved, REWEIGHTED, ours)
 
 
 PLAIN = st.recursive(
@@ -200,8 +163,6 @@ PLAIN = st.recursive(
 )
 WHOLE = [
     (FANNED, state(7, offset=2)),
-    (MIXED, state(7, origin={"position": 3, "components": [2, 1], "inside": None})),
-    (REWEIGHTED, state(7, offset=2, origin={"position": 3, "components": [2, 1], "inside": 0})),
     (SHARDS, state(12, epoch=0, cursors={"0": {"ordinal": 4, "state": {"at": 4}}}, lengths={"1": 6})),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 
 from datarax_ray.plan.amendments import Amendment, amended
 from datarax_ray.plan.orders.merged import ComponentStates, MergedOrder
-from datarax_ray.plan.orders.mixture import Mixture, mixture_of
+from datarax_ray.plan.orders.mixture import Mixture
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import WeightSchedule, pieces_of, weights_given
 from datarax_ray.read.block import Block
@@ -120,7 +120,7 @@ def drawn(name: str, seed: int) -> tuple[list[Component], MergedOrder, random.Ra
     weights = weights_given(WEIGHTS[name])
     count = len(pieces_of(weights)[0][1])
     components = [Component(index, rng.choice((1, 20, 60)), rng) for index in range(count)]
-    return components, MergedOrder(mixture_of(weights, seed), (), False), rng
+    return components, MergedOrder(Mixture(weights, seed), ()), rng
 
 
 def elements(chunks: Any, start: int = 0) -> list[int]:
@@ -220,7 +220,7 @@ def test_a_stop_ends_it_and_a_position_behind_the_end_is_an_error() -> None:
 
 
 def test_nothing_of_a_chunk_is_copied_or_kept_once_it_was_taken() -> None:
-    order = MergedOrder(mixture_of(weights_given([1]), 0), (), False)
+    order = MergedOrder(Mixture((1,), 0), ())
     merger = Merger(order, StreamState(), 4)
     block = Block(np.arange(4), {"x": np.arange(4.0)})
     merger.add(0, [block])

@@ -347,36 +347,7 @@ class TestWeights:
         assert rows([*got, *restored]) == want
         assert rows(restored.replay(2, 9)) == want[12:54]
 
-    def test_new_ones_hold_from_the_state_that_is_taken(self, shards: list[str], records: list[Path]) -> None:
-        before = make(self.endless(shards, records, [3, 1]))
-        first = [before.step() for _ in range(5)]
-        state = json.loads(json.dumps(before.get_state()))
-        with pytest.raises(DriftError, match=r"mixture\.weights"):
-            make(self.endless(shards, records, [1, 4])).set_state(state)
-        after = make(self.endless(shards, records, [1, 4], allow_new_weights=True))
-        after.set_state(state)
-        second, states = run_saving(after)
-        found = rows([*first, *second])
-        assert len(found) == 120
-        alone = self.endless(shards, records, [1, 1])._sources
-        for number, source in enumerate(alone):
-            mine = [row for row in found if row["source"] == number]
-            assert mine == list(map(plain, islice(source, len(mine))))
-        share = [row["source"] for row in found[30:]].count(1)
-        assert abs(share - 90 * 4 / 5) < 2
-        for number in range(0, len(states), 5):
-            again = make(self.endless(shards, records, [1, 4], allow_new_weights=True))
-            again.set_state(json.loads(states[number]))
-            assert_equal([on_host(batch) for batch in again], second[number:])
-        with pytest.raises(ValueError, match="since its weights changed"):
-            after.seek(12)
-        with pytest.raises(ValueError, match="since its weights changed"):
-            after.locate(0)
-
     def test_they_need_sources_without_an_end(self, shards: list[str], records: list[Path]) -> None:
-        inner = MixtureSource([stream(shards)], length=None)
-        with pytest.raises(ValueError, match=r"components without an end, and \[0\] have one"):
-            MixtureSource([inner, in_files(records, 1)], allow_new_weights=True)
         with pytest.raises(ValueError, match="weights are amended of components without an end"):
             make(MixtureSource(parts(shards, records))).amend(weights=[1, 1, 1])
 

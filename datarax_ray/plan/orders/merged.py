@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.plan.orders.mixture import ChangingMixture, Mixture, WeightedOrder, WeightsStart
+from datarax_ray.plan.orders.mixture import Mixture, WeightedOrder
 from datarax_ray.plan.position import is_count
-from datarax_ray.plan.state import BEGIN, Stateful, StreamState, refuse_records
+from datarax_ray.plan.state import BEGIN, Stateful, StatefulOrder, StreamState, refuse_records, refuse_rest
 
 
 class Component(Stateful, Protocol):
@@ -41,48 +41,30 @@ class ComponentState:
 
 @dataclass(frozen=True)
 class ComponentStates:
-    """Where the components can be taken up for what stands at a position, or behind it.
-
-    origin: where the mixture's weights begin to hold, None for the beginning of the stream.
-    """
+    """Where the components can be taken up for the elements from a position on."""
 
     position: int
     components: tuple[ComponentState, ...]
-    origin: WeightsStart | None = None
 
     def plain(self) -> dict[str, Any]:
         """As plain values, for a state."""
-        origin = {} if self.origin is None else self.origin.plain()
-        return origin | {"components": [each.plain() for each in self.components]}
+        return {"components": [each.plain() for each in self.components]}
 
     def at(self, position: int) -> ComponentStates | None:
         """Itself; None before its position, to which the components are then read from their beginnings. See Extra."""
-        if position >= self.position:
-            return self
-        if self.origin is not None and position:
-            raise self.refusal(position)
-        return None
-
-    def refusal(self, position: int) -> ValueError:
-        """Why nothing can be had at a position before its own."""
-        return ValueError(
-            f"position {position} is before {self.position}, from where on this stream is known since its weights "
-            "changed; seek(0) begins again with these, and an earlier state goes on from where that was taken"
-        )
+        return self if position >= self.position else None
 
     @property
-    def whole(self) -> ComponentStates | None:
-        """See Extra."""
-        return None if self.origin is None else self
+    def whole(self) -> None:
+        """None: it is of one position. See Extra."""
 
 
 @dataclass(frozen=True)
-class MergedOrder(WeightedOrder):
+class MergedOrder(WeightedOrder, StatefulOrder):
     """Which element of which component stands at each position. The components are streams; else as a MixtureOrder."""
 
-    mixture: Mixture | ChangingMixture
+    mixture: Mixture
     components: tuple[Component, ...]
-    allow_new_weights: bool = False
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
         """None: where its components stood before is not known."""
@@ -102,13 +84,8 @@ class MergedOrder(WeightedOrder):
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ComponentStates | None:
         """Where the components can be taken up; None for their beginnings. See StatefulOrder."""
-        origin = self.origin_in({key: rest[key] for key in rest if key != "components"}, state, saved)
+        refuse_rest({key: rest[key] for key in rest if key != "components"})
         if "components" not in rest:
-            if origin is not None:
-                raise ValueError(
-                    "the state's weights changed, and it says of no component where that was; it is damaged, restore "
-                    "an earlier one"
-                )
             return None
         plain = rest["components"]
         if not isinstance(plain, list) or len(plain) != len(self.components):
@@ -116,12 +93,12 @@ class MergedOrder(WeightedOrder):
                 f"the state's components must be a list of {len(self.components)}, got {shown(plain)}; it is damaged, "
                 "restore an earlier one"
             )
-        counts = self.since(origin, state.amendments).mixture.counts(state.position)
+        counts = self.amended(state.amendments).mixture.counts(state.position)
         found = tuple(
             _component(index, *each, state)
             for index, each in enumerate(zip(plain, self.components, counts, strict=True))
         )
-        return ComponentStates(state.position, found, origin)
+        return ComponentStates(state.position, found)
 
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights of others than its components, and for records by number."""

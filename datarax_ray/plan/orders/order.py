@@ -126,10 +126,8 @@ class Order(StatefulOrder, Protocol):
         """The nodes of each home (see plan.homes), where files lie on some nodes alone; () where they do not."""
         return ()
 
-    def since(self, origin: Any, amendments: Amendments = ()) -> Self:
-        """The order of a stream with this origin (see ReadRequest) and these amendments: itself, where it has no
-        weights.
-        """
+    def amended(self, amendments: Amendments) -> Self:
+        """The order of a stream with these amendments: itself, where it has no weights."""
         return self
 
     def owned_positions(

@@ -101,7 +101,7 @@ def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tupl
         raise ValueError(
             f"every_epoch=True takes {_MAX_LOOKED_UP:,} positions at most, got {count:,}; drop such in a filter"
         )
-    order = stream.order.since(state.extra, state.amendments)
+    order = stream.order.amended(state.amendments)
     found = [order.records(np.arange(start, stop, dtype=np.int64)) for start, stop in positions]
     return [(record, record + 1) for record in np.unique(np.concatenate(found or [np.empty(0, np.int64)])).tolist()]
 

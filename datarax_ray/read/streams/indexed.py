@@ -11,7 +11,6 @@ import numpy as np
 
 from datarax_ray.plan.homes import HomedOrder, Homes
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import WeightsStart
 from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest, smallest_run
@@ -44,8 +43,7 @@ def run_of(reader: Reader, most: int = _MAX_RUN_RECORDS) -> int:
 
 def request_at(start: int, stop: int, state: StreamState) -> ReadRequest:
     """For all at these positions of the stream that has this state."""
-    assert state.extra is None or isinstance(state.extra, WeightsStart)
-    return ReadRequest(start, stop, wanted=Wanted(amendments=state.amendments), origin=state.extra)
+    return ReadRequest(start, stop, wanted=Wanted(amendments=state.amendments))
 
 
 def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.merged import MergedOrder
-from datarax_ray.plan.orders.mixture import mixture_of
+from datarax_ray.plan.orders.mixture import Mixture
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Request, Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
@@ -39,7 +39,7 @@ class MergedStream(Mixed):
 
     @functools.cached_property
     def _order(self) -> MergedOrder:
-        return MergedOrder(mixture_of(self.weights, self.seed), self.components, self.allow_new_weights)
+        return MergedOrder(Mixture(self.weights, self.seed), self.components)
 
     @property
     def stop(self) -> int | None:

@@ -128,10 +128,7 @@ class Merger:
     def __init__(self, order: MergedOrder, start: StreamState, stop: int | None) -> None:
         extra = start.extra
         assert extra is None or isinstance(extra, ComponentStates)
-        if extra is not None and start.position < extra.position:
-            raise extra.refusal(start.position)
-        self._origin = None if extra is None else extra.origin
-        self._mixture = order.since(self._origin, start.amendments).mixture
+        self._mixture = order.amended(start.amendments).mixture
         self._amendments = start.amendments
         counts = self._mixture.counts(start.position)
         states = (ComponentState(),) * len(counts) if extra is None else extra.components
@@ -141,7 +138,7 @@ class Merger:
         ]
         self._start = self._next = start.position
         self._stop = stop
-        self._saved = [ComponentStates(start.position, states, self._origin)]  # ascending
+        self._saved = [ComponentStates(start.position, states)]  # ascending
         self.is_over = start.position == stop
         # of each component that has any in the chunk taken last: their positions, and their own
         self.taken: list[tuple[int, Indices, Indices]] = []
@@ -224,7 +221,7 @@ class Merger:
                 blocks += supply.take(at, gone)
                 supply.settle(extra_at[index])
         self._next = stop
-        self._saved.append(ComponentStates(stop, tuple(supply.state for supply in self._supplies), self._origin))
+        self._saved.append(ComponentStates(stop, tuple(supply.state for supply in self._supplies)))
         self.is_over = stop == self._stop
         return start, stop, blocks
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from datarax_ray.plan.fingerprint import digest, without_code
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.mixture import MixtureOrder, WeightedOrder, mixture_of
+from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightedOrder
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
@@ -26,11 +26,10 @@ from datarax_ray.plan.position import Yields, earliest
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
-from datarax_ray.plan.weights import Weights, WeightSchedule, num_weights, pieces_of, plain_weights, weights_given
+from datarax_ray.plan.weights import Weights, num_weights, pieces_of, plain_weights, weights_given
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError, UnlikeError
-from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
 from datarax_ray.read.streams.merging import component_name
 from datarax_ray.read.streams.rows import Pick, gather
@@ -50,26 +49,18 @@ class Mixed:
     weights: constant, or a schedule of them.
     seed: see plan.orders.mixture.Mixture.
     length: where the stream ends, None where a component does, or never.
-    allow_new_weights: whether a state with other weights is taken, from where it stands.
     """
 
     components: tuple[Any, ...]
     weights: Weights
     seed: int = 42
     length: int | None = None
-    allow_new_weights: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", weights_given(self.weights))
         if len(self.components) != num_weights(self.weights) or not self.components:
             raise ValueError(
                 f"got {len(self.components)} components and {num_weights(self.weights)} weights; give one for each"
-            )
-        if self.allow_new_weights and isinstance(self.weights, WeightSchedule):
-            raise ValueError(
-                "allow_new_weights=True takes a state with other weights for one to go on from with these, and these "
-                "are a schedule, which begins at position 0. To change the weights of a running stream, give those "
-                "that it began with, and call pipeline.amend(weights=...)"
             )
         object.__setattr__(self, "seed", operator.index(self.seed))  # NumPy's integers are not JSON
         if self.length is not None:
@@ -78,12 +69,6 @@ class Mixed:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
         if any(getattr(getattr(each, "reader", None), "homes", None) for each in self.components):
             raise ValueError("a mixture's components cannot be files that lie on some nodes alone (files_on_nodes)")
-        finite = [index for index, component in enumerate(self.components) if not is_endless(component)]
-        if self.allow_new_weights and finite:
-            raise ValueError(
-                f"allow_new_weights=True needs components without an end, and {finite} have one: where it comes would "
-                "depend on when the weights changed. Leave their num_epochs at -1, and set length on the mixture."
-            )
 
     @property
     @abstractmethod
@@ -148,11 +133,11 @@ class MixtureStream(Mixed):
     @functools.cached_property
     def _order(self) -> MixtureOrder:
         orders = tuple(component.order for component in self.components)
-        return MixtureOrder(mixture_of(self.weights, self.seed), orders, self.allow_new_weights)
+        return MixtureOrder(Mixture(self.weights, self.seed), orders)
 
     def order_of(self, request: ReadRequest) -> MixtureOrder:
         """The order in which the stream stands that a request is of."""
-        return self.order.since(request.origin, request.wanted.amendments)
+        return self.order.amended(request.wanted.amendments)
 
     @property
     def run_records(self) -> RunRecords:
