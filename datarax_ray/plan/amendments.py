@@ -6,8 +6,7 @@ are as they were, every state behind it repeats it, and none of it depends on wh
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,14 +16,13 @@ from numpy.typing import NDArray
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import Yields, is_count
+from datarax_ray.plan.position import Yields, check_position, is_count, reading
 from datarax_ray.plan.trainer_rows import within
 from datarax_ray.plan.weights import Weights, plain_weights, saved_weights
 
 # Every request carries the log, and every state holds it: 4,096 ranges are some 60 KB.
 _MAX_RANGES = 4096
 _MAX_AMENDMENTS = 256
-_MAX_WHY = 200  # characters
 _MAX_TOLD = 3  # ranges, in a line for people
 
 # [start, stop) of each, ascending, with a gap between two.
@@ -200,41 +198,20 @@ def ranges_of(given: Iterable[Any]) -> Ranges:
 
 
 def saved_amendments(plain: Any) -> Amendments:
-    """The log that a state has. Raises: ValueError for what is none."""
-    if not isinstance(plain, list) or not plain:
-        raise _damaged("a list of what was changed", plain)
-    log = tuple(map(_saved, plain))
+    """The log of a state. Raises: ValueError where it cannot be read."""
+    with reading("amendments", plain):
+        log = tuple(_saved(**each) for each in plain)
     _check_size(log)
     return log
 
 
-def _saved(plain: Any) -> Amendment:
-    if not isinstance(plain, Mapping) or not is_count(plain.get("at")):
-        raise _damaged("dicts with a position `at`", plain)
-    if unknown := plain.keys() - {"at", "positions", "records", "weights", "why"}:
-        raise _damaged(f"of what this release knows, not {shown(sorted(map(str, unknown)))}", plain)
-    at, why = plain["at"], plain.get("why", "")
-    positions, records = (_saved_ranges(plain.get(name, [])) for name in ("positions", "records"))
-    if not isinstance(why, str) or len(why) > _MAX_WHY or (positions and positions[0][0] < at):
-        raise _damaged("of positions from `at` on, with a why of at most 200 characters", plain)
-    weights = saved_weights(plain["weights"]) if "weights" in plain else None
-    if not (positions or records or weights is not None):
-        raise _damaged("about something", plain)
-    return Amendment(at, positions, records, weights, why)
+def _saved(at: int, positions: Any = (), records: Any = (), weights: Any = None, why: str = "") -> Amendment:
+    new_weights = None if weights is None else saved_weights(weights)
+    return Amendment(check_position(at), _saved_ranges(positions), _saved_ranges(records), new_weights, why)
 
 
 def _saved_ranges(plain: Any) -> Ranges:
-    if not isinstance(plain, list) or not all(isinstance(each, list) and len(each) == 2 for each in plain):
-        raise _damaged("of [start, stop] of each range", plain)
-    found = tuple((start, stop) for start, stop in plain)
-    edges = [edge for each in found for edge in each]
-    if not all(map(is_count, edges)) or any(a >= b for a, b in itertools.pairwise(edges)):
-        raise _damaged("of ranges that ascend", plain)
-    return found
-
-
-def _damaged(what: str, plain: Any) -> ValueError:
-    return ValueError(f"the state's amendments must be {what}, got {shown(plain)}; restore an earlier one")
+    return tuple((check_position(start), check_position(stop)) for start, stop in plain)
 
 
 def _check_size(log: Amendments) -> None:

@@ -8,14 +8,16 @@ of a batch lie side by side in a block, and so do the tokens of a document, so t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
 
 # 2**64 over the golden ratio, odd, as a signed number: multiples of it are spread evenly (Knuth, TAOCP 6.4).
@@ -52,6 +54,20 @@ def check_position(position: int) -> int:
 def is_count(value: Any) -> bool:
     """Whether a value of a saved state is a number of records, tokens and the like."""
     return type(value) is int and 0 <= value <= MAX_POSITION
+
+
+@contextlib.contextmanager
+def reading(part: str, plain: Any) -> Iterator[None]:
+    """Turn whatever fails while a part of a saved state is read into a ValueError that names this part.
+
+    Values of the right shape are not looked at: the state's checksum tells that they are those that were written.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ValueError(
+            f"the state's {part} cannot be read: {shown(plain)}; the state is damaged, restore an earlier one"
+        ) from error
 
 
 def next_multiple(position: int, step: int) -> int:

@@ -10,11 +10,10 @@ hashes is read.elements.row_digests, where rows are made; here there are sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-from datarax_ray.plan.fingerprint import shown
-from datarax_ray.plan.position import is_count
+from datarax_ray.plan.position import is_count, reading
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share
 
@@ -68,21 +67,14 @@ class RollingDigest(NamedTuple):
         return {"sum": f"{self.total:016x}", "since": list(self.since)} | part
 
     @classmethod
-    def from_json(cls, said: Any) -> Self:
-        """What to_json gave. Raises: ValueError for what it never gives."""
-        try:
-            total, (position, offset) = said["sum"], said["since"]
-            parts, num_parts = said.get("parts", [0]), said.get("num_parts", 1)
-            counts = [position, offset, num_parts, *parts]
-            if not (len(total) == 16 and all(map(is_count, counts)) and isinstance(said, Mapping)):
-                raise ValueError
-            if sorted(set(parts)) != parts or any(part >= num_parts for part in parts):
-                raise ValueError
-            return cls((position, offset), int(total, 16), tuple(parts), num_parts)
-        except (TypeError, ValueError, KeyError, AttributeError):
-            raise ValueError(
-                f"the state's digest is none: {shown(said)}; the state is damaged, restore an earlier one"
-            ) from None
+    def from_json(cls, plain: Any) -> Self:
+        """What to_json wrote. Raises: ValueError for anything else."""
+        with reading("digest", plain):
+            position, offset = plain["since"]
+            parts, num_parts = plain.get("parts", [0]), plain.get("num_parts", 1)
+            if not all(map(is_count, [position, offset, num_parts, *parts])) or max(parts, default=0) >= num_parts:
+                raise ValueError("no counts")
+            return cls((position, offset), int(plain["sum"], 16), tuple(parts), num_parts)
 
 
 def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:

@@ -114,17 +114,8 @@ def num_weights(weights: Weights) -> int:
 
 
 def saved_weights(plain: Any) -> Weights:
-    """The weights that a state says others were changed to. Raises: ValueError for what are none."""
-    try:
-        if isinstance(plain, Mapping) and plain.keys() == {"points", "num_steps"}:
-            found: Weights = WeightSchedule(plain["points"], plain["num_steps"])
-        else:
-            found = weights_of(plain, len(plain))
-        if plain_weights(found) == plain:
-            return found
-    except (TypeError, ValueError):
-        pass  # told below
-    raise ValueError(f"the state has amended weights {shown(plain)}, which are none; restore an earlier one")
+    """The weights that plain_weights wrote. Raises: TypeError, ValueError for anything else."""
+    return WeightSchedule(**plain) if isinstance(plain, Mapping) else whole_weights(plain)
 
 
 def _between(one: tuple[int, ...], other: tuple[int, ...], part: Fraction) -> tuple[int, ...]:
@@ -176,13 +167,3 @@ def _plain(weight: Any) -> Rational | float:
     except TypeError:
         pass  # told below
     raise TypeError(f"weights are numbers, one for each source, got {shown(weight)}")
-
-
-def weights_of(plain: Any, num_components: int) -> tuple[int, ...]:
-    """The weights that a saved state has. Raises: ValueError for what are none of so many components."""
-    if not isinstance(plain, list) or len(plain) != num_components or not all(map(is_count, plain)):
-        raise ValueError(
-            f"the state's mixture.weights must be {num_components} whole numbers, got {shown(plain)}; the state is "
-            "damaged, restore an earlier one"
-        )
-    return whole_weights(plain)

@@ -142,34 +142,23 @@ class TestStates:
         assert StreamState(45, amendments=LOG).moved(7) == StreamState(7, amendments=LOG)
 
     @pytest.mark.parametrize(
-        ("said", "message"),
+        "plain",
         [
-            (None, "must be a list of what was changed, got None"),
-            ([], "must be a list of what was changed"),
-            ([3], "must be dicts with a position `at`, got 3"),
-            ([{"at": -1, "weights": [1, 1]}], "must be dicts with a position"),
-            ([{"at": 3}], "must be about something"),
-            ([{"at": 3, "positions": []}], "must be about something"),
-            ([{"at": 3, "positions": [[1, 2]]}], "of positions from `at` on"),
-            ([{"at": 3, "positions": [[5, 5]]}], "of ranges that ascend"),
-            ([{"at": 3, "positions": [[5, 7], [7, 9]]}], "of ranges that ascend"),
-            ([{"at": 3, "positions": [[5, 7.5]]}], "of ranges that ascend"),
-            ([{"at": 3, "positions": [5]}], r"of \[start, stop\] of each range"),
-            ([{"at": 3, "records": {}}], r"of \[start, stop\]"),
-            ([{"at": 3, "records": [[0, 1]], "why": 3}], "a why of at most"),
-            ([{"at": 3, "records": [[0, 1]], "when": 3}], r"not \['when'\]"),
-            ([{"at": 3, "weights": [0, 0]}], r"amended weights \[0, 0\], which are none"),
-            ([{"at": 3, "weights": [2, 4]}], "which are none"),
-            ([{"at": 3, "weights": {"points": [[0, [1, 1]]]}}], "which are none"),
-            ([{"at": 3, "weights": {"points": [[1, [1, 1]]], "num_steps": 1}}], "which are none"),
-            ([{"at": 3, "weights": {"points": 3, "num_steps": 1}}], "which are none"),
-            ([{"at": 3, "weights": "ab"}], "which are none"),
-            ([{"at": 3, "weights": 3}], "which are none"),
+            None,
+            [3],
+            [{"at": -1, "weights": [1, 1]}],
+            [{"weights": [1, 1]}],
+            [{"at": 3, "positions": [[5, 7.5]]}],
+            [{"at": 3, "positions": [5]}],
+            [{"at": 3, "records": [[0, 1]], "when": 3}],
+            [{"at": 3, "weights": [0, 0]}],
+            [{"at": 3, "weights": {"points": [[1, [1, 1]]], "num_steps": 1}}],
+            [{"at": 3, "weights": "ab"}],
         ],
     )
-    def test_what_is_no_log_is_refused(self, said: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            saved_amendments(said)
+    def test_a_log_that_cannot_be_read_is_refused(self, plain: Any) -> None:
+        with pytest.raises(ValueError, match="the state's amendments cannot be read: .* restore an earlier one"):
+            saved_amendments(plain)
 
     def test_what_is_of_another_stream_is_refused(self) -> None:
         state = StreamState(45, amendments=(Amendment(3, weights=(1, 1, 1)),)).to_json({})

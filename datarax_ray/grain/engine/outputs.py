@@ -18,8 +18,7 @@ import numpy as np
 from datarax_ray.grain.engine.pytrees import Elements, batch
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.amendments import Amendments
-from datarax_ray.plan.fingerprint import shown
-from datarax_ray.plan.position import ONE_TO_ONE, Yields, is_count
+from datarax_ray.plan.position import ONE_TO_ONE, Yields, reading
 from datarax_ray.plan.state import StreamState, refuse_rest
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
@@ -80,15 +79,14 @@ class Addresses:
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Offsets | None:
         """The offsets in a saved state. Raises: ValueError for others than this loader's."""
         refuse_rest({key: value for key, value in rest.items() if key != "offsets"})
-        offsets = rest.get("offsets", [0] * self.num_offsets)
-        if not isinstance(offsets, list) or not all(map(is_count, offsets)):
-            raise ValueError(f"the state's offsets must be integers of at least 0, got {shown(offsets)}")
+        with reading("offsets", rest.get("offsets")):
+            offsets = tuple(map(int, rest.get("offsets", [0] * self.num_offsets)))
         if len(offsets) != self.num_offsets:
             raise ValueError(
                 f"the state has {len(offsets)} offsets in its position, these operations have {self.num_offsets}, so "
                 "other FlatMaps; restore the old operations, or start a new run."
             )
-        return Offsets(tuple(offsets)) if any(offsets) else None
+        return Offsets(offsets) if any(offsets) else None
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from datarax_ray.plan.amendments import Amendments
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import is_count
+from datarax_ray.plan.position import reading
 from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import Extra, StreamState, refuse_records, refuse_rest, refuse_weights
 
@@ -151,34 +150,14 @@ class InterleavedOrder:
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ShardCursors | None:
         """What a saved state says of the shards; None where that is nothing. See StatefulOrder."""
-        number, offset = divmod(state.position, EPOCH_POSITIONS)
         refuse_rest({key: value for key, value in rest.items() if key not in ("epoch", "cursors", "lengths")})
-        epoch = rest.get("epoch", 0)
-        if not is_count(epoch) or epoch > number:
-            raise ValueError(
-                f"the state's shards are those of epoch {shown(epoch)}, and its position is in epoch {number}; it is "
-                "damaged, restore an earlier one"
-            )
-        cursors = {shard: _cursor(shard, said) for shard, said in self._entries(rest, "cursors")}
-        lengths = {shard: _length(shard, said) for shard, said in self._entries(rest, "lengths")}
-        if epoch < number or not rest:  # the first of this epoch were just delivered, and nothing was known yet
-            return None
-        places = self.places(number)
-        for shard, cursor in cursors.items():
-            wanted = self.window_start(self.count_before(int(places[shard]), offset))
-            if cursor.ordinal > wanted:
-                raise ValueError(
-                    f"the state's cursor of shard {shard} stands at element {cursor.ordinal}, and its position at "
-                    f"{wanted}; going on would skip what is between. The state is damaged; restore an earlier one."
-                )
-        shard, ordinal = self.last_of(state) or (-1, 0)
-        if lengths.get(shard, ordinal + 1) <= ordinal:
-            raise ValueError(
-                f"the state stands behind element {ordinal} of shard {shard}, counted from 0, and says that this has "
-                f"{lengths[shard]}; going on would skip what the others have left. The state is damaged; restore an "
-                "earlier one."
-            )
-        return ShardCursors(epoch, cursors, lengths)
+        with reading("shards", dict(rest)):
+            said = rest.get("cursors", {}).items()
+            cursors = {int(shard): Cursor(int(each["ordinal"]), each["state"]) for shard, each in said}
+            lengths = {int(shard): int(length) for shard, length in rest.get("lengths", {}).items()}
+            known = ShardCursors(int(rest.get("epoch", -1)), cursors, lengths)
+        # the first elements of an epoch were just delivered, and nothing is known of its shards yet
+        return known if known.epoch == state.position // EPOCH_POSITIONS else None
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
         """The state of an earlier position that stands behind all cursors; None for any other."""
@@ -196,17 +175,6 @@ class InterleavedOrder:
         """Raise ValueError for weights, and for records by number, which those of shards have not."""
         refuse_weights(amendments)
         refuse_records(amendments)
-
-    def _entries(self, rest: Mapping[str, Any], name: str) -> Iterator[tuple[int, Any]]:
-        found = rest.get(name, {})
-        if not isinstance(found, Mapping):
-            raise ValueError(f"the state's {name} must be a dict by shard, got {shown(found)}")
-        for key, value in found.items():
-            if not (isinstance(key, str) and key.isdecimal() and str(int(key)) == key and int(key) < self.num_shards):
-                raise ValueError(
-                    f"the state's {name} name the shard {shown(key)}, and the stream has {self.num_shards}"
-                )
-            yield int(key), value
 
     def _window(self, epoch: int, shard: int, window: int, size: int) -> Indices:
         """The permutation of one window: elements by random keys, which nothing else in the stream shares.
@@ -261,20 +229,6 @@ class ShardCursors(Extra):
             "cursors": cursors,
             "lengths": {str(shard): length for shard, length in sorted(self.lengths.items())},
         }
-
-
-def _cursor(shard: int, said: Any) -> Cursor:
-    ordinal, state = (said.get("ordinal"), said.get("state")) if isinstance(said, Mapping) else (None, None)
-    if not is_count(ordinal) or not isinstance(state, Mapping | None):
-        raise ValueError(f"the state's cursor of shard {shard} is no cursor: {shown(said)}")
-    assert ordinal is not None
-    return Cursor(ordinal, state)
-
-
-def _length(shard: int, said: Any) -> int:
-    if not is_count(said):
-        raise ValueError(f"the state's length of shard {shard} must be an integer of at least 0, got {shown(said)}")
-    return said
 
 
 @dataclass(frozen=True)

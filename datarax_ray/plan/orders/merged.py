@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.plan.amendments import Amendments
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.mixture import Mixture, WeightedOrder
-from datarax_ray.plan.position import is_count
-from datarax_ray.plan.state import BEGIN, Stateful, StatefulOrder, StreamState, refuse_records, refuse_rest
+from datarax_ray.plan.position import check_position, reading
+from datarax_ray.plan.state import BEGIN, Stateful, StatefulOrder, StreamState, Unit, refuse_records, refuse_rest
 
 
 class Component(Stateful, Protocol):
@@ -87,18 +86,9 @@ class MergedOrder(WeightedOrder, StatefulOrder):
         refuse_rest({key: rest[key] for key in rest if key != "components"})
         if "components" not in rest:
             return None
-        plain = rest["components"]
-        if not isinstance(plain, list) or len(plain) != len(self.components):
-            raise ValueError(
-                f"the state's components must be a list of {len(self.components)}, got {shown(plain)}; it is damaged, "
-                "restore an earlier one"
-            )
-        counts = self.amended(state.amendments).mixture.counts(state.position)
-        found = tuple(
-            _component(index, *each, state)
-            for index, each in enumerate(zip(plain, self.components, counts, strict=True))
-        )
-        return ComponentStates(state.position, found)
+        with reading("components", plain := rest["components"]):
+            pairs = zip(plain, self.components, strict=True)
+            return ComponentStates(state.position, tuple(_component(*pair, state.unit) for pair in pairs))
 
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights of others than its components, and for records by number."""
@@ -106,29 +96,8 @@ class MergedOrder(WeightedOrder, StatefulOrder):
         refuse_records(amendments)
 
 
-def _component(index: int, plain: Any, component: Component, most: int, state: StreamState) -> ComponentState:
-    """The state of one component. most: elements that it gave before the mixture's state."""
-    found = plain if isinstance(plain, Mapping) else {}
-    count, position, offset, rest = (
-        found.get(name, default) for name, default in (("count", 0), ("position", 0), ("offset", 0), ("rest", {}))
-    )
-    if not found or not all(map(is_count, (count, position, offset))) or not isinstance(rest, Mapping):
-        raise ValueError(
-            f"the state's component {index} is none: {shown(plain)}; it is damaged, restore an earlier one"
-        )
-    is_odd = count > most or offset > count or (count > offset and not position)
-    if state.unit == "elements":  # of a record, packing makes any number of documents
-        yields = component.yields
-        is_odd |= count != position if yields.is_one_to_one else not yields.may_repeat and (count > position or offset)
-    if is_odd:
-        raise ValueError(
-            f"the state's component {index} stands at position {position}, behind {count} elements, and the mixture "
-            f"has given {most} of it; going on would skip or repeat some. It is damaged, restore an earlier one"
-        )
-    its = StreamState(position, offset, state.unit)
-    try:
-        extra = component.order.extra_in(rest, its, component.settings())
-    except ValueError as error:
-        error.add_note(f"in component {index} of the mixture")
-        raise
-    return ComponentState(count, StreamState(position, offset, extra=extra))
+def _component(plain: Mapping[str, Any], component: Component, unit: Unit) -> ComponentState:
+    """The state of one component."""
+    position, offset = check_position(plain["position"]), int(plain.get("offset", 0))
+    extra = component.order.extra_in(plain.get("rest", {}), StreamState(position, offset, unit), component.settings())
+    return ComponentState(int(plain["count"]), StreamState(position, offset, extra=extra))
