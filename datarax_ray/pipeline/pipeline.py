@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +23,13 @@ from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline.page import page
 from datarax_ray.pipeline.graph import StageGraph
+from datarax_ray.pipeline.looking_back import digests, num_batches, rows_of_batch
 from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source
 from datarax_ray.pipeline.scan import Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import JaxSettings, check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.amendments import Amendment
-from datarax_ray.plan.arguments import flag, lacks_arguments, named_arguments, whole
+from datarax_ray.plan.arguments import flag, named_arguments, whole
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.rolling_digest import RollingDigest
@@ -44,7 +43,6 @@ from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
@@ -59,37 +57,35 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
 
     source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries.
-    stages: NNX modules or functions, batch -> batch, or one alone, applied in order under one jit, by what the modules
-        hold when the batch is asked for; see datarax_ray.pipeline.stages for random ones.
+    stages: NNX modules or functions, batch -> batch, or one alone, applied in order under one jit. A module counts with
+        the values that it holds when a batch is asked for. See datarax_ray.pipeline.stages for random stages.
     batch_size: rows of the global batch.
-    rngs: what random stages start from.
-    drop_remainder: leave out a short last batch; by default it is yielded short.
-    pad_remainder: fill it up instead, with zeros (None on the host, pad_id in packed fields), and give every batch a
-        field valid_mask, bool (rows,): True for its own rows; stages see it, and where they leave it out it is put
+    rngs: the key of random stages.
+    drop_remainder: skip a short last batch; by default it is yielded short.
+    pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields), and add to every
+        batch a field valid_mask, bool (rows,), True for rows of data. Stages see it; where they drop it, it is put
         back.
-    packing: ConcatThenSplit or FirstFitPack: the rows of a batch are made of documents, each of seq_len tokens.
+    packing: ConcatThenSplit or FirstFitPack: rows are packed from documents, seq_len tokens each.
     prefetch: batches made ahead, 0 for none.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
-        and its devices say which rows each process reads.
-    process_index, process_count: which of how many trainers that divide a batch by rank this is, without such a mesh;
-        None to ask JAX. Processes that are to have the same rows (of one data-parallel group) give one index, of as
-        many as there are.
-    on_host: give batches as NumPy arrays of this process's rows (see `rows`), for loops that make their own arrays of
-        them; there are no stages then. Arrays inside object columns are to be read: through a RaySource they are shared
-        memory, which cannot be written to.
-    digest: keep a digest of all that was yielded in the state: one number, the same for any actors and trainers, by
-        which to tell later what a model saw (`datarax-ray diff`); several trainers each keep that of their rows, and
-        PipelineSave adds them up.
+        and the mesh decides which rows each process reads.
+    process_index, process_count: the rank among trainers that divide a batch without such a mesh; None to ask JAX.
+        Processes that need the same rows (one data-parallel group) give the same index.
+    on_host: give NumPy arrays of this process's rows (see `rows`), without stages. Arrays inside object columns are
+        read-only: through a RaySource they lie in shared memory.
+    digest: keep a digest of everything yielded in the state: one number, the same for any actors and trainers, by
+        which to tell later what a model saw (`datarax-ray diff`). Each trainer digests its rows; PipelineSave adds
+        the digests up.
 
-    A batch is a dict of jax.Arrays (rows, ...); fields that no device holds (strings, bytes, lists) pass by the stages
-    as NumPy object arrays, so stages keep rows in their order, and as many. Iterating goes on from the position, which
-    counts what was yielded: after `set_state`, or after a `break`, the next `for` gives the next batch, and behind an
-    error `next` asks for that one again. JAX's contexts (jax.enable_x64, jax.default_device) hold where a batch is
-    asked for, though it is made elsewhere. It ends after the source's num_epochs, each shuffled and drawn anew;
-    `seek(0)` starts again, with the same order and random numbers.
+    A batch is a dict of jax.Arrays (rows, ...). Fields that no device holds (strings, bytes, lists) bypass the stages
+    as NumPy object arrays, so stages keep the order and number of rows. Iteration goes on from the position, which
+    counts what was yielded: after `set_state`, or after a `break`, the next `for` gives the next batch, and after an
+    error `next` asks for the same batch again. JAX's contexts (jax.enable_x64, jax.default_device) hold where a batch
+    is asked for. The stream ends after the source's num_epochs, each shuffled and drawn anew; `seek(0)` starts again,
+    with the same order and random numbers.
 
-    Raises: ValueError at construction for a batch_size below 1 or one that the trainers or the sharding do not divide,
-    or a rank that is none of the mesh's.
+    Raises: ValueError at construction for a batch_size below 1, or one that the trainers or the sharding do not divide,
+    or a rank outside the mesh.
     """
 
     instead = "Make another Pipeline over a source of its own, and give it the state: set_state(get_state())."
@@ -114,14 +110,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         edges: Mapping[str, Sequence[str]] | None = None,
         sink: str | None = None,
     ) -> None:
-        if not callable(getattr(source, "describe", None)) or not callable(getattr(source, "batches", None)):
+        if isinstance(source, type) or not all(
+            callable(getattr(source, name, None)) for name in ("describe", "batches")
+        ):
             is_path = isinstance(source, str | os.PathLike)
             raise TypeError(
-                f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}"
+                f"source must be of datarax_ray.sources or a RaySource, got {source!r}"
                 f"{'; load(paths) makes one of files' if is_path else remedy_for(source)}"
             )
-        if isinstance(source, type):
-            raise TypeError(f"source is the class {source.__name__}; give an instance of it")
         graph = StageGraph.of(stages, nodes, edges, sink)
         if packing is not None and not isinstance(packing, Packing):
             raise TypeError(f"packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), got {packing!r}")
@@ -152,10 +148,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._timings = Timings(part=self._options.rows.share.part)
         self.batch_size = self._options.batch_size
         self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
-        try:
-            self._has_gaps = not source.describe().order.num_records
-        except TypeError:  # of a stream of shards
-            self._has_gaps = True
         self._check_sharding(StreamState())
         base_key = jax.random.key(0) if rngs is None else rngs()
         has_all_rows = spans_processes(sharding) or num_rows_in(self._options.rows.full) == self.batch_size
@@ -163,19 +155,17 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)
         self._on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
-        # Of the trainers, which all see the same, the first one lists. NNX takes the consumer for one value: it neither
-        # copies it nor puts an old one back.
+        # The first trainer logs skipped records for all. NNX takes the consumer for one value, and never copies it.
         self._consumer = Consumer(getattr(source, "skip_options", COUNT_ALONE), is_listing=index == 0)
         self._consumer.go_to(self._from(self._consumer.consumed))
         self._made_in = os.getpid()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raises: AttributeError for what it was made with: the batches would stay as they are."""
-        if name in _ARGUMENTS and "_made_in" in vars(self) and getattr(self, name, _UNKNOWN) != value:
+        """Raises: AttributeError for public attributes: batches are made by the arguments of the constructor."""
+        if "_made_in" in vars(self) and not name.startswith("_"):
             raise AttributeError(
-                f"{name} of a Pipeline cannot be set: batches are made by what it was given when it was made. Close "
-                "it, make another Pipeline, and go on from the state of this one, by set_state(state); where that says "
-                "what differs, by set_state(state, allow_drift=(...))"
+                f"{name} of a Pipeline cannot be set. Close it, make another Pipeline, and give it the state: "
+                "set_state(state), or set_state(state, allow_drift=(...)) for settings that change on purpose"
             )
         super().__setattr__(name, value)
 
@@ -219,15 +209,15 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @property
     def num_skipped(self) -> int:
-        """Broken records that were left out of the batches yielded, since the beginning; at the end, of the stream.
+        """Broken records skipped in the batches yielded, since the beginning; at the end, in the whole stream.
 
-        Behind a flat_map it is the elements that fail which are left out and counted.
+        After a flat_map, failing elements are skipped and counted.
         """
         return self._consumer.consumed.num_told
 
     @property
     def skipped(self) -> list[Skipped]:
-        """The first 1000 of them since this pipeline was made, or went on from elsewhere."""
+        """The first 1000 skipped records since this pipeline was made, or went on from elsewhere."""
         return self._consumer.skipped
 
     def __call__(self, batch: Any) -> Any:
@@ -239,42 +229,29 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @property
     def num_batches(self) -> int:
-        """Batches of the whole stream, through all its epochs: as many as a `for` from the beginning gives. Also `len`.
+        """Global batches of the whole stream, through all its epochs. Also `len`.
 
-        They are global batches: each of several trainers gets its rows of all of them. With a source of num_epochs=1
-        it is the batches of an epoch.
-
-        Raises: TypeError where nobody knows: the stream is endless, or what is in a batch is found out by reading.
+        Raises: TypeError for an endless stream, and where the content of a batch is known only by reading.
         """
-        description = self.source.describe()
-        found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
-        if found is None and is_endless(description):
-            raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; say num_epochs")
-        if found is None or not rows_are_positions(description, self._options, self._begin):
-            raise TypeError(
-                "how many batches there are is known once they were read: there are filters, flat_map, "
-                "on_error='skip', packing, a stream or what an amendment skips. Count them as they come"
-            )
-        return found
+        return num_batches(self.source.describe(), self._options, self._begin)
 
     def locate(self, step: int, state: Mapping[str, Any] | None = None) -> list[Origin]:
-        """Which file and record each row of a batch came from, by row of the global batch; the position does not move.
+        """The file and record of each row of a global batch, by row; the position does not move.
 
-        step: the batch's number, counted from 0 at the beginning of the stream, or at `state`, one that get_state gave
-        or a checkpoint holds. Packed rows have an Origin for each piece of a document. Where every position gives one
-        row nothing is read; else (filters, flat_map, on_error="skip", packing, streams) this process reads from there.
+        step: number of the batch, counted from 0 at the beginning of the stream, or at `state` (of get_state, or of a
+            checkpoint). Packed rows have an Origin for each piece of a document. Where every position gives one row
+            nothing is read; otherwise (filters, flat_map, on_error="skip", packing, streams) this process reads.
 
-        Raises: IndexError where the stream ends before that batch; ValueError for what a mixture gave by other weights,
-        before they were changed; as set_state for a state of another stream.
+        Raises: IndexError where the stream ends before that batch; as set_state for a state of another stream.
         """
         self._check_usable()
         return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
 
     def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """The batches [first, stop) once more, as NumPy arrays of the whole global batch, as they were before stages.
+        """The batches [first, stop) once more, as NumPy arrays of the whole global batch, before the stages.
 
-        A last batch that pad_remainder fills has its own rows alone, and no mask. Numbered as in `locate`; fewer where
-        the stream ends. The position does not move. A RaySource's actors read.
+        Numbered as in `locate`; fewer where the stream ends. The position does not move. A RaySource's actors read. A
+        last batch that pad_remainder fills comes with its own rows alone, and no mask.
 
         Raises: as locate.
         """
@@ -290,12 +267,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return columns()
 
     def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
-        """The digest once more, from where that of `state` begins: what it is there, and behind each batch to the end.
+        """(position, offset in its record, digest) of each state, from where the digest of `state` begins to the end.
 
-        state: of this stream, with a digest of all rows. Gives (position, offset in its record, digest) of each state.
-        The position does not move.
+        state: of this stream, with a digest of all rows. The position of this pipeline does not move.
 
-        Raises: ValueError where the state has no such digest; as set_state for one of another stream.
+        Raises: ValueError where the state has no such digest; as set_state for a state of another stream.
         """
         self._check_usable()
         consumed = self._consumed_in(state)
@@ -303,18 +279,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if digest is None or not digest.is_whole:
             raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
         start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
-        return self._digests(start, digest._replace(total=0))
-
-    def _digests(self, start: StreamState, digest: RollingDigest) -> Iterator[tuple[int, int, str]]:
-        options = replace(self._options, process_index=0, process_count=1, share=None, digest=True)
-        with contextlib.closing(self.source.batches(start, options)) as batches:
-            yield *digest.since, digest.to_json()["sum"]
-            for batch in batches:
-                start, digest = batch.state, digest.plus(batch.digest)
-                yield start.position, start.offset, digest.to_json()["sum"]
-        stop = self.source.describe().stop
-        if not self.drop_remainder and stop is not None and start.position != stop:  # what is left gives nothing
-            yield stop, 0, digest.to_json()["sum"]
+        return digests(self.source, self._options, start, digest._replace(total=0))
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
@@ -323,10 +288,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return self._timings.stats(num_actors, num_running=num_running, has_stages=has_stages)
 
     def timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write a page of what everybody did when, since this pipeline was made, to this file: HTML, for any browser.
+        """Write a page that shows who did what when, since this pipeline was made: HTML, for any browser.
 
-        The trainer's waits, how full the window of what is in flight was, and of each actor when it read, decoded, was
-        idle or lost. At any time, while the loop runs too; the page is of up to 400 moments, however long the run is.
+        It shows the trainer's waits, how full the window of requests was, and when each actor read, decoded, was idle
+        or was lost, at up to 400 moments. It can be called while the loop runs.
 
         Example: `pipeline.timeline("run.html")`
         """
@@ -369,21 +334,18 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise
 
     def _step(self) -> Any:
-        began, before = time.perf_counter(), self._consumer.consumed
+        began = time.perf_counter()
         batch = self._next()
-        self._taken(time.perf_counter() - began, before, self._consumer.consumed)
+        self._taken(time.perf_counter() - began, self._consumer.consumed.num_rows)
         return batch
 
-    def _taken(self, waited_s: float, before: Consumed, after: Consumed) -> None:
-        """Count a batch by its rows; packed ones by the records that were passed, where positions leave no gaps."""
-        is_passed = self.packing is not None and not self._has_gaps
-        num_records = after.state.position - before.state.position if is_passed else after.num_rows
-        self._timings.taken(waited_s, num_records)
+    def _taken(self, waited_s: float, num_rows: int) -> None:
+        self._timings.taken(waited_s, num_rows)
 
     def _next(self) -> Any:
-        # Programs that several processes run together must start in the same order in all of them, so stages are not
-        # run ahead in a thread there: beside the train step's, their collectives would wait for each other for ever.
-        # Nor are modules: what they hold may be trained, or follow a schedule, and how far a thread is ahead is chance.
+        # All processes must start their common programs in one order, or collectives wait for each other for ever, so no
+        # thread may run stages ahead of the train step. Nor modules: they may be trained, or follow a schedule, and how
+        # far a thread is ahead is chance.
         if self._on_host:
             return self._consumer.take(*self._ahead(self._maker.keep))
         self._stages.check()  # batches that were made ahead are by what was there before
@@ -393,29 +355,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @named_arguments
     def read_rows(self, batch: int, start: int, stop: int) -> Any:
-        """Rows [start, stop) of the global batch of this number, on the host, before the stages: a dict of arrays.
+        """Rows [start, stop) of a global batch, on the host, before the stages: a dict of arrays.
 
-        batch: counted from position 0, through the epochs; it need not be this process's, or near the position, which
-        stays. Read by the actors where the source is a RaySource. For loops that ask for what each device is to hold.
+        batch: its number, counted from position 0 through the epochs; any batch, not only this process's. The position
+            does not move. A RaySource's actors read. For loops that ask for the rows of each device.
 
-        Raises: ValueError for rows that no such batch has, or where nobody knows which records they are: behind
-        filters and flat_map, with broken records left out, in packed rows and in streams; what reading raises.
+        Raises: ValueError for rows that no batch has, and where the content of a batch is known only by reading
+        (filters, flat_map, skipped records, packing, streams); as reading.
         """
         self._check_usable()
-        description = self.source.describe()
-        if not rows_are_positions(description, self._options, self._begin):
-            raise ValueError(
-                "which records are the rows of a batch is known here only once those before it were read: there are "
-                "filters, flat_map, packing, a stream or what an amendment skips. Iterate, with on_host=True for "
-                "arrays on the host"
-            )
-        rows = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).positions(batch)
-        if not 0 <= start < stop <= len(rows):
-            raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
-        at = self._begin._replace(position=rows.start + start)
-        stream = self.source.batches(at, StreamOptions(stop - start, stop=rows.start + stop))
-        with contextlib.closing(stream):
-            return next(stream).columns
+        return rows_of_batch(self.source, self._options, self._begin, batch, start, stop)
 
     @named_arguments
     def scan(
@@ -426,21 +375,23 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         modules: Sequence[Any] | nnx.Module = (),
         init_carry: Any = None,
     ) -> Any:
-        """`length` train steps over the next batches in one compiled loop; then the position is behind them.
+        """`length` train steps over the next batches in one compiled loop; the position moves behind them.
 
-        On a mesh of several processes each step is a call of its own, of one compiled program, in every process.
+        On a mesh of several processes each step is one call of a compiled program, in every process.
 
-        step_fn: (*modules, batch) -> out; with init_carry, (carry, *modules, batch) -> (carry, out). modules: NNX
-        modules, optimizers and the like, or one alone, whose variables the steps update. Returns the outs, stacked on a
-        new first axis (length, ...); with init_carry, (carry, outs). Compiled once for each step_fn (the same object),
-        length and shapes. Batches are those of iteration, byte for byte, but without the fields that stay on the host.
+        step_fn: (*modules, batch) -> out; with init_carry, (carry, *modules, batch) -> (carry, out).
+        modules: NNX modules, optimizers and the like, or one alone; the steps update their variables.
 
-        All or nothing: whatever it raises, the modules and the position are what they were, and the next scan or `for`
-        begins at the same batch. Ctrl-C may be heard only when the loop has ended, and at its very end changes both.
+        Returns the outs, stacked on a new first axis (length, ...); with init_carry, (carry, outs). Compiled once for
+        each step_fn (the same object), length and shapes. Batches are those of iteration, byte for byte, without the
+        fields that stay on the host.
+
+        All or nothing: after any error, modules and position are as before, and the next scan or `for` begins at the
+        same batch. Ctrl-C may be noticed only when the loop ends, and at its very end changes both.
 
         Raises: ValueError where fewer than `length` batches of full size are left (known before the first step, unless
-        there are filters), no field is for the device, or a stage has variables that the steps would change; what the
-        source raises, as from iteration, with a note which batch it was.
+        there are filters), no field is for the device, or a stage shares variables with the modules; the source's
+        errors, as in iteration, with a note that names the batch.
         """
         self._check_usable()
         length = whole("length", length, least=1)
@@ -455,19 +406,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 raise self._too_few(left, length)
         if shared := self._stages.shared_with(tuple(modules)):
             raise ValueError(
-                f"the variables {', '.join(shared)} of modules are those of a stage, too: the steps would change them, "
-                "and the stages of one compiled loop know what they hold at its beginning alone. Leave that stage out "
-                "of the pipeline and call it in step_fn, or iterate"
+                f"the variables {', '.join(shared)} of modules belong to a stage as well, and a compiled loop reads stages "
+                "only at its beginning. Remove that stage from the pipeline and call it in step_fn, or iterate"
             )
         try:
             result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
         except Exception as error:
-            if init_carry is None and isinstance(error, TypeError) and lacks_arguments(step_fn, len(modules) + 1):
-                given = ", ".join([*(type(module).__name__ for module in modules), "batch"])
-                error.add_note(
-                    f"scan calls step_fn({given}); where it takes a carry first, give the first one as init_carry=, "
-                    "and its modules as modules="
-                )
             begin_at_users_line(error)
             raise
         return result if init_carry is not None else result[1]
@@ -482,7 +426,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise
 
     def _ahead(self, prepare: Callable[[HostBatch], Any]) -> tuple[Any, Begin]:
-        """What makes batches ahead, prepared in this way, under JAX's settings here; its key first."""
+        """The key of a session that makes batches ahead, and what begins it, under JAX's settings here."""
         settings = JaxSettings.of_this_thread()
 
         def begin(consumed: Consumed) -> BackgroundIterator[Delivery]:
@@ -495,7 +439,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
-        It is the state of what was yielded; batches made ahead are not in it.
+        It is the state of the batches yielded, without those made ahead.
         """
         return self._consumer.consumed.to_json(self._settings(), self.source.describe().order)
 
@@ -507,13 +451,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
         check_not_forked(self._made_in, "this Pipeline")
-        if state is None:
-            raise TypeError("a state is a dict, got None, from which the stream would begin anew; seek(0) does that")
         consumed, before = self._consumed_in(state, allow_drift), self.amendments
         self._go_to(self._from(consumed))
         if gone := [str(each) for each in before if each not in consumed.state.amendments]:
             logger.warning(
-                "this pipeline was amended (%s), and the state was not, so that holds no more; amend it once more",
+                "the amendments of this pipeline (%s) are not in the state, and so are gone; call amend again",
                 "; ".join(gone),
             )
 
@@ -539,26 +481,28 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         every_epoch: bool = False,
         why: str = "",
     ) -> None:
-        """Change the stream from here on: leave out data (of a loss spike, say), or mix by other weights.
+        """Change the stream from here on: skip data (of a loss spike, say), or mix by other weights.
 
-        What was yielded stays as it was. The change is in every state from now on, so whatever resumes from one repeats
-        it, with any actors and trainers, and needs not call this; who says it again, as a script that is started anew,
-        changes nothing. Several trainers each call it at the same step. `amendments` lists what was changed.
+        Batches already yielded stay as they were. Every later state holds the change, so whoever resumes from one
+        repeats it, with any actors and trainers, without this call. A second call with the same change, as in a script
+        that is started again, changes nothing. Several trainers each call it at the same step. `amendments` lists the
+        changes.
 
-        skip: what gives nothing any more, as if a filter dropped it: positions of the stream, as numbers, as
-            range(start, stop) or as what `locate` gives; or records, as `locate` and errors name them: "part-0[17]",
-            several "part-0[17:99]", of a mixture "component 1: part-0[17]". A position is of one epoch, a record is
-            left out in all that come; every_epoch: leave out the records at these positions in all, too.
-        weights: of a MixtureSource without an end in its sources, one for each, or a WeightSchedule, whose positions
+        skip: positions or records that give nothing, as if a filter dropped them. Positions are numbers, ranges
+            (start, stop) or values of `locate`; records are named as in `locate` and errors: "part-0[17]", several
+            "part-0[17:99]", of a mixture "component 1: part-0[17]". A position is of one epoch; a record is skipped
+            in all epochs that come.
+        every_epoch: skip the records at these positions in all epochs.
+        weights: of a MixtureSource whose sources have no end: one for each source, or a WeightSchedule, whose positions
             are counted from `at`.
-        at: the position from which on weights hold, and records are left out; None for the next one.
-        why: a note for who asks later, up to 200 characters.
+        at: the position from which on weights hold and records are skipped; None for the next one.
+        why: a note of up to 200 characters.
 
-        Batches made ahead are made anew. Where something is left out, a batch is no longer found by counting positions,
-        as behind a filter, until the last such position was passed. Random transforms stay as they were.
+        Batches made ahead are rebuilt. Where something is skipped, batches are no longer found by counting positions,
+        as behind a filter, up to the last such position. Random transforms stay as they were.
 
-        Raises: ValueError for positions that were given already, and for what this stream has not; TypeError for what
-        is none of these.
+        Raises: ValueError for positions already yielded, and for records or weights that this stream does not have;
+        TypeError for other values.
 
         Example: `pipeline.amend(skip=[range(48_000, 49_024)], why="loss spike at step 750")`
         """
@@ -574,18 +518,18 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @property
     def amendments(self) -> tuple[Amendment, ...]:
-        """What was changed of the stream by `amend`, here or by who wrote the state; str() tells one."""
+        """The changes that `amend` made, here or before the state was saved; str() of one says what it is."""
         return self._consumer.consumed.state.amendments
 
     def seek(self, position: int) -> None:
-        """Go on from a position; 0 is the beginning. Costs nothing; counts skipped records, and the digest, anew.
+        """Go on from a position; 0 is the beginning. Costs nothing; restarts the count of skipped records, and the digest.
 
-        position: in records of the source, epoch after epoch, also those that a filter leaves out; of a mixture with a
-        stream in elements. A stream alone reserves positions of shards that ended, and for each epoch 2**40: take one
-        that `locate` or a state gave.
+        position: in records of the source, epoch after epoch, including those that a filter drops; in elements for a
+            mixture with a stream. A stream alone reserves positions of shards that ended, and 2**40 for each epoch: use
+            a position from `locate` or a state.
 
-        Raises: ValueError for a position beyond the end, or where the last batch from there on would not divide over
-        the sharding, or a mixture had other weights; the position stays.
+        Raises: ValueError for a position beyond the end, or where the last batch would not divide over the sharding;
+        the position stays.
         """
         check_not_forked(self._made_in, "this Pipeline")
         state, stop = self._consumer.consumed.state.moved(position), self.source.describe().stop
@@ -594,8 +538,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._go_to(self._from(Consumed(state)))
 
     def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
-        """What a state says was consumed; for None nothing, of the stream that is read. Raises: as set_state."""
-        if state is None:  # of a mixture whose weights were changed, positions before that are refused
+        """What a state says was consumed; for None nothing. Raises: as set_state."""
+        if state is None:
             return Consumed(self._begin)
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
         unit: Unit = "elements" if self.packing is None else self.packing.unit
@@ -615,19 +559,18 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return StreamState(amendments=self._consumer.consumed.state.amendments)
 
     def _from(self, consumed: Consumed) -> Consumed:
-        """What to go on from, with the digest that this trainer goes on with."""
+        """Where to go on, with the digest of this trainer."""
         found = consumed.digest
         if not self._options.digest:
             if found is not None:
-                logger.warning("the state has a digest of what was consumed, which ends here: there is no digest=True")
+                logger.warning("the digest in the state ends here: this Pipeline has no digest=True")
             return consumed._replace(digest=None)
-        # who packs knows all documents, whichever rows are its own
-        share = self._options.rows.share if self.packing is None else WHOLE
+        share = self._options.rows.share if self.packing is None else WHOLE  # who packs has all documents
         held = None if found is None else found.held_by(share)
         if found is not None and held is None:
             logger.warning(
-                "the state has the digest of parts %s of %d of every batch, and this trainer has others, so its own "
-                "begins anew at position %d; restore what PipelineSave made of the states of all trainers",
+                "the digest in the state is of parts %s of %d of every batch, and this trainer has others, so a new digest "
+                "begins at position %d; restore what PipelineSave made of the states of all trainers",
                 list(found.parts),
                 found.num_parts,
                 consumed.state.position,
@@ -640,9 +583,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._timings.interrupted()
 
     def close(self) -> None:
-        """Stop reading ahead and close the source, for good. The state can still be taken, and set. Takes 4 s at most.
+        """Stop reading ahead and close the source, for good. The state can still be taken, and set. Takes at most 4 s.
 
-        Where a source in this process is at a longer read then, the source is closed once that is done.
+        A source in this process that is at a longer read is closed after it.
         """
         self._consumer.is_closed = True
         # after what is being read: to close files under a read would crash
@@ -652,9 +595,9 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         check_not_forked(self._made_in, "this Pipeline")
         if is_traced():
             raise RuntimeError(
-                "JAX traces this call (jit, grad, scan and the like): the batch would be a constant of the compiled "
-                "program, which would give it again and again. Call step() outside, and pass the batch to the jitted "
-                "function; or run many train steps in one compiled loop with pipeline.scan(step_fn, length=...)"
+                "JAX traces this call (jit, grad, scan and the like), so the batch would be a constant of the compiled "
+                "program. Call step() outside and pass the batch to the jitted function, or run many train steps in one "
+                "compiled loop with pipeline.scan(step_fn, length=...)"
             )
         if self._consumer.is_closed:
             raise closed("Pipeline")
@@ -666,16 +609,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def _settings(self) -> dict[str, Any]:
         packing = {} if self.packing is None else {"packing": self.packing.settings()}
-        return (
-            self.source.describe().settings()
-            | packing
-            | {
-                "batch_size": self.batch_size,
-                "drop_remainder": self.drop_remainder,
-                "pad_remainder": self.pad_remainder,
-                "stages": self._stages.settings,
-            }
-        )
+        own = {name: getattr(self, name) for name in ("batch_size", "drop_remainder", "pad_remainder")}
+        return self.source.describe().settings() | packing | own | {"stages": self._stages.settings}
 
     def _check_sharding(self, start: StreamState) -> None:
         rows = self._options.rows
@@ -697,13 +632,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         )
 
 
-# They are taken once, when the pipeline is made.
-_ARGUMENTS = frozenset(inspect.signature(Pipeline.__init__).parameters) - {"self"}
-_UNKNOWN = object()  # of those that it has no attribute for
-
-
 class _Batches:
-    """A pipeline's batches, by `next`; no generator, which an error would end as if the data were at an end."""
+    """A pipeline's batches, by `next`. Not a generator: an error would end it, and pass for the end of the data."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -720,15 +650,13 @@ class _Batches:
         except StopIteration:
             if was_at_end:
                 logger.warning(
-                    "the stream is at its end (position %d), so this loop gets no batch; "
-                    "seek(0) begins again, with the same order and random numbers; num_epochs=n on the source gives n "
-                    "epochs, each shuffled and drawn anew",
+                    "the stream is at its end (position %d), so this loop gets no batch; seek(0) begins again, with the "
+                    "same order and random numbers; num_epochs=n on the source gives n epochs, each shuffled and drawn anew",
                     pipeline.position,
                 )
             elif is_first and pipeline.drop_remainder:
                 logger.warning(
-                    "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder "
-                    "leaves them out",
+                    "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder skips them",
                     pipeline.batch_size,
                 )
             raise

@@ -23,7 +23,7 @@ from flax import nnx
 from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec
 
-from datarax_ray.feed.consumer import NO_BATCH_YET, Begin, Consumed, Consumer
+from datarax_ray.feed.consumer import NO_BATCH_YET, Begin, Consumer
 from datarax_ray.pipeline.stages import Stages
 from datarax_ray.pipeline.transfer import by_rows, constrain, spans_processes, to_device
 from datarax_ray.plan.trainer_rows import TrainerRows
@@ -43,7 +43,7 @@ class Feed:
     """The host's side of one loop: the next `length` batches of a consumer, handed out together or not at all.
 
     key, begin: of the session that gives them, see Consumer.take.
-    taken: told of each how long it was waited for, and what was handed out before it and with it.
+    taken: told for each batch how long it was waited for, and its number of rows.
     too_few: the error where the stream has only so many. error: why there were fewer, None while there were not.
     """
 
@@ -53,7 +53,7 @@ class Feed:
         key: Any,
         begin: Begin,
         length: int,
-        taken: Callable[[float, Consumed, Consumed], None],
+        taken: Callable[[float, int], None],
         too_few: Callable[[int], Exception],
     ) -> None:
         self._consumer = consumer
@@ -77,7 +77,7 @@ class Feed:
                 self._consumer.check(self._leg, self._skipped)
             if fed is None:
                 raise self._too_few(self.num_taken)
-            self._taken(time.perf_counter() - began, self._consumed, after)
+            self._taken(time.perf_counter() - began, after.num_rows)
         except BaseException as error:
             error.add_note(
                 f"at batch {self.num_taken} of the {self.length} of this scan, which has changed nothing: the modules "

@@ -82,5 +82,5 @@ def test_a_part_goes_on_with_its_own_trainer_alone() -> None:
     ],
 )
 def test_what_is_no_digest_is_refused(said: Any) -> None:
-    with pytest.raises(ValueError, match=r"the state's digest is none: .* damaged, restore an earlier one"):
+    with pytest.raises(ValueError, match=r"the state's digest cannot be read: .* damaged, restore an earlier one"):
         RollingDigest.from_json(said)
