@@ -343,7 +343,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._timings.taken(waited_s, num_rows)
 
     def _next(self) -> Any:
-        # All processes must start their common programs in one order, or collectives wait for each other for ever, so no
+        # All processes must start their common programs in one order, or collectives wait for each other for ever: no
         # thread may run stages ahead of the train step. Nor modules: they may be trained, or follow a schedule, and how
         # far a thread is ahead is chance.
         if self._on_host:

@@ -70,11 +70,14 @@ class RollingDigest(NamedTuple):
     def from_json(cls, plain: Any) -> Self:
         """What to_json wrote. Raises: ValueError for anything else."""
         with reading("digest", plain):
-            position, offset = plain["since"]
-            parts, num_parts = plain.get("parts", [0]), plain.get("num_parts", 1)
-            if not all(map(is_count, [position, offset, num_parts, *parts])) or max(parts, default=0) >= num_parts:
-                raise ValueError("no counts")
-            return cls((position, offset), int(plain["sum"], 16), tuple(parts), num_parts)
+            parts = plain.get("parts", [0])
+            found = cls(tuple(plain["since"]), int(plain["sum"], 16), tuple(parts), plain.get("num_parts", 1))
+            counts = [*found.since, found.num_parts, *parts]
+            if not all(map(is_count, counts)) or sorted(set(parts)) != parts or parts[-1:] >= [found.num_parts]:
+                raise ValueError("what is no count")
+            if found.to_json() != plain:
+                raise ValueError("not as it is written")
+            return found
 
 
 def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:
