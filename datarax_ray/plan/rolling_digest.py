@@ -70,8 +70,8 @@ class RollingDigest(NamedTuple):
     def from_json(cls, plain: Any) -> Self:
         """What to_json wrote. Raises: ValueError for anything else."""
         with reading("digest", plain):
-            parts = plain.get("parts", [0])
-            found = cls(tuple(plain["since"]), int(plain["sum"], 16), tuple(parts), plain.get("num_parts", 1))
+            (position, offset), parts = plain["since"], plain.get("parts", [0])
+            found = cls((position, offset), int(plain["sum"], 16), tuple(parts), plain.get("num_parts", 1))
             counts = [*found.since, found.num_parts, *parts]
             if not all(map(is_count, counts)) or sorted(set(parts)) != parts or parts[-1:] >= [found.num_parts]:
                 raise ValueError("what is no count")
