@@ -406,8 +406,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
                 raise self._too_few(left, length)
         if shared := self._stages.shared_with(tuple(modules)):
             raise ValueError(
-                f"modules share the variables {', '.join(shared)} with a stage, and a compiled loop reads stages only at "
-                "its beginning. Remove that stage from the pipeline and call it in step_fn, or iterate"
+                f"modules share the variables {', '.join(shared)} with a stage, and a compiled loop reads stages only "
+                "at its beginning. Remove that stage from the pipeline and call it in step_fn, or iterate"
             )
         try:
             result = self._consumer.alone(lambda: self._scan(step_fn, length, tuple(modules), init_carry))
