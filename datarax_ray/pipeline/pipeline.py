@@ -522,7 +522,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return self._consumer.consumed.state.amendments
 
     def seek(self, position: int) -> None:
-        """Go on from a position; 0 is the beginning. Costs nothing; restarts the count of skipped records, and the digest.
+        """Go on from a position; 0 is the beginning. Costs nothing, and restarts the digest and the count of skips.
 
         position: in records of the source, epoch after epoch, including those that a filter drops; in elements for a
             mixture with a stream. A stream alone reserves positions of shards that ended, and 2**40 for each epoch: use
@@ -569,8 +569,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         held = None if found is None else found.held_by(share)
         if found is not None and held is None:
             logger.warning(
-                "the digest in the state is of parts %s of %d of every batch, and this trainer has others, so a new digest "
-                "begins at position %d; restore what PipelineSave made of the states of all trainers",
+                "the digest in the state is of parts %s of %d of every batch, and this trainer has others, so a new "
+                "digest begins at position %d; restore what PipelineSave made of the states of all trainers",
                 list(found.parts),
                 found.num_parts,
                 consumed.state.position,
@@ -596,8 +596,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if is_traced():
             raise RuntimeError(
                 "JAX traces this call (jit, grad, scan and the like), so the batch would be a constant of the compiled "
-                "program. Call step() outside and pass the batch to the jitted function, or run many train steps in one "
-                "compiled loop with pipeline.scan(step_fn, length=...)"
+                "program. Call step() outside and pass the batch to the jitted function, or run many train steps in "
+                "one compiled loop with pipeline.scan(step_fn, length=...)"
             )
         if self._consumer.is_closed:
             raise closed("Pipeline")
@@ -650,13 +650,15 @@ class _Batches:
         except StopIteration:
             if was_at_end:
                 logger.warning(
-                    "the stream is at its end (position %d), so this loop gets no batch; seek(0) begins again, with the "
-                    "same order and random numbers; num_epochs=n on the source gives n epochs, each shuffled and drawn anew",
+                    "the stream is at its end (position %d), so this loop gets no batch; seek(0) begins again, with "
+                    "the same order and random numbers; num_epochs=n on the source gives n epochs, each shuffled and "
+                    "drawn anew",
                     pipeline.position,
                 )
             elif is_first and pipeline.drop_remainder:
                 logger.warning(
-                    "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder skips them",
+                    "this loop got no batch: fewer elements than batch_size=%d were left, and drop_remainder skips "
+                    "them",
                     pipeline.batch_size,
                 )
             raise
