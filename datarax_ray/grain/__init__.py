@@ -10,22 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datarax_ray.grain import python
-    from datarax_ray.grain.iterator import DataLoaderIterator
-    from datarax_ray.grain.loader import DataLoader, load
+    from datarax_ray.grain.loader import DataLoader, DataLoaderIterator, load
 
 __all__ = ["DataLoader", "DataLoaderIterator", "load", "python"]
 
-# Where each name is. Loaded when it is first asked for: an actor imports the engine below, and loads no Grain for it.
-_HOMES = {
-    "DataLoader": "datarax_ray.grain.loader",
-    "DataLoaderIterator": "datarax_ray.grain.iterator",
-    "load": "datarax_ray.grain.loader",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    """A name of the loader, of this package or of Grain, imported on first use: an actor's engine loads no Grain."""
+    if name in __all__ and name != "python":
+        return getattr(importlib.import_module(f"{__name__}.loader"), name)
     if importlib.util.find_spec(f"{__name__}.{name}") is not None:  # a module of ours, `python` among them
         return importlib.import_module(f"{__name__}.{name}")
     for home in ("grain", f"{__name__}.python"):

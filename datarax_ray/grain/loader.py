@@ -1,36 +1,31 @@
-"""DataLoader and load, with Grain's signatures. Source: grain._src.python.data_loader, load."""
+"""DataLoader, its iterator and load, with Grain's signatures. Source: grain._src.python.data_loader, load."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, ClassVar
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
 
 import grain
 
 from datarax_ray.actors.source import RaySource
-from datarax_ray.feed.consumer import Consumed, Delivery
+from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
 from datarax_ray.grain.engine.outputs import Addresses, depth, outputs
 from datarax_ray.grain.engine.stream import SampledStream
-from datarax_ray.grain.iterator import DataLoaderIterator
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.state import StreamState
+from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.random_access import RandomAccessReader
 
 # Iterators in several threads share a loader's source, which the first makes. Not the loader's own: loaders are copied.
 _OPENING = ThreadLock()
-
-
-_WORKERS = "worker_count=4 is so many Ray actors."
-_TRANSFORMS = "operations=[...] takes them."
-_BATCH = "The last of the operations makes batches: grain.Batch(batch_size=..., drop_remainder=...)."
-_ORDER = "The sampler has the order: grain.IndexSampler(num_records, shuffle=True, seed=0, num_epochs=1, ...)."
-_DATA = "data_source=... takes it."
 
 
 class DataLoader(NamedArguments, Closing):
@@ -53,14 +48,6 @@ class DataLoader(NamedArguments, Closing):
 
     Raises: ValueError, TypeError at construction for arguments out of range and for what is no operation.
     """
-
-    instead_of: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("num_workers", "num_actors"), _WORKERS),
-        **dict.fromkeys(("transform", "transforms", "transformations", "map_fn"), _TRANSFORMS),
-        **dict.fromkeys(("batch_size", "drop_remainder", "drop_last", "collate_fn"), _BATCH),
-        **dict.fromkeys(("shuffle", "seed", "num_epochs"), _ORDER),
-        **dict.fromkeys(("dataset", "source"), _DATA),
-    }
 
     def __init__(
         self,
@@ -136,8 +123,8 @@ class DataLoader(NamedArguments, Closing):
             )
         if isinstance(state, Mapping) and "version" not in state and state.keys() & {"next_index", "parent"}:
             raise ValueError(
-                "the state was written by grain.DataLoader with a FlatMap, and does not say of which data or order; it "
-                "cannot be checked, so it cannot go on here. Start a new epoch or run."
+                "a state of grain.DataLoader with a FlatMap names neither data nor order, so it cannot be checked; "
+                "start a new epoch or run"
             )
         return StreamState.from_json(state, self._addresses, self._description.settings(), allow_drift=allow_drift)
 
@@ -191,6 +178,106 @@ class DataLoader(NamedArguments, Closing):
                 else:
                     self._source = RaySource(self, num_actors=self._worker_count, **self._ray_options)
             return self._source
+
+
+class _Outputs(Reading):
+    """Outputs as they are asked for. The next may be made before, in a thread of its own."""
+
+    _ahead: BackgroundIterator[Delivery] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._ahead is not None and self._ahead.is_waiting
+
+    def start(self) -> None:
+        """Begin to make the next one."""
+        if self._ahead is None:
+            self._ahead = BackgroundIterator((next(outputs) for outputs in [self._deliveries]), 0)
+            self.next = self._made
+        self._ahead.begin()
+
+    def _made(self) -> Delivery:
+        assert self._ahead is not None
+        made = self._ahead.next()
+        self._ahead, self.next = None, self._deliveries.__next__
+        return made
+
+    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
+        end = partial(super().close, timeout_s, then)
+        if self._ahead is None:
+            end()
+        else:
+            self._ahead.close(timeout_s, end)  # behind what it makes, which uses what is closed here
+
+
+class DataLoaderIterator(grain.DataLoaderIterator):
+    """Elements or batches from an address that moves with what was handed out.
+
+    A subclass, so that isinstance, Grain's CheckpointHandler and Orbax's save and load take it for what it is; nothing
+    of Grain's iterator runs.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._consumer = Consumer()  # operations' errors are raised: none is left out
+        self._outputs: _Outputs | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        """The next output. After an error the same is tried again. Threads may share the iterator.
+
+        Raises: RecordError, naming operation and record; RuntimeError where the loader is closed.
+        """
+        return self._consumer.alone(self._take)
+
+    def get_state(self) -> bytes:
+        """Where the iterator stands and of which loader, as JSON: under 4 KB, for any number of actors."""
+        return json.dumps(self._loader.to_json(self._consumer.consumed.state), indent=4).encode()
+
+    def set_state(self, state: bytes, allow_drift: tuple[str, ...] = ()) -> None:
+        """Go on from a state of this loader, or of grain.DataLoader with worker_count=0.
+
+        allow_drift: settings that may differ on purpose, as "batch_size".
+
+        Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
+        """
+        try:
+            found = json.loads(state.decode())
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"the state is no JSON ({error}); restore an earlier checkpoint") from error
+        self._consumer.go_to(Consumed(self._loader.from_json(found, allow_drift)))
+
+    def start_prefetch(self) -> None:
+        """Begin to make the next output now, in the background; the first time, once the actors were started.
+
+        Calling it again changes nothing. Raises: RuntimeError where the loader is closed; what starting actors raises.
+        """
+        # begun here, not in the thread, which ends with this output: a local Ray ends with the thread that starts it
+        self._loader.check_open()
+        self._consumer.alone(self._start)
+
+    def close(self) -> None:
+        """Stop reading. The state stays, and the next output is read again."""
+        self._consumer.end()
+
+    def __str__(self) -> str:
+        return f"DataLoaderIterator(state={self.get_state().decode()})"
+
+    def _start(self) -> None:
+        self._consumer.opened("outputs", self._begin)
+        assert self._outputs is not None
+        self._outputs.start()
+
+    def _take(self) -> Any:
+        if not self._consumer.consumed.is_end:  # what was seen to end has, whoever closes
+            self._loader.check_open()
+        return self._consumer.take("outputs", self._begin)
+
+    def _begin(self, consumed: Consumed) -> _Outputs:
+        self._outputs = _Outputs(self._loader.begin(consumed))
+        return self._outputs
 
 
 def load(

@@ -4,8 +4,7 @@ from typing import Any
 
 import grain.python as _grain_python
 
-from datarax_ray.grain.iterator import DataLoaderIterator
-from datarax_ray.grain.loader import DataLoader, load
+from datarax_ray.grain.loader import DataLoader, DataLoaderIterator, load
 
 __all__ = ["DataLoader", "PyGrainDatasetIterator", "load"]
 

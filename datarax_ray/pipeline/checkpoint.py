@@ -27,17 +27,15 @@ logger = logging.getLogger("datarax_ray")
 
 FILE = "datarax_ray.json"
 _CHECKSUM = "checksum"  # of the other values: a flipped bit in a position is a position too
-# A state is under 4 KB, and that of a stream has some hundred bytes more for each of its shards: here for 30,000. What
-# is larger is no state, and is not read into memory.
+# A state is under 4 KB, and a stream adds some hundred bytes for each shard, here of 30,000. A larger file is not read.
 _MAX_NBYTES = 2**24
 
 
 class PipelineHandler(ocp.CheckpointHandler):
     """Writes and reads the state of a Pipeline. The state is taken when `save` is called, also by an async manager.
 
-    The primary process writes it: the state is the same on all of them, but for a digest, where each has that of its
-    own rows: then the others write theirs beside it, and `finalize`, once all have, adds the digests up. That the rest
-    is the same was seen when each made its PipelineSave.
+    The primary process writes the state, which is the same in all processes but for the digest of their own rows. The
+    others write those digests beside it, and `finalize` adds them up.
     """
 
     def save(self, directory: epath.Path, args: PipelineSave) -> None:
@@ -48,7 +46,7 @@ class PipelineHandler(ocp.CheckpointHandler):
             _write(directory / f"trainer-{process}.json", state)
 
     def restore(self, directory: epath.Path, args: PipelineRestore | None = None) -> Pipeline | dict[str, Any]:
-        """The pipeline itself, gone back to the saved state; without a pipeline the state, as it was saved."""
+        """The pipeline itself at the saved state; without a pipeline the saved state."""
         state = read_state(directory)
         if args is None or args.pipeline is None:
             return state
@@ -74,8 +72,8 @@ class PipelineHandler(ocp.CheckpointHandler):
             whole = added(RollingDigest.from_json(each["digest"]) for each in told)
             if whole is None:
                 logger.warning(
-                    "the digests of %d trainers do not add up to that of all rows, so the checkpoint has that of one "
-                    "alone: %s. They must begin at one position",
+                    "the digests of %d trainers do not begin at one position, so they cannot be added up, and the "
+                    "checkpoint has the digest of one trainer alone: %s",
                     len(told),
                     [{name: each[name] for name in ("version", "position", "digest")} for each in told],
                 )
@@ -93,11 +91,10 @@ class PipelineHandler(ocp.CheckpointHandler):
 class PipelineSave(NamedArguments, ocp.args.CheckpointArgs):
     """Save a pipeline's state: `Composite(model=..., data=PipelineSave(pipeline))`.
 
-    In a job of several processes each makes one at the same step, and they compare where they stand, before anything
-    is written.
+    In a job of several processes each makes one at the same step, and they compare their states before anything is
+    written.
 
-    Raises: TypeError for what is no pipeline; ValueError, in every process, where these read several streams or stand
-    at several steps.
+    Raises: TypeError for another object; ValueError, in every process, where streams or steps differ.
     """
 
     pipeline: Pipeline
@@ -113,8 +110,8 @@ class PipelineSave(NamedArguments, ocp.args.CheckpointArgs):
 class PipelineRestore(NamedArguments, ocp.args.CheckpointArgs):
     """Bring a pipeline back to a saved state, with any number of actors and trainers.
 
-    pipeline: None, as in `manager.restore(step)` without args, gives the saved state itself, a dict. allow_drift:
-    settings that may differ on purpose; see Pipeline.set_state.
+    pipeline: None, as in `manager.restore(step)` without args, gives the saved state itself, a dict.
+    allow_drift: settings that may differ on purpose; see Pipeline.set_state.
     """
 
     pipeline: Pipeline | None = None
@@ -126,7 +123,7 @@ class PipelineRestore(NamedArguments, ocp.args.CheckpointArgs):
 
 
 def _check(pipeline: Any) -> None:
-    """Said here, where the caller stands: Orbax saves in a thread, and its log of what fails there is forty lines."""
+    """Checked where the caller stands: an error in Orbax's thread is forty lines of log."""
     if not isinstance(pipeline, Pipeline):
         raise TypeError(f"PipelineSave and PipelineRestore take the pipeline itself, got {type(pipeline).__name__}")
 
@@ -146,31 +143,30 @@ def restore_pipeline(directory: str | epath.PathLike, pipeline: Pipeline, *, all
 
 
 def check_trainers(states: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ValueError unless the states of all trainers of a job are one, but for what each knows of its own rows."""
+    """Raise ValueError unless the states of all trainers of a job agree, but for their own rows."""
     first = states[0]
     for index, other in enumerate(states[1:], 1):
         who = f"trainer {index}"
         found, wanted = (_rest(state)["amendments"] for state in (other, first))
         if found != wanted:
             raise ValueError(
-                f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}: they read "
-                "two streams, so nothing is saved. Restore a step from before, and call amend in every trainer with "
-                "the same, at the same step"
+                f"{who} amended the stream by {json.dumps(found)}, and trainer 0 by {json.dumps(wanted)}, so nothing "
+                "is saved. Restore an earlier step, and call amend with the same arguments in every trainer at one step"
             )
         if told := differences(first["settings"], other["settings"]):
             raise ValueError(
-                f"{who} reads another stream than trainer 0, so nothing is saved. Of trainer 0 and of {who}:{told}\n"
-                "Make the same pipeline in every process: it shares the rows out by itself"
+                f"{who} reads another stream than trainer 0, so nothing is saved. Trainer 0 and {who} have:{told}\n"
+                "Make the same pipeline in every process: it divides the rows by itself"
             )
         if other["position"] != first["position"] or _rest(other) != _rest(first):
             raise ValueError(
-                f"{who} stands at position {other['position']}, and trainer 0 at {first['position']}: the checkpoint "
-                "would be right for one of them, so nothing is saved. Save behind the same batch in every process"
+                f"{who} stands at position {other['position']}, and trainer 0 at {first['position']}, so nothing is "
+                "saved. Save after the same batch in every process"
             )
 
 
 def _states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Those of all processes of the job, each of which must ask; this one alone where all are the same."""
+    """The states of all processes, each of which must ask; one state where all are the same."""
     of_own = ("digest", "statistics", "evidence")
     told = json.dumps({name: value for name, value in state.items() if name not in of_own}, sort_keys=True).encode()
     mark = np.frombuffer(hashlib.sha256(told).digest() + len(told).to_bytes(8), np.uint8)
@@ -183,7 +179,7 @@ def _states_of_all(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _rest(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state says beside its position, but for the reasons of amendments, which each trainer may give its own."""
+    """What a state holds beside its position, without the reasons of amendments."""
     rest = state.get("rest", {})
     amendments = [{name: each[name] for name in each if name != "why"} for each in rest.get("amendments", [])]
     return rest | {"amendments": amendments}
@@ -206,26 +202,15 @@ def read_state(directory: epath.Path, name: str = FILE) -> dict[str, Any]:
             f"{path} has {path.stat().length:,} bytes; a saved pipeline has at most {_MAX_NBYTES:,}, so this is none"
         )
     try:
-        state = json.loads(content.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        state = json.loads(content.decode())
         checksum = state.pop(_CHECKSUM, None) if isinstance(state, dict) else None
         found = digest(state)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}); the checkpoint is damaged, restore an earlier step") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path} holds a {type(state).__name__}, a saved pipeline is an object")
-    # Another version may have another checksum; that it is another is said by who takes the state.
+    # Another version may have another checksum; set_state refuses the version.
     if state.get("version") == VERSION and checksum != found:
         wrong = "has no checksum" if checksum is None else "is not what its checksum says"
         raise ValueError(f"{path} {wrong}: it is damaged, or was edited. Restore an earlier step")
     return state
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")

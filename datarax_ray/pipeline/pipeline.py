@@ -162,7 +162,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises: AttributeError for public attributes: batches are made by the arguments of the constructor."""
-        if "_made_in" in vars(self) and not name.startswith("_"):
+        is_made = "_made_in" in vars(self) and not name.startswith("_")
+        if is_made and vars(self).get(name, self) is not value:  # NNX sets what is there, where it copies a module
             raise AttributeError(
                 f"{name} of a Pipeline cannot be set. Close it, make another Pipeline, and give it the state: "
                 "set_state(state), or set_state(state, allow_drift=(...)) for settings that change on purpose"
@@ -451,6 +452,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
         """
         check_not_forked(self._made_in, "this Pipeline")
+        if state is None:
+            raise TypeError("a state is a dict, got None; to begin anew call seek(0)")
         consumed, before = self._consumed_in(state, allow_drift), self.amendments
         self._go_to(self._from(consumed))
         if gone := [str(each) for each in before if each not in consumed.state.amendments]:

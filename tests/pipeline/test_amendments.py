@@ -270,8 +270,8 @@ class TestSkip:
         pipeline.set_state(state)
         assert_equal(left(pipeline), want)
         assert [r.message for r in caplog.records if r.levelno == logging.WARNING][:1] == [
-            "this pipeline was amended (from position 30 on: leaves out positions [30, 47), [60, 61), [100, 131) and "
-            "more, 50 in all), and the state was not, so that holds no more; amend it once more"
+            "the amendments of this pipeline (from position 30 on: leaves out positions [30, 47), [60, 61), [100, 131) "
+            "and more, 50 in all) are not in the state, and so are gone; call amend again"
         ]
 
     def test_seek_locate_and_replay_are_of_the_amended_stream(self, files: list[Path]) -> None:
@@ -288,9 +288,9 @@ class TestSkip:
         assert [index for step in range(3) for index in next(pipeline.replay(step, step + 1))["index"].tolist()] == [
             index for batch in whole[:3] for index in batch
         ]
-        with pytest.raises(TypeError, match="or what an amendment skips"):
+        with pytest.raises(TypeError, match="positions that an amendment skips"):
             len(pipeline)
-        with pytest.raises(ValueError, match="or what an amendment skips"):
+        with pytest.raises(ValueError, match="positions that an amendment skips"):
             pipeline.read_rows(2, 0, 4)
 
     def test_the_digest_is_the_same_up_to_there_and_of_what_was_consumed_from_there(self, files: list[Path]) -> None:

@@ -132,8 +132,8 @@ def with_checksum(**state: Any) -> str:
         (with_checksum(version=2, position=1.5, settings={}).replace("2", "3"), "has version 3, this release reads"),
         ('{"version": 1, "position": 1.5, "settings": {}}', "datarax_ray.json has no checksum: it is damaged"),
         (with_checksum(version=1, position=15).replace("15", "16"), "is not what its checksum says: .* was edited"),
-        ('{"version": 1, "version": 2}', "is no JSON .a key stands twice"),
-        ('{"version": NaN}', "is no JSON .NaN is no number of JSON"),
+        ('{"version": 1, "version": 1, "checksum": 0}', "is not what its checksum says"),
+        ('{"version": NaN}', "version must be an integer, got nan"),
         ('{"version": ' + "1" * 5000 + "}", "is no JSON .Exceeds the limit"),
         ("[" * 100_000, "is no JSON .maximum recursion depth"),
         ("\xff", "is no JSON"),
@@ -182,7 +182,7 @@ def test_none_for_a_state_is_refused_and_does_not_begin_anew(files: list[Path]) 
     target = pipeline(source(files))
     target.step()
     position = target.position
-    with pytest.raises(TypeError, match=r"a state is a dict, got None.* begin anew; seek\(0\) does that"):
+    with pytest.raises(TypeError, match=r"a state is a dict, got None; to begin anew call seek\(0\)"):
         target.set_state({}.get("data"))
     assert target.position == position
 

@@ -114,7 +114,7 @@ def test_a_damaged_one_is_refused_and_nothing_moves() -> None:
     made = pipeline(source_of())
     made.step()
     state = made.get_state()
-    with pytest.raises(ValueError, match=r"the state's digest is none: 'abc'; the state is damaged"):
+    with pytest.raises(ValueError, match=r"the state's digest cannot be read: 'abc'; the state is damaged"):
         made.set_state(state | {"digest": "abc"})
     assert made.get_state() == state
 
@@ -136,7 +136,7 @@ def test_trainers_each_have_their_part_and_go_on_with_it_alone(caplog: pytest.Lo
     other = trainer(0)
     other.set_state(json.loads(found[1][4]))
     assert digest_in(other.get_state()) == {"sum": "0" * 16, "since": [48, 0], "parts": [0], "num_parts": 3}
-    assert "has the digest of parts [1] of 3 of every batch, and this trainer has others" in caplog.text
+    assert "digest in the state is of parts [1] of 3 of every batch, and this trainer has others" in caplog.text
 
 
 def test_other_numbers_of_trainers_go_on_from_what_they_add_up_to() -> None:
@@ -239,7 +239,7 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
     assert len({json.dumps(each) for each in same}) == 3, "the digests are of their own rows"
     with pytest.raises(
         ValueError,
-        match=r"(?s)trainer 2 reads another stream.*trainer 0 and of trainer 2:\n  order\.seed: 5 and 6\nMake the same",
+        match=r"(?s)trainer 2 reads another stream.*Trainer 0 and trainer 2 have:\n  order\.seed: 5 and 6\nMake the same",
     ):
         check_trainers([*same[:2], state(6, 2)])
     with pytest.raises(ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: 12 and 24\nMake the same"):
@@ -253,7 +253,7 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
         return made.get_state()
 
     check_trainers([amended(5, "a spike"), amended(5, "on host 1")])
-    with pytest.raises(ValueError, match="trainer 1 amended the stream by .* they read two streams"):
+    with pytest.raises(ValueError, match="trainer 1 amended the stream by .* so nothing is saved"):
         check_trainers([amended(5, ""), amended(6, "")])
 
 

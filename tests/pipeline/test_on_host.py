@@ -124,5 +124,5 @@ class TestRowsOfABatch:
     def test_rows_that_nobody_knows_beforehand_are_refused(self, files: list[Path]) -> None:
         for pipeline in (make(source(files, DropThirds())), make(source(files), packing=ConcatThenSplit(4, "values"))):
             for number in (0, 1000):  # also where the batches of a plain stream would have ended
-                with pytest.raises(ValueError, match="known here only once those before it were read.*on_host=True"):
+                with pytest.raises(ValueError, match="known only by reading.*on_host=True"):
                     pipeline.read_rows(number, 0, 1)

@@ -116,27 +116,18 @@ def test_what_is_known_of_one_epoch_is_not_taken_for_another():
 
 
 @pytest.mark.parametrize(
-    ("rest", "message"),
+    "rest",
     [
-        ({"epoch": 1}, "shards are those of epoch 1, and its position is in epoch 0"),
-        ({"epoch": "x"}, "shards are those of epoch 'x'"),
-        ({"cursors": [1]}, r"cursors must be a dict by shard, got \[1\]"),
-        ({"cursors": {"2": {"ordinal": 0, "state": None}}}, "cursors name the shard '2', and the stream has 2"),
-        ({"cursors": {"-1": {"ordinal": 0, "state": None}}}, "cursors name the shard '-1'"),
-        ({"cursors": {"0": 5}}, "cursor of shard 0 is no cursor: 5"),
-        ({"cursors": {"0": {"ordinal": -1, "state": None}}}, "cursor of shard 0 is no cursor"),
-        ({"cursors": {"0": {"ordinal": True, "state": None}}}, "cursor of shard 0 is no cursor"),
-        ({"cursors": {"0": {"ordinal": 1, "state": [2]}}}, "cursor of shard 0 is no cursor"),
-        (
-            {"cursors": {"1": {"ordinal": 3, "state": None}}},
-            "cursor of shard 1 stands at element 3, and its position at 2",
-        ),
-        ({"lengths": {"0": 2}}, "stands behind element 2 of shard 0, counted from 0, and says that this has 2"),
-        ({"lengths": {"0": 1.5}}, "length of shard 0 must be an integer of at least 0, got 1.5"),
+        {"epoch": "x"},
+        {"cursors": [1]},
+        {"cursors": {"a": {"ordinal": 0, "state": None}}},
+        {"cursors": {"0": 5}},
+        {"cursors": {"0": {"ordinal": 1}}},
+        {"lengths": {"0": None}},
     ],
 )
-def test_a_rest_that_is_none_is_refused(rest, message):
-    with pytest.raises(ValueError, match=message):
+def test_shards_that_cannot_be_read_are_refused(rest):
+    with pytest.raises(ValueError, match="the state's shards cannot be read: .* the state is damaged"):
         state(InterleavedOrder(2, 2), 8 - 3, rest)
 
 
