@@ -110,12 +110,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         edges: Mapping[str, Sequence[str]] | None = None,
         sink: str | None = None,
     ) -> None:
-        if isinstance(source, type) or not all(
-            callable(getattr(source, name, None)) for name in ("describe", "batches")
-        ):
+        if isinstance(source, type):
+            raise TypeError(f"source is the class {source.__name__}; give an instance of it")
+        if not all(callable(getattr(source, name, None)) for name in ("describe", "batches")):
             is_path = isinstance(source, str | os.PathLike)
             raise TypeError(
-                f"source must be of datarax_ray.sources or a RaySource, got {source!r}"
+                f"source must be of datarax_ray.sources or a RaySource, got {type(source).__name__}"
                 f"{'; load(paths) makes one of files' if is_path else remedy_for(source)}"
             )
         graph = StageGraph.of(stages, nodes, edges, sink)

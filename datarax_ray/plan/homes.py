@@ -1,7 +1,7 @@
-"""Homes: which nodes have which records, where files lie on some nodes alone; and who owns what then.
+"""Homes: files that lie on some nodes alone, and who owns their records.
 
-The order does not depend on it, so the stream is that of all files in one directory. Only ownership follows homes: a
-partition holds records of one home, and its owner is on a node of that.
+The order does not depend on homes, so the stream is that of all files in one directory. Only ownership follows homes: a
+partition holds records of one home, and its owner runs on a node of that home.
 
 Legend: a home is a set of nodes that have the same files; a share is the partitions of one home.
 """
@@ -19,14 +19,15 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import EpochOrder, Order, Partitioning, RunRecords
 from datarax_ray.plan.partitions import assign
 
-# Partitions of a home: for the actors of one host.
+# Partitions of a home, for the actors of one host.
 _MIN_SHARE = 16
 
 
 @dataclass(frozen=True)
 class Homes:
-    """Where records are. starts: the first record of each stretch of one home, the first of them 0, ascending.
+    """Where records are.
 
+    starts: the first record of each stretch of records of one home, ascending from 0.
     home: of each stretch, an index in `nodes`.
     nodes: of each home, the ids of its nodes.
     names: of each home, some of its files, for people.
@@ -43,7 +44,7 @@ class Homes:
 
     @property
     def all_nodes(self) -> tuple[str, ...]:
-        """The nodes that have any record, sorted."""
+        """The nodes with any record, sorted."""
         return tuple(sorted(frozenset().union(*self.nodes)))
 
     def without(self, nodes: frozenset[str]) -> list[int]:
@@ -52,9 +53,9 @@ class Homes:
 
 
 class HomeQuorum:
-    """Decides whether those who read have all files, where each lies on some nodes alone. Times are of any clock.
+    """Decides whether the running actors reach all files. Times are of any clock.
 
-    timeout_s: how long to wait for an actor where some have none.
+    timeout_s: how long a home may have no actor.
     """
 
     def __init__(self, homes: Homes, timeout_s: float) -> None:
@@ -63,15 +64,16 @@ class HomeQuorum:
         self._missing_since: float | None = None
 
     def missing(self, nodes: frozenset[str]) -> list[int]:
-        """Event: there are actors on these nodes. The homes that are none of them."""
+        """Event: actors run on these nodes. Returns the homes without an actor."""
         missing = self._homes.without(nodes)
         if not missing:
             self._missing_since = None
         return missing
 
     def check(self, missing: list[int], alive: frozenset[str], now: float) -> None:
-        """Event: these are still missing, and these nodes are there. Raises: RuntimeError where a home of them is on
-        nodes that are gone for ever, or has had no actor for too long.
+        """Event: these homes have no actor, and these nodes are alive.
+
+        Raises: RuntimeError where all nodes of a home are gone, or a home has had no actor for too long.
         """
         self._missing_since = now if self._missing_since is None else self._missing_since
         gone = [home for home in missing if not self._homes.nodes[home] & alive]
@@ -81,15 +83,15 @@ class HomeQuorum:
             nodes = ", ".join(node[:12] for node in sorted(self._homes.nodes[home]))
             state = "gone" if gone else f"without a running actor for {self._timeout_s:g} s"
             raise RuntimeError(
-                f"{files} (and perhaps more) are on node {nodes} alone, which is {state}: nobody can read their "
-                "records, and the stream does not go on without them. Bring the node back with its files, or copy "
-                "these to another one, and start again with files_on_nodes(...): the last state that was saved goes on"
+                f"{files} (and perhaps more) are on node {nodes} alone, which is {state}: nobody can read them, and "
+                "the stream stops. Bring the node back with its files, or copy them to another node, start again with "
+                "files_on_nodes(...), and restore the last state"
             )
 
 
 @dataclass(frozen=True)
 class HomedOrder(Order):
-    """An order, whose partitions hold records of one home each: as many of every home, one behind the other."""
+    """An order whose partitions each hold records of one home; every home has as many, one home after the other."""
 
     order: EpochOrder
     homes: Homes
@@ -121,7 +123,7 @@ class HomedOrder(Order):
         return self.homes.nodes
 
     def partitioning(self, run_records: RunRecords) -> Partitioning:
-        """Of runs dealt to the partitions of their home, so that those of one share are alike."""
+        """Every home divides its runs over partitions of its own."""
         part = self.order.partitioning(run_records)
         num_homes = len(self.homes.nodes)
         each = max(_MIN_SHARE, part.num_partitions // num_homes)
@@ -133,7 +135,7 @@ class HomedOrder(Order):
 
 
 def _share(partitioning: Partitioning, homes: Sequence[frozenset[str]]) -> Partitioning:
-    """The partitions of one home; those of home h are the h-th so many of all."""
+    """The partitioning of one home: home h has the h-th run of as many partitions."""
     return replace(partitioning, num_partitions=partitioning.num_partitions // len(homes))
 
 
@@ -145,9 +147,9 @@ def assign_at_home(
     before: Sequence[int] = (),
     weights: Mapping[int, float] | None = None,
 ) -> tuple[int, ...] | None:
-    """The owner of every partition (see plan.partitions.assign), each on a node of its home; None where there is none.
+    """The owner of every partition (see plan.partitions.assign), on a node of its home; None where a home has no actor.
 
-    homes: the nodes of each. nodes: of each actor.
+    homes: the nodes of each home. nodes: the node of each actor.
 
     >>> part = Partitioning(1, 4, is_dealt=False)
     >>> assign_at_home(part, [frozenset("a"), frozenset("ab")], {7: "a", 8: "b"}, [7, 8])
@@ -167,7 +169,7 @@ def assign_at_home(
 
 
 def by_home(partitioning: Partitioning, homes: Sequence[frozenset[str]], partitions: Sequence[int]) -> list[list[int]]:
-    """Partitions, ascending, cut where another home begins: what one node has of both, another may have of one alone.
+    """Partitions, ascending, cut where another home begins: another node may have only one of two homes.
 
     >>> by_home(Partitioning(1, 4, is_dealt=False), [frozenset("a"), frozenset("ab")], [0, 1, 3])
     [[0, 1], [3]]
@@ -177,6 +179,6 @@ def by_home(partitioning: Partitioning, homes: Sequence[frozenset[str]], partiti
 
 
 def may_read(request: Any, homes: Sequence[frozenset[str]], node: str) -> bool:
-    """Whether a node has all that a request of a HomedOrder asks for."""
+    """Whether a node has all records of a HomedOrder's request."""
     each = _share(request.partitioning, homes).num_partitions
     return all(node in homes[partition // each] for partition in request.partitions)

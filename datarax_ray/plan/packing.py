@@ -1,6 +1,6 @@
-"""Packing: documents of any length into rows of one length. What a user asks for, and where each document then stands.
+"""Packing: documents of any length into rows of one length. What a user asks for, and the place of each document.
 
-Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is what one row holds of one document.
+Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is the part of one document in one row.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TooLong = Literal["raise", "truncate", "split"]
 
 @dataclass(frozen=True)
 class DocumentSpec:
-    """What actors make of elements before they are packed: documents.
+    """How actors make documents of elements.
 
-    fields: of the element, arrays or lists of one length; the others are left out. max_length: tokens in a document,
-    None for any number. too_long: what becomes of longer ones: "raise" (as on_error says), "truncate", or "split" into
-    documents of at most max_length.
+    fields: of the element, arrays or lists of one length; other fields are dropped.
+    max_length: tokens in a document, None for any number.
+    too_long: "raise" (see on_error), "truncate", or "split" into documents of at most max_length.
     """
 
     fields: tuple[str, ...]
@@ -40,8 +40,9 @@ class Placer(Protocol):
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
         """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
 
-        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns where in the
-        flat batch each of the first m goes, how much of it (all, but of the last), and whether the batch is full.
+        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns the places of
+        the first m documents in the flat batch, the tokens of each (all but for the last), and whether the batch is
+        full.
         """
         ...
 
@@ -53,11 +54,11 @@ class Placer(Protocol):
 
 @dataclass(frozen=True)
 class Packing(NamedArguments, ABC):
-    """How documents are made rows of seq_len tokens. Pickles.
+    """How rows of seq_len tokens are packed from documents. Pickles.
 
-    fields: one name, or several whose values have one length in each element; other fields are left out.
-    pad_id: what fills a row where there is no token, for all fields or by name.
-    unit: what an offset in a record counts; a state of one kind of stream is of no use to another.
+    fields: one name, or several whose values have one length in each element; other fields are dropped.
+    pad_id: fills a row where there is no token, for all fields or by name.
+    unit: what an offset in a record counts.
     """
 
     seq_len: int
@@ -82,28 +83,28 @@ class Packing(NamedArguments, ABC):
     @property
     @abstractmethod
     def documents(self) -> DocumentSpec:
-        """What actors are to make of elements."""
+        """How actors make documents of elements."""
 
     @abstractmethod
     def unit_sizes(self, lengths: Indices) -> Indices:
-        """How many units documents of these lengths count for: int64 (k,) both."""
+        """The units in documents of these lengths: int64 (k,) both."""
 
     @abstractmethod
     def placer(self, rows: int) -> Placer:
-        """What packs a batch of so many rows."""
+        """A packer of one batch of so many rows."""
 
     def first_token(self, name: str) -> int | None:
-        """What replaces the first token of each piece of a field; None for nothing."""
+        """The token that replaces the first of each piece of a field; None for none."""
         return None
 
     @property
     def padding(self) -> dict[str, int]:
-        """What fills each field where there is no token."""
+        """By field, the token that fills a row where there is no other."""
         pad = self.pad_id
         return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(self.fields)}
 
     def settings(self) -> dict[str, Any]:
-        """What the rows depend on, in plain values."""
+        """Everything that decides the rows, in plain values."""
         pad_id = {name: _plain(value) for name, value in self.padding.items()}
         return {"seq_len": self.seq_len, "fields": list(self.fields), "pad_id": pad_id}
 
@@ -112,15 +113,15 @@ class Packing(NamedArguments, ABC):
 class ConcatThenSplit(Packing):
     """Documents end to end, cut every seq_len tokens. A document may begin in one row and go on in the next.
 
-    Equal to a flat_map into tokens and batches of batch_size * seq_len of them, so a stream stands at a record and a
-    token in it. Nothing is padded but the end of the stream's last row; empty documents are left out.
+    Equal to a flat_map into tokens and batches of batch_size * seq_len tokens: a stream stands at a record and a token
+    in it. Only the end of the stream's last row is padded; empty documents are dropped.
 
-    fields: one name, or several whose values have one length in each element; other fields are left out. pad_id: what
-    fills the last row, for all fields or by name. bos_token_id: replaces the first token of each piece, in bos_fields
-    (None for the first field).
+    fields: one name, or several whose values have one length in each element; other fields are dropped.
+    pad_id: fills the last row, for all fields or by name.
+    bos_token_id: replaces the first token of each piece, in bos_fields (None for the first field).
 
     Batches hold x, x_segment_ids and x_positions for each field x: (batch_size, seq_len, ...), the last two int32. In a
-    row, segment ids count the pieces from 1 and positions the tokens of a piece from 0; both are 0 where it is padded.
+    row, segment ids count pieces from 1, and positions count the tokens of a piece from 0; both are 0 in padding.
 
     Source: Grain's ConcatThenSplitIterDataset; bos_token_id is its REPLACE_FIRST_TOKEN_WITH_BOS.
     """
@@ -161,11 +162,12 @@ class ConcatThenSplit(Packing):
 class FirstFitPack(Packing):
     """Whole documents, each in the first row of the batch that has room for it; rows are padded at their end.
 
-    Where a document fits in no row the batch is complete, and the next begins with it: a stream stands before a record.
-    The larger the batch, the less padding. too_long: what becomes of a document of more than seq_len tokens: "raise"
-    (leave it out with on_error="skip"), "truncate", or "split" into documents of seq_len. Empty ones are left out.
+    A document that fits in no row completes the batch and begins the next: a stream stands before a record. The larger
+    the batch, the less padding. Empty documents are dropped.
 
-    fields, pad_id and what batches hold: as of ConcatThenSplit; positions count the tokens of a document.
+    too_long: for a document of more than seq_len tokens "raise" (on_error="skip" skips it), "truncate", or "split" into
+        documents of seq_len.
+    fields, pad_id, batches: as of ConcatThenSplit; positions count the tokens of a document.
 
     Source: Grain's FirstFitPackIterDataset with num_packing_bins = batch_size and shuffle_bins=False.
     """
@@ -195,7 +197,7 @@ class FirstFitPack(Packing):
 
 @dataclass
 class ConcatPlacer:
-    """Where ConcatThenSplit puts documents: behind one another. filled: tokens of the batch so far."""
+    """Puts documents end to end. filled: tokens of the batch so far."""
 
     rows: int
     seq_len: int
@@ -220,7 +222,7 @@ class ConcatPlacer:
 
 @dataclass
 class FirstFitPlacer:
-    """Where FirstFitPack puts documents: whole, in the first row with room for them."""
+    """Puts whole documents in the first row with room for them."""
 
     rows: int
     seq_len: int
@@ -230,7 +232,7 @@ class FirstFitPlacer:
         self._used = np.zeros(self.rows, np.int64)
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
-        """As Placer.take; lengths are at most seq_len. Full is a batch in which the next document has no room."""
+        """As Placer.take; lengths are at most seq_len. A batch without room for the next document is full."""
         used, starts = self._used, []
         for length in lengths[index:]:
             row = int((used <= self.seq_len - length).argmax())
@@ -249,8 +251,8 @@ class FirstFitPlacer:
 def segments(starts: Indices, used: Indices, seq_len: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Segment ids and positions of rows: two int32 arrays (rows, seq_len).
 
-    starts: int64 (m,), where documents begin in the flat line of these rows. used: int64 (rows,), tokens in each. What
-    a row begins with is a piece of its own. In a row, ids count pieces from 1 and positions the tokens of each from 0.
+    starts: int64 (m,), where documents begin in the flat line of these rows. used: int64 (rows,), tokens in each row.
+    Each row begins with a new piece; ids count its pieces from 1, and positions the tokens of each piece from 0.
 
     >>> ids, positions = segments(np.array([0, 2, 6]), np.array([4, 3]), seq_len=4)
     >>> ids.tolist(), positions.tolist()

@@ -1,7 +1,7 @@
-"""Partitions and who owns them: how the records of one epoch are dealt to actors, and what one actor reads of a chunk.
+"""Partitions and their owners: how actors divide the records of an epoch, and what each reads of a chunk.
 
-The order does not depend on ownership, so an assignment may be replaced between any two chunks and the stream stays
-the same: join, leave, crash and rebalance are one mechanism.
+The order does not depend on ownership. Assignments may be replaced between any two chunks, and the stream stays the
+same: join, leave, crash and rebalance are one mechanism.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datarax_ray.plan.requests import EVERYTHING, ListedPositions, PositionSet, 
 
 
 def smallest_run(run_records: RunRecords) -> int:
-    """The fewest records in a run, of any component."""
+    """The smallest run of any component, in records."""
     return run_records if isinstance(run_records, int) else min(map(smallest_run, run_records))
 
 
@@ -30,14 +30,12 @@ def assign(
     before: Sequence[int] = (),
     weights: Mapping[int, float] | None = None,
 ) -> tuple[int, ...]:
-    """The owner of every partition, as even as can be and with the fewest moves.
+    """The owner of partition s at index s, as even as possible and with the fewest moves.
 
     actors: ids, distinct, at least one.
     before: the assignment so far; () at the start.
-    weights: how much each actor is to have of what is even, at least 0 and not all 0; 1.0 where it is not named.
-        Returns the owner of partition s at index s. Every actor has its share, num_partitions * weight / sum of
-        weights, rounded down or up: with equal weights no two differ by more than one partition. A partition stays with
-        its owner unless the owner is gone or has more than its share.
+    weights: by actor, at least 0 and not all 0; 1.0 by default. Each actor owns num_partitions * weight / sum of
+        weights, rounded down or up. A partition moves only if its owner is gone or has more than its share.
 
     >>> assign(Partitioning(1, 5, is_dealt=False), actors=[0, 1])
     (0, 0, 0, 1, 1)
@@ -70,9 +68,9 @@ def assign(
 
 
 def _quotas(n: int, actors: Sequence[int], held: Mapping[int, int], weights: Mapping[int, float]) -> dict[int, int]:
-    """Partitions for each actor: n * weight / sum, rounded down, and one more for those with the largest remainders.
+    """Partitions for each actor: n * weight / sum, rounded down, and one more for the largest remainders.
 
-    Among equal remainders those that hold most, so that no partition moves only to even them out.
+    Among equal remainders the actors that hold most come first, so that no partition moves only to even them out.
     """
     weight = {a: float(weights.get(a, 1.0)) for a in actors}
     total = sum(weight.values())
@@ -87,7 +85,7 @@ def _quotas(n: int, actors: Sequence[int], held: Mapping[int, int], weights: Map
 
 
 def _kept(partitions: list[int], quota: int, is_dealt: bool) -> list[int]:
-    """The partitions that stay: the first, or spread evenly over all, so that what moves is no run of neighbours."""
+    """The partitions that stay: the first ones, or evenly spread, so that no run of neighbours moves."""
     count = len(partitions)
     if count <= quota or not is_dealt:
         return partitions[:quota]
@@ -96,12 +94,7 @@ def _kept(partitions: list[int], quota: int, is_dealt: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What one actor is asked to read by index: its part of one chunk. See Request.
-
-    start, stop: the chunk, positions [start, stop).
-    partitions: the partitions to read of it, None for all.
-    wanted: what of their elements, and as what.
-    """
+    """One actor's part of the chunk [start, stop), read by index. See Request. partitions: None for all."""
 
     start: int
     stop: int
@@ -123,10 +116,7 @@ class ReadRequest:
         return replace(self, wanted=replace(self.wanted, positions=ListedPositions(positions), sharing=None))
 
     def select(self, order: Order) -> tuple[Indices, Indices]:
-        """The positions to read, ascending, and the record at each: two int64 arrays of one length.
-
-        order: of the stream as it is amended.
-        """
+        """The positions to read, ascending, and their records: two int64 arrays. order: of the amended stream."""
         positions, records = self._selected(order)
         if self.wanted.amendments and (gone := are_skipped(self.wanted.amendments, positions, records)).any():
             return positions[~gone], records[~gone]
@@ -156,11 +146,10 @@ def owners_in(
     stop: int,
     wanted: PositionSet | None = None,
 ) -> dict[int, tuple[int, ...]]:
-    """Who may have records in the chunk [start, stop), and which of their partitions to read: {actor: partitions}.
+    """The actors that may have records in the chunk [start, stop), and the partitions to read: {actor: partitions}.
 
-    wanted: those of its positions that are, None for all. Where they are no more than the actors, exactly those who
-    have some: a request costs the driver 1 ms, and the order of a position less than a microsecond. Where none is
-    wanted one actor is asked all the same.
+    wanted: positions, None for all. With fewer positions than actors, exactly the actors that have some: a request
+    costs the driver 1 ms, and the order of a position less than a microsecond. There is always at least one actor.
 
     >>> from datarax_ray.plan.orders.kinds import FileOrder
     >>> owners_in(FileOrder(10), Partitioning(run_records=4, num_partitions=3), owners=(7, 8, 9), start=2, stop=6)

@@ -1,4 +1,4 @@
-"""Requests: what one actor is asked for of a chunk of positions, what of its elements is wanted, and for how many."""
+"""Requests: what one actor is asked for, which elements of it, in what form, and for how many trainers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from datarax_ray.plan.packing import DocumentSpec
 
 
 class PositionSet(Protocol):
-    """Some of the positions of a stream. share: how many of them it is, of 1."""
+    """Some positions of a stream. share: the fraction of all positions."""
 
     @property
     def share(self) -> float: ...
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
-        """Which of the positions are in it. positions: int64 (k,). Returns bool (k,)."""
+        """Which of the positions belong to the set. positions: int64 (k,). Returns bool (k,)."""
         ...
 
     def positions_in(self, start: int, stop: int) -> Indices:
-        """Those of [start, stop), int64 (k,), ascending; nothing is made of the others, which may be millions."""
+        """Positions of the set in [start, stop), int64 (k,), ascending; others, perhaps millions, cost nothing."""
         ...
 
     def first_from(self, position: int) -> int:
-        """The first of them from this position on; itself, or one behind the end of the stream, where there is none."""
+        """The first position of the set from here on; where there is none, `position` or one behind the stream."""
         ...
 
 
 @dataclass(frozen=True)
 class ListedPositions:
-    """These positions, which are few."""
+    """A few positions, listed."""
 
     positions: tuple[int, ...]
     share: ClassVar[float] = 0.0
@@ -50,18 +50,18 @@ class ListedPositions:
         return min((each for each in self.positions if each >= position), default=2**62)
 
 
-# Of trainers: nobody knows how many, as of jobs that come and go. What they share is kept as long as there is room.
+# Trainers of jobs that come and go: what they share is kept as long as there is room.
 ANY_NUMBER = 2**31
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """That each of num_trainers trainers asks the same actors for the same, which they then read once for all.
+    """num_trainers trainers ask the same actors for the same blocks, which are then read once for all.
 
-    part: of the block, "all"; "places", where its elements are (and how long, if they are documents), with columns of
-        no rows; or which rows of its columns, as runs (see plan.position).
-    num_elements: of the block, where it is known; another block is none of these elements.
-    num_equal: of the trainers, who ask for this very part.
+    part: of the block: "all"; "places", positions (and lengths of documents) with columns of no rows; or rows of its
+        columns, as runs (see plan.position).
+    num_elements: of the block, where it is known, to refuse rows of a block of another size.
+    num_equal: trainers that ask for this same part.
     """
 
     num_trainers: int
@@ -71,21 +71,20 @@ class Sharing:
 
     @property
     def part_asked(self) -> Hashable:
-        """What tells the part from others of the block."""
+        """A key of the part among the parts of one block."""
         return self.part if isinstance(self.part, str) else (self.part.tobytes(), self.num_elements)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to become of the elements of a request.
+    """Which elements of a request are wanted, and in what form.
 
-    positions: those whose elements are wanted, None for all.
-    documents: what they are made into, to be packed; None for nothing.
-    sharing: with other trainers; None where nobody else asks for this.
-    is_digested: whether the block is to have a digest of each element.
-    amendments: to the stream, which say what of it gives nothing, and by which weights.
-    components: of a mixture with streams, the one that is asked for, by its own positions; where that is another such
-        mixture, of that likewise, and so on.
+    positions: None for all.
+    documents: how elements become documents to be packed; None for elements as they are.
+    sharing: None where no other trainer asks for this.
+    is_digested: add a digest of each element.
+    amendments: of the stream.
+    components: path of a component in a mixture with streams, outermost first; the request has its positions.
     """
 
     positions: PositionSet | None = None
@@ -100,7 +99,7 @@ EVERYTHING = Wanted()
 
 
 class Request(Protocol):
-    """What one actor is asked for of the chunk [start, stop). A pure function, so it may be sent again anywhere."""
+    """One actor's part of the chunk [start, stop). A pure function: it may be sent again, to any actor."""
 
     @property
     def start(self) -> int: ...
@@ -113,14 +112,14 @@ class Request(Protocol):
 
     @property
     def first_partition(self) -> int:
-        """Of the partitions that it asks for: its owner answers."""
+        """The first partition asked for; its owner answers."""
         ...
 
     @property
     def asked(self) -> Hashable:
-        """What decides the block: equal for requests that ask for the same, of whatever part and for however many."""
+        """A key of the block: equal for requests of the same block, whatever part and trainers they name."""
         ...
 
     def narrowed(self, positions: tuple[int, ...]) -> Any:
-        """What asks for these of its positions alone, shared with nobody; None where others must be read with them."""
+        """A request for these positions alone, not shared; None where other positions must be read with them."""
         ...

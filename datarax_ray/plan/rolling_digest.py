@@ -1,11 +1,10 @@
-"""The rolling digest: one number for everything that was consumed of a stream, kept in its state.
+"""The rolling digest: one number for everything consumed of a stream, kept in its state.
 
-    digest = the sum, mod 2**64, of a hash of each element wholly consumed: of its position, its ordinal, its fields
+    digest = sum, mod 2**64, over all elements wholly consumed, of a hash of (position, ordinal, fields)
 
 A sum is the same for any actors, chunks and batches, and the sums of several trainers, each of its own rows, add up to
-that of all rows; and since the position is in what is hashed, it is another one where rows are swapped, dropped, come
-twice or differ in a bit. By chance two streams have one sum once in 1.8e19 times; it is no seal against forgery. What
-hashes is read.elements.row_digests, where rows are made; here there are sums.
+the sum of all rows. The hash covers the position, so rows that are swapped, dropped, repeated or changed by a bit give
+another sum, but for one chance in 1.8e19. It is no seal against forgery. Hashes: read.elements.row_digests.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ _MODULUS = 2**64
 
 
 class RollingDigest(NamedTuple):
-    """Of what was consumed since a state of the stream.
+    """The digest of everything consumed since a state of the stream.
 
-    since: the position at which it begins, and how much of that record came before.
+    since: position and offset of that state.
     total: the sum.
-    parts: of the num_parts parts of every batch, those whose rows are in it: a trainer's own; (0,) of 1 where all are.
+    parts: a trainer's own parts, of the num_parts parts of every batch; (0,) of 1 for all rows.
     """
 
     since: tuple[int, int]
@@ -35,24 +34,24 @@ class RollingDigest(NamedTuple):
 
     @classmethod
     def begun(cls, state: StreamState, share: Share = WHOLE) -> Self:
-        """That of nothing, from this state on. share: of every batch, what is going to be in it."""
+        """The digest of nothing, from this state on. share: of every batch, the rows to come."""
         parts, num_parts = share.counted, share.num_parts
         parts, num_parts = ((0,), 1) if len(parts) == num_parts else (parts, num_parts)
         return cls((state.position, state.offset), 0, parts, num_parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is of all rows."""
+        """Whether it covers all rows."""
         return self.num_parts == 1
 
     def plus(self, digest: int) -> Self:
-        """With more elements, of this sum."""
+        """The digest with more elements, of this sum."""
         return self._replace(total=(self.total + digest) % _MODULUS)
 
     def held_by(self, share: Share) -> Self | None:
-        """With what one of the trainers goes on from here: its own part, or all of it where it has the first rows.
+        """The digest with which one trainer goes on: its own part, or the whole where it has the first rows.
 
-        None where this is another trainer's part: the rest of it is not known here.
+        None where this is the part of another trainer.
         """
         own = self.begun(StreamState(*self.since), share)
         if (self.parts, self.num_parts) == (own.parts, own.num_parts):
@@ -62,7 +61,7 @@ class RollingDigest(NamedTuple):
         return own.plus(self.total) if 0 in share.counted else own
 
     def to_json(self) -> dict[str, Any]:
-        """In plain values, of constant size but for the parts of a trainer."""
+        """As plain values, of constant size but for the parts of a trainer."""
         part = {} if self.is_whole else {"parts": list(self.parts), "num_parts": self.num_parts}
         return {"sum": f"{self.total:016x}", "since": list(self.since)} | part
 
@@ -81,7 +80,7 @@ class RollingDigest(NamedTuple):
 
 
 def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:
-    """The digest of all rows, of those of trainers, each of which counts once; None where some are not among them.
+    """The digest of all rows, from the digests of trainers, each counted once; None where some rows are missing.
 
     >>> one, other = RollingDigest((0, 0), 2, (0,), 2), RollingDigest((0, 0), 5, (1,), 2)
     >>> added([one, other]), added([one, one])

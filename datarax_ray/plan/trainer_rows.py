@@ -1,7 +1,6 @@
-"""The rows of every global batch that one trainer takes: by its rank, or as the devices of a mesh lie in it.
+"""The rows of every global batch that one trainer takes, by its rank or by its devices in a mesh.
 
-Legend: a part is one of `num_parts` equal pieces of a batch's rows, as one step of a mesh along them or one rank takes
-it; a range is rows [lo, hi) of a batch.
+Legend: a part is one of `num_parts` equal pieces of a batch's rows; a range is rows [lo, hi) of a batch.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from datarax_ray.plan.orders.cipher import Indices
 
 @dataclass(frozen=True)
 class Share:
-    """What one trainer takes of every batch: these of `num_parts` equal parts. parts: ascending, at least one.
+    """The parts of every batch that one trainer takes, of `num_parts` equal parts.
 
-    A rank is one part of as many as there are trainers. A process of a mesh has those of its devices, in any number and
-    place; several processes may have the same: num_equal of them have these very parts, and counted_elsewhere are those
-    that count in the digest of another process.
+    parts: ascending, at least one; of a rank its own, of a process in a mesh the parts of its devices.
+    num_equal: processes of the mesh with exactly these parts.
+    counted_elsewhere: parts that count in the digest of another process.
     """
 
     num_parts: int = 1
@@ -33,12 +32,12 @@ class Share:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """The parts that count in this trainer's digest: those of all trainers together are each part once."""
+        """The parts that count in this trainer's digest; over all trainers each part counts once."""
         return tuple(part for part in self.parts if part not in self.counted_elsewhere)
 
     @property
     def part(self) -> float:
-        """Of every batch; of rows that several have, its even part, so that all trainers together have 1."""
+        """Fraction of every batch. Processes with equal parts divide theirs, so all fractions sum to 1."""
         return len(self.parts) / self.num_parts / self.num_equal
 
 
@@ -46,15 +45,16 @@ WHOLE = Share()
 
 
 def share_of_rank(process_index: int, process_count: int) -> Share:
-    """The share of one of several trainers that divide batches by rank. Raises: ValueError for no rank of so many."""
+    """The share of one trainer among several that divide batches by rank. Raises: ValueError for another rank."""
     if not 0 <= process_index < process_count:
         raise ValueError(f"process_index must be in [0, process_count={process_count}), got {process_index}")
     return Share(process_count, (process_index,))
 
 
 def shares_of(held: Mapping[int, Collection[int]], num_parts: int) -> dict[int, Share]:
-    """The share of each process of a mesh, by the parts that its devices hold. A part that several processes hold
-    counts in the digest of those that hold the same as the first of them.
+    """The share of each process of a mesh, by the parts that its devices hold.
+
+    A part of several processes counts in the digests of those with the same parts as the first of them.
 
     >>> [share.counted for share in shares_of({0: {0, 1}, 1: {1, 2}, 2: {0, 1}, 3: {0, 2}}, 3).values()]
     [(0, 1), (2,), (0, 1), ()]
@@ -74,8 +74,8 @@ def shares_of(held: Mapping[int, Collection[int]], num_parts: int) -> dict[int, 
 class TrainerRows:
     """The rows that one trainer takes of every batch of a stream.
 
-    batch_size: rows of the global batch; its parts are equal. is_padded: whether a short last batch is padded at its
-    end, and cut as a full one, so that the padding stands at the end of all.
+    batch_size: rows of the global batch; its parts are equal.
+    is_padded: a short last batch is padded at its end, and divided as a full batch.
     """
 
     batch_size: int
@@ -94,8 +94,7 @@ class TrainerRows:
     def of(self, num_rows: int) -> tuple[tuple[int, int], ...]:
         """The ranges [lo, hi) of a batch of so many rows: ascending, apart from each other, none empty.
 
-        Part j of P is the rows from j * num_rows // P up to (j + 1) * num_rows // P: all parts together are the batch,
-        and one of fewer rows than parts leaves some of them empty.
+        Part j of P is the rows from j * num_rows // P up to (j + 1) * num_rows // P.
 
         >>> TrainerRows(8, Share(4, (1,))).of(8), TrainerRows(8, Share(4, (1,))).of(3)
         (((2, 4),), ((0, 1),))
@@ -107,7 +106,7 @@ class TrainerRows:
         return self._ranges(num_rows, self.share.parts)
 
     def counted(self, num_rows: int) -> tuple[tuple[int, int], ...]:
-        """The ranges, each within one of those of `of`, whose rows count in this trainer's digest."""
+        """The ranges whose rows count in this trainer's digest, each within a range of `of`."""
         return self._ranges(num_rows, self.share.counted)
 
     def _ranges(self, num_rows: int, parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -123,7 +122,7 @@ class TrainerRows:
 
 
 def rows_of_rank(batch_size: int, process_index: int, process_count: int, is_padded: bool = False) -> TrainerRows:
-    """The rows of one of several trainers that divide batches by rank. Raises: ValueError where they cannot."""
+    """The rows of one trainer among several that divide batches by rank. Raises: ValueError where they cannot."""
     rows = TrainerRows(batch_size, share_of_rank(process_index, process_count), is_padded)
     if batch_size % process_count:
         raise ValueError(
@@ -135,9 +134,9 @@ def rows_of_rank(batch_size: int, process_index: int, process_count: int, is_pad
 
 @dataclass(frozen=True)
 class TrainerPositions:
-    """The positions whose rows one trainer takes. A rule; it holds where each position has one element.
+    """The positions whose rows one trainer takes, in a stream with one element for each position.
 
-    Then batch k is the positions origin + [k * batch_size, (k + 1) * batch_size).
+    Batch k is the positions origin + [k * batch_size, (k + 1) * batch_size).
 
     origin: position of the first batch. stop: end of the stream, None if endless.
     """
@@ -153,8 +152,8 @@ class TrainerPositions:
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         """Which of the positions are this trainer's. positions: int64 (k,). Returns bool (k,).
 
-        Of a last batch too short to have a row for it, a trainer is given one all the same: where the stream begins
-        there, it must know what elements look like.
+        A last batch too short to have a row for this trainer gives it the first row: a stream that begins there must
+        show what elements look like.
         """
         batch, row = np.divmod(positions - self.origin, self.rows.batch_size)
         mine = within(self.rows.full, row)
@@ -164,7 +163,7 @@ class TrainerPositions:
         return mine
 
     def positions_in(self, start: int, stop: int) -> Indices:
-        """Those of [start, stop), int64 (k,), ascending. Nothing is made of those of other trainers.
+        """This trainer's positions in [start, stop), int64 (k,), ascending, without making those of other trainers.
 
         >>> TrainerPositions(0, 15, TrainerRows(8, share_of_rank(2, 4))).positions_in(5, 15).tolist()
         [5, 11, 12]
@@ -178,7 +177,7 @@ class TrainerPositions:
         return np.concatenate([whole[slice(*np.searchsorted(whole, (start, tail)))], short[self.contain(short)]])
 
     def first_from(self, position: int) -> int:
-        """The first of them from this position on; itself where the stream has none.
+        """The first position of this trainer from here on; `position` itself where the stream has none.
 
         >>> rows = TrainerPositions(0, 15, TrainerRows(8, share_of_rank(2, 4)))
         >>> [rows.first_from(position) for position in (0, 4, 5, 6, 12, 13)]
@@ -200,7 +199,7 @@ def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:
 
 
 def within(ranges: tuple[tuple[int, int], ...], rows: Indices) -> NDArray[np.bool_]:
-    """Which rows are in one of the ranges, which are ascending and apart. rows: int64 (k,). Returns bool (k,).
+    """Which rows are in one of these ranges (ascending, apart). rows: int64 (k,). Returns bool (k,).
 
     >>> within(((0, 2), (4, 5)), np.arange(6)).tolist()
     [True, True, False, False, True, False]
@@ -215,7 +214,7 @@ def _edges(ranges: tuple[tuple[int, int], ...]) -> Indices:
 
 
 def placed(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
-    """(lo, hi, begin) of each range; begin: where its rows begin among those of all, one behind the other.
+    """(lo, hi, begin) of each range; begin: offset of its rows in the concatenation of all ranges.
 
     >>> list(placed(((2, 4), (7, 8))))
     [(2, 4, 0), (7, 8, 2)]
@@ -227,7 +226,7 @@ def placed(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]
 
 
 def local(ranges: tuple[tuple[int, int], ...], lo: int, hi: int) -> slice:
-    """Where rows [lo, hi), which one of the ranges holds, are among the rows of all of them.
+    """Where rows [lo, hi) of one range lie in the concatenation of all ranges.
 
     >>> local(((2, 4), (6, 9)), 7, 9)
     slice(3, 5, None)

@@ -1,4 +1,4 @@
-"""The weights of a mixture: whole numbers in proportion, for ever or as a pure function of the position."""
+"""The weights of a mixture: whole numbers in proportion, constant or a pure function of the position."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from datarax_ray.plan.position import is_count
 
 # Weights sum to at most 2**31, so that the product of two numbers below the sum fits in int64.
 _MAX_WEIGHT_SUM = 2**31
-# Floats are meant as decimals or simple fractions: 0.1 is 1/10, and 1/3 is a third.
+# Floats mean decimals or simple fractions: 0.1 is 1/10, and 1/3 is a third.
 _MAX_DENOMINATOR = 10**6
-# Between two points of a schedule shares have denominators of any size; there they are rounded to this. A constant of
-# the format: states name a schedule, and no weights between its points.
+# Between two points of a schedule shares are rounded to this. A constant of the format: states hold only the points.
 _SHARE_UNITS = 2**20
-# Each costs a search in every read, and a few numbers that every request carries.
+# Each piece costs a search in every read, and a few numbers in every request.
 _MAX_PIECES = 1024
 
 Weights: TypeAlias = "tuple[int, ...] | WeightSchedule"
@@ -31,12 +30,13 @@ Weights: TypeAlias = "tuple[int, ...] | WeightSchedule"
 class WeightSchedule(NamedArguments):
     """Weights that change as a stream goes on: a curriculum, as a pure function of the position.
 
-    points: (position, weights) of each, ascending, the first at 0; positions are counted from where the schedule begins
-    to hold. The last weights hold for ever. num_steps: equal steps in which weights go from one point to the next; 1:
-    they stay as they are up to it. In step j of n a component has (n - j) / n of its share at the one point, and j / n
-    of that at the next. In each step every component has its share to less than 4 records.
+    points: (position, weights) pairs, ascending from position 0, which is where the schedule begins to hold. The last
+        weights hold for ever.
+    num_steps: equal steps from one point to the next; with 1 weights change at the points alone. In step j of n a
+        component has (n - j) / n of its share at the one point, and j / n of its share at the next; in each step it
+        has its share to less than 4 records.
 
-    Raises: TypeError, ValueError for points that are none.
+    Raises: TypeError, ValueError for other points.
 
     >>> WeightSchedule([(0, [3, 1]), (1000, [1, 3])], num_steps=2).pieces
     ((0, (3, 1)), (500, (1, 1)), (1000, (1, 3)))
@@ -69,11 +69,11 @@ class WeightSchedule(NamedArguments):
 
     @property
     def pieces(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """(position, weights): from each position on, up to the next one's, these weights hold."""
+        """(position, weights) pairs: the weights hold from the position up to the next pair's."""
         found: dict[int, tuple[int, ...]] = {}
         points: Any = self.points
         for (start, one), (stop, other) in itertools.pairwise(points):
-            for step in range(self.num_steps):  # of several at one position the last
+            for step in range(self.num_steps):  # of several at one position the last holds
                 part = Fraction(step, self.num_steps)
                 found[start + step * (stop - start) // self.num_steps] = _between(one, other, part)
         return (*found.items(), points[-1])
@@ -88,9 +88,7 @@ class WeightSchedule(NamedArguments):
 
 
 def weights_given(weights: Any) -> Weights:
-    """What a person gave as weights: a schedule as it is, numbers as whole ones. Raises: TypeError, ValueError as
-    whole_weights.
-    """
+    """A person's weights: a schedule as it is, numbers as whole_weights. Raises: TypeError, ValueError."""
     if isinstance(weights, WeightSchedule):
         return weights
     ordered("weights", weights)
@@ -119,7 +117,7 @@ def saved_weights(plain: Any) -> Weights:
 
 
 def _between(one: tuple[int, ...], other: tuple[int, ...], part: Fraction) -> tuple[int, ...]:
-    """The weights at this part of the way from one to the other, along which each share goes evenly.
+    """The weights at this fraction of the way from one to the other, along which shares change evenly.
 
     >>> _between((1, 0), (0, 1), Fraction(1, 4))
     (3, 1)
@@ -134,8 +132,8 @@ def _between(one: tuple[int, ...], other: tuple[int, ...], part: Fraction) -> tu
 def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
     """Weights as whole numbers in the same proportion, without a common divisor.
 
-    Raises: TypeError for what is no number; ValueError for negative weights, weights that are all 0, or ones without a
-    common denominator in reach.
+    Raises: TypeError for values that are no numbers; ValueError for negative weights, for weights that are all 0, or
+    without a common denominator in reach.
 
     >>> whole_weights([0.7, 0.2, 0.1])
     (7, 2, 1)
@@ -158,7 +156,7 @@ def whole_weights(weights: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _plain(weight: Any) -> Rational | float:
-    """A number of Python's, of NumPy's float32 and JAX's arrays of one number too."""
+    """A Python number, also of NumPy's float32 and JAX's arrays of one number."""
     if isinstance(weight, Rational):
         return weight
     try:

@@ -239,7 +239,7 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
     assert len({json.dumps(each) for each in same}) == 3, "the digests are of their own rows"
     with pytest.raises(
         ValueError,
-        match=r"(?s)trainer 2 reads another stream.*Trainer 0 and trainer 2 have:\n  order\.seed: 5 and 6\nMake the same",
+        match=r"(?s)trainer 2 reads another stream.*Trainer 0 and trainer 2 have:\n  order\.seed: 5 and 6\nMake the same",  # noqa: E501
     ):
         check_trainers([*same[:2], state(6, 2)])
     with pytest.raises(ValueError, match=r"(?s)trainer 1 reads another stream.*batch_size: 12 and 24\nMake the same"):

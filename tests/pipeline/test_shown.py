@@ -52,7 +52,7 @@ def test_where_nobody_knows_how_many_batches_there_are_len_says_why() -> None:
     with pytest.raises(TypeError, match=r"the stream is endless \(num_epochs=-1\)"):
         len(make(-1))
     filtered = make(transforms=Even())
-    with pytest.raises(TypeError, match="is known once they were read: there are filters"):
+    with pytest.raises(TypeError, match="known only by reading: there are filters"):
         len(filtered)
     assert filtered
     assert [len(batch["x"]) for batch in list(filtered)] == [4, 1]  # list asks for len, and goes on without

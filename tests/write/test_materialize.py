@@ -306,7 +306,7 @@ def test_a_dataset_of_its_own_has_elements_by_index_where_each_record_gave_one_a
     if has_len:
         assert len(pipeline) == len(list(pipeline)) == 35
     else:
-        with pytest.raises(TypeError, match="is known once they were read"):
+        with pytest.raises(TypeError, match="known only by reading"):
             len(pipeline)
 
 
