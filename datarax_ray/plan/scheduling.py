@@ -1,7 +1,7 @@
-"""Scheduling: which part of a stream comes next, by which requests. One scheduler for each kind of stream.
+"""Scheduling: the next chunk of a stream, and its requests. One scheduler for each kind of stream.
 
-To deal is to cut the next chunk off a stream, and to divide it into requests for the actors that own what is in it.
-A scheduler is a machine without I/O; the window (feed.window) decides when, and who owns the partitions.
+A scheduler cuts the next chunk off a stream and divides it into requests for the owners of its records. It does no I/O;
+the window (feed.window) decides when, and who owns the partitions.
 """
 
 from __future__ import annotations
@@ -18,33 +18,31 @@ from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
 from datarax_ray.plan.state import Extra, StreamState
 
-# The pieces that a request is split into. A record that ends its process is found in as many dead processes as the
-# logarithm of the chunk to this base: 5 of 2**15 positions, where halving takes 15. More are more objects for nothing.
+# Pieces of a split request. A record that ends its process is found in as many dead processes as the logarithm of the
+# chunk to this base: 5 of 2**15 positions, where halving takes 15.
 NUM_PIECES = 8
-# A part of tiny records is bounded by time, not bytes: 2**15 random records take an actor about 0.1 s.
+# A part of tiny records is bounded by time: 2**15 random records take an actor about 0.1 s.
 MAX_PART_RECORDS = 2**15
-# Rows of a part where whole groups of them are read as columns, at a tenth of that: 8 MiB of 64-byte rows.
+# Rows of a part where whole groups are read as columns, ten times as fast: 8 MiB of 64-byte rows.
 MAX_PART_ROWS = 2**17
-# An epoch of a small shuffled dataset costs its whole table, 3 to 9 ms however few its records, so a chunk of 2**15
-# positions of 10 records would take half a minute. 64 are kept by the cipher for those who share an order.
+# An epoch of a small shuffled dataset costs a table, 3 to 9 ms for any number of records: with 10 records a chunk of
+# 2**15 positions would take half a minute. The cipher keeps 64 tables.
 MAX_CHUNK_EPOCHS = 64
-# Partitions that each actor has at the least: shares are even to 6 %.
+# The fewest partitions of an actor: shares are even to 6 %.
 PARTITIONS_EACH = 16
 
 
 @dataclass(frozen=True)
 class ChunkLimits:
-    """What chunks of a stream may be.
+    """Limits of the chunks of a stream.
 
-    max_size: positions in the largest that makes sense.
-    first_size: likewise of the first, whose records nobody has seen.
-    max_part_size: positions in the largest part that one actor should get.
-    max_actors: that may read at a time, None for all.
-    is_aligned: whether other trainers should be dealt the same ones: they end at multiples of their sizes, which are
-        powers of two, if not given.
-    share: of a chunk's positions, those that are read for this trainer; the same actors read the others for others.
-    is_anywhere: whether a request costs any actor about the same, so that another one than the owner may be asked for
-        it.
+    max_size: positions in the largest chunk that makes sense.
+    first_size: positions in the first chunk, whose records nobody has seen.
+    max_part_size: positions in the largest part for one actor.
+    max_actors: actors that may read at a time, None for all.
+    is_aligned: chunks end at multiples of their sizes (powers of two, if not given), so that trainers have the same.
+    share: fraction of a chunk's positions that this trainer reads; others read the rest from the same actors.
+    is_anywhere: a request costs any actor about the same, so that others than the owner may be asked.
     homes: see Order.home_nodes.
     """
 
@@ -60,7 +58,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The chunk [start, stop) and who is asked for what of it. size: positions that may have an element."""
+    """The chunk [start, stop) and its requests by actor. size: positions that may have an element."""
 
     start: int
     stop: int
@@ -69,15 +67,15 @@ class Chunk:
 
 
 class Scheduler(Protocol):
-    """Deals a stream from its start on, chunk by chunk."""
+    """Schedules a stream from its start on, chunk by chunk."""
 
     @property
     def partitioning(self) -> Partitioning:
-        """What actors own of it; see plan.partitions.assign."""
+        """The partitions that actors own; see plan.partitions.assign."""
         ...
 
     def fit(self, num_actors: int) -> None:
-        """Event: so many actors read. Where what they own cannot be even, it is cut into more partitions."""
+        """Event: so many actors read. Makes more partitions where shares would be uneven."""
         ...
 
     @property
@@ -85,48 +83,44 @@ class Scheduler(Protocol):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether everything up to the stop has been dealt, as far as is known now."""
+        """Whether everything up to the stop is scheduled, as far as is known now."""
         ...
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
-        """The next chunk, of about so many positions. Not when exhausted. owners: the actor of each partition."""
+        """The next chunk, of about `size` positions. Not when exhausted. owners: the actor of each partition."""
         ...
 
     def split(self, request: Any) -> Sequence[Request]:
-        """Requests for fewer positions each, which together ask for the same; () for one that cannot be split."""
+        """Requests for fewer positions each, together the same; () for a request that cannot be split."""
         ...
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
-        """Event: a request's block is here. learned: what reading it told of the stream (Block.learned)."""
+        """Event: a request's block has arrived. learned: see Block.learned."""
         ...
 
 
 class StreamScheduler(Scheduler, Protocol):
-    """A scheduler that knows what was delivered, and so where the stream would go on."""
+    """A scheduler that knows what was delivered, and so where the stream goes on."""
 
     def extra_at(self, position: int) -> Extra | None:
-        """The extra of a state at a position: one in a chunk not released, or behind an element before it."""
+        """The extra of a state at a position in a chunk not released, or behind an element before it."""
         ...
 
     def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
-        """Event: everything before this position was delivered, the last chunk with some elements or without.
-        may_come: whether some of what it left out may come elsewhere, see Block.
+        """Event: everything before `stop` was delivered. has_elements, may_come: of the last chunk, see Block.
 
-        Returns what to tell people: that nothing came of a whole epoch, and again of 2, 4, 8, ...
-
-        Raises: RuntimeError where nothing ever will; see EmptyEpochs.
+        Returns a line for the log after 1, 2, 4, 8, ... epochs without an element. Raises: RuntimeError where no epoch
+        will have any; see EmptyEpochs.
         """
         ...
 
 
 class EmptyEpochs:
-    """What to do about epochs that give no element: an endless stream of them would be a wait without an end.
+    """Decides about epochs that give no element, which could make a trainer wait for ever.
 
-    are_cycles_alike: whether each has the same records. Then one shows that none will, but for what was amended, if
-    nothing that it left out may come elsewhere (see Block), and the stream ends with an error, wherever it began and
-    whatever its chunks; so it does where every one of its num_records was amended away. Otherwise a later one may give
-    some, so it goes on, and says so. droppers: what may leave all of them out, for people (see ElementStream.droppers),
-    beside what was amended.
+    Where all epochs have the same records (are_cycles_alike), one empty epoch shows that all are, unless records that
+    it dropped may come elsewhere (see Block): the stream ends with an error. So it does where amendments skip all
+    num_records. Otherwise the stream goes on, and the log says so. droppers: possible reasons, for people.
     """
 
     def __init__(
@@ -145,13 +139,13 @@ class EmptyEpochs:
     def seen(
         self, number: int, what: str, begin: int = 0, is_empty: bool = False, may_come: bool = False
     ) -> str | None:
-        """What to tell people of so many of them in a row, None for nothing.
+        """A line for the log after so many empty epochs in a row; None for none.
 
-        begin: the first position of the last of them.
-        is_empty: whether there is no data.
-        may_come: whether some of what the last of them left out may come elsewhere.
+        begin: the first position of the last empty epoch.
+        is_empty: there is no data.
+        may_come: records that the last empty epoch dropped may come elsewhere.
 
-        Raises: RuntimeError where nothing will ever come.
+        Raises: RuntimeError where no element will ever come.
         """
         if not number:
             self._next_told = 1
@@ -163,19 +157,19 @@ class EmptyEpochs:
         self._next_told = 2 * number
         return (
             f"no element of {what} was kept, nor of {number} epochs in a row: {self._why}. In a later epoch "
-            "that may be otherwise, so the stream goes on."
+            "that may differ, so the stream goes on."
         )
 
 
 class RecordScheduler:
-    """Deals positions of an order over records: each actor gets those whose record is in its partitions.
+    """Schedules positions of an order: each actor reads those whose records are in its partitions.
 
     start: a state, or a position.
     stop: None for an endless stream.
     wanted: of every position.
     first_size: see ChunkLimits.
     are_cycles_alike, droppers: see EmptyEpochs.
-    is_kept: whether actors keep what they have decoded for later reads, so that nobody else should decode it too.
+    is_kept: actors keep decoded records, so that no other actor should decode them too.
     """
 
     def __init__(
@@ -220,12 +214,12 @@ class RecordScheduler:
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         start, wanted = self._next, self._wanted.positions
-        # Positions of other trainers cost nothing: counted, they would say that those behind them cost nothing either.
+        # Positions of other trainers cost nothing, and must not count in the size of the chunk.
         first = start if wanted is None else min(wanted.first_from(start), start + self.limits.max_size)
         stop = next_multiple(start, size) if self.limits.is_aligned else first + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
-        homes = self.limits.homes  # a request is for one, or nobody might have all of it once its actor is lost
+        homes = self.limits.homes  # a request of two homes might have no other actor once its own is lost
         requests = (
             (actor, ReadRequest(start, stop, self.partitioning, tuple(some), self._wanted))
             for actor, owned in parts.items()
@@ -234,7 +228,7 @@ class RecordScheduler:
         return Chunk(start, stop, max(1, stop - first), tuple(requests))
 
     def split(self, request: ReadRequest) -> Sequence[ReadRequest]:
-        """By position; some may hold no record of the partitions that are asked for."""
+        """By position; some pieces may have no record of the partitions."""
         return [replace(request, start=lo, stop=hi) for lo, hi in pieces(request.start, request.stop, NUM_PIECES)]
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
@@ -246,10 +240,10 @@ class RecordScheduler:
     def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
         if may_come:
             self._may_come_until = stop
-        if has_elements or self._wanted.positions is not None:  # of some positions' elements alone, nothing is dropped
+        if has_elements or self._wanted.positions is not None:  # where trainers count positions, nothing is dropped
             self._last_element = stop
-        # N positions in a row are not enough: shuffled, the one element that a filter keeps may be the first of one
-        # epoch and the last of the next.
+        # Whole epochs count: the only element that a filter keeps may be the first of one epoch, and the last of the
+        # next.
         cycle = self._order.cycle
         start = -(-self._last_element // cycle) * cycle
         number = max(0, stop - start) // cycle

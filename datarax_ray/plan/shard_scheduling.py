@@ -1,8 +1,8 @@
-"""Dealing the shards of a stream: which elements of which shards come next, who reads them, and from which cursor.
+"""Scheduling the shards of a stream: the next elements of which shards, who reads them, and from which cursor.
 
-What is known of a shard grows as blocks arrive: how far it can be taken up from, and, at its end, how long it is. Until
-then it is asked as if it never ended, and answers with nothing. An epoch is dealt until all its shards are known to
-have ended; the next one is then dealt at once, while this one is still being delivered.
+Blocks bring newer cursors of shards and, at their ends, lengths. Until its length is known a shard is asked as if it
+never ended, and answers with nothing. An epoch is scheduled until the lengths of all its shards are known; the next
+epoch then follows at once, while this one is still being delivered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from datarax_ray.plan.state import StreamState
 
 @dataclass
 class _Epoch:
-    """What is known of the shards in one epoch. places: of each shard in the rotation."""
+    """Cursors and lengths known of the shards in one epoch. places: of each shard in the rotation."""
 
     number: int
     places: list[int]
@@ -42,7 +42,7 @@ class _Epoch:
 
     @property
     def known(self) -> ShardCursors:
-        """What a state says of it."""
+        """As a state has it."""
         return ShardCursors(self.number, dict(self.cursors), dict(self.lengths))
 
     def cursor(self, shard: int) -> Cursor:
@@ -50,9 +50,9 @@ class _Epoch:
 
 
 class ShardScheduler:
-    """Deals positions of an order over shards: each actor gets those of its shards.
+    """Schedules positions of an order over shards: each actor reads its shards.
 
-    max_actors: see ChunkLimits. The others are as a RecordScheduler's.
+    max_actors: see ChunkLimits. The other arguments are as of a RecordScheduler.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class ShardScheduler:
         self._next = position
         self._stop = stop
         self._wanted = wanted
-        # What was heard, to deal by; and what was delivered, to save: a state knows nothing of what was read ahead.
+        # heard: of blocks that arrived, to schedule by; delivered: to save, without what was read ahead.
         number = position // EPOCH_POSITIONS
         self._heard = {number: self._new_epoch(number, known)}
         self._delivered = self._new_epoch(number, known)
         self._arrived: dict[int, list[ShardEnd]] = {}  # by the start of their chunk
-        self._saved = [(position, known)]  # what states say from a position on; ascending
+        self._saved = [(position, known)]  # extras of states from a position on; ascending
         self._start, self._last = start, order.last_of(start)
         self._empty = EmptyEpochs(True, droppers, start.amendments)
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
-        # Of the epoch being delivered; what was before start counts.
+        # of the epoch being delivered, including what was before start
         self._has_elements = self._may_come = position % EPOCH_POSITIONS > 0
 
     def fit(self, num_actors: int) -> None:
@@ -97,7 +97,7 @@ class ShardScheduler:
         return self._stop is not None and self._next >= self._stop
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
-        """Of the shards that are not known to have ended, about `size` elements; never across the end of an epoch."""
+        """About `size` elements of shards without a known end before them; never across the end of an epoch."""
         self._pass_ended_epochs()
         number, first = divmod(self._next, EPOCH_POSITIONS)
         epoch = self._heard[number]
@@ -119,10 +119,7 @@ class ShardScheduler:
         return Chunk(start, self._next, max(1, sum(counts.values())), tuple(requests))
 
     def split(self, request: ShardReadRequest) -> Sequence[ShardReadRequest]:
-        """By position, each with the shards that have any there.
-
-        All from the cursors of the whole, which are at or before what is wanted.
-        """
+        """By position, each piece with its shards, and with the cursors of the whole request."""
         epoch = request.start // EPOCH_POSITIONS
         places, base = self._order.places(epoch).tolist(), epoch * EPOCH_POSITIONS
 
@@ -144,7 +141,7 @@ class ShardScheduler:
                 epoch.learn(end)
 
     def extra_at(self, position: int) -> ShardCursors | None:
-        """Cursors at or before what comes next of each shard, and the lengths of those that have ended."""
+        """Cursors at or before the next element of each shard, and lengths of ended shards."""
         if position == self._stop:
             return None
         while len(self._saved) > 1 and self._saved[1][0] <= position:
@@ -175,9 +172,9 @@ class ShardScheduler:
                 self._last = None
                 if length <= ordinal:
                     return (
-                        f"the stream went on at position {self._start.position}, behind element {ordinal} of shard "
-                        f"{shard}, counted from 0, and that has {length}: it is shorter than when the state was "
-                        f"taken, or the position was made up, and what epoch {epoch.number} has before it was not read"
+                        f"the stream went on at position {self._start.position}, behind element {ordinal} (from 0) of "
+                        f"shard {shard}, which has {length} elements: it is shorter than when the state was taken, or "
+                        f"the position was made up, so earlier elements of epoch {epoch.number} were not read"
                     )
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
@@ -185,7 +182,7 @@ class ShardScheduler:
         return self._empty.seen(self._num_empty, what, start, is_empty=not total, may_come=self._may_come)
 
     def _pass_ended_epochs(self) -> None:
-        """Once nothing is left of an epoch, the next one is dealt."""
+        """Go on to the next epoch once all of this one is scheduled."""
         if self._next == self._stop:
             return
         number, offset = divmod(self._next, EPOCH_POSITIONS)
@@ -194,14 +191,14 @@ class ShardScheduler:
             self._heard[number + 1] = self._new_epoch(number + 1)
 
     def _is_over(self, epoch: _Epoch, offset: int) -> bool:
-        """Whether no shard has an element at or behind an offset."""
+        """Whether no shard has an element at or after an offset."""
         return len(epoch.lengths) == self._order.num_shards and all(
             length <= self._order.count_before(epoch.places[shard], offset) for shard, length in epoch.lengths.items()
         )
 
     def _new_epoch(self, number: int, known: ShardCursors | None = None) -> _Epoch:
         epoch = _Epoch(number, self._order.places(number).tolist())
-        if known is not None and known.epoch == number:  # a state at the begin of an epoch tells of the last one
+        if known is not None and known.epoch == number:  # a state at the beginning of an epoch has the last one
             epoch.cursors |= known.cursors
             epoch.lengths |= known.lengths
         return epoch

@@ -7,7 +7,6 @@ import gc
 import itertools
 import json
 import threading
-import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -63,10 +62,6 @@ class Scale(nnx.Module):
 GLOBAL = Scale()
 
 
-def by_global(batch: Any) -> Any:
-    return GLOBAL(batch)
-
-
 class TestBatches:
     @pytest.mark.parametrize("batch_size", [1, 7, 32, 240, 1000])
     def test_they_are_the_plain_loops(self, files: list[Path], batch_size: int) -> None:
@@ -86,10 +81,6 @@ class TestBatches:
         assert [len(rows) for rows in indices(make(files, batch_size=50, num_epochs=1))] == [50, 50, 20]
         dropping = make(files, batch_size=50, num_epochs=1, options={"drop_remainder": True})
         assert [len(rows) for rows in indices(dropping)] == [50, 50]
-
-    def test_batches_run_across_epochs_and_num_epochs_ends_them(self, files: list[Path]) -> None:
-        rows = list(itertools.chain(*indices(make(files, batch_size=50, num_epochs=3))))
-        assert [sorted(rows[e * 120 : (e + 1) * 120]) for e in range(3)] == [list(range(120))] * 3
 
     def test_an_endless_source_goes_on(self, files: list[Path]) -> None:
         with make(files, batch_size=100, num_epochs=-1) as pipeline:
@@ -119,12 +110,6 @@ class TestBatches:
             pipeline.seek(10**6)
         pipeline.seek(0)
         assert indices(pipeline) == want
-
-    def test_step_gives_the_next_batch_and_stops_at_the_end(self, files: list[Path]) -> None:
-        pipeline = make(files, batch_size=100, num_epochs=1)
-        assert [len(pipeline.step()["index"]) for _ in range(2)] == [100, 20]
-        with pytest.raises(StopIteration):
-            pipeline.step()
 
     def test_records_without_transforms_are_bytes_on_the_host(self, files: list[Path]) -> None:
         batch = next(iter(make(files, (), 4, shuffle_files=False)))
@@ -315,18 +300,18 @@ class TestStages:
         with make(files, options={"stages": [scale], "prefetch": prefetch}) as pipeline:
             assert all(scaled(pipeline, number) for number in range(8))
 
-    @pytest.mark.parametrize("kind", ["closure", "method", "partial", "object", "global", "helper", "jit"])
+    @pytest.mark.parametrize("kind", ["closure", "method", "partial", "object", "global", "jit"])
     def test_a_module_that_is_changed_while_a_function_uses_it_from_outside_is_an_error(
         self, files: list[Path], kind: str
     ) -> None:
-        module = GLOBAL if kind in ("global", "helper") else Scale()
+        module = GLOBAL if kind == "global" else Scale()
 
         class Holds:
             def __init__(self) -> None:
-                self.inner = {"scale": [module]}
+                self.inner = {"scale": module}
 
             def __call__(self, batch: Any) -> Any:
-                return self.inner["scale"][0](batch)
+                return self.inner["scale"](batch)
 
         stage = {
             "closure": lambda: lambda batch: module(batch),
@@ -334,7 +319,6 @@ class TestStages:
             "partial": lambda: functools.partial(Scale.__call__, module),
             "object": Holds,
             "global": lambda: lambda batch: GLOBAL(batch),
-            "helper": lambda: lambda batch: by_global(batch),
             "jit": lambda: jax.jit(lambda batch: module(batch)),
         }[kind]()
         with make(files, options={"stages": [stage], "prefetch": 0}) as pipeline:
@@ -348,68 +332,18 @@ class TestStages:
                     pipeline.step()
             assert pipeline.position == 64
 
-    @pytest.mark.parametrize("kind", ["rebound", "variable", "attribute", "class", "slots", "module", "method"])
-    @pytest.mark.parametrize("prefetch", [0, 2])
-    def test_one_that_is_exchanged_or_found_another_way_is_as_well(
-        self, files: list[Path], kind: str, prefetch: int
-    ) -> None:
+    @pytest.mark.parametrize("kind", ["variable", "attribute"])
+    def test_one_whose_variable_or_number_is_exchanged_is_as_well(self, files: list[Path], kind: str) -> None:
         module = Scale()
-        other = types.ModuleType("other")
-        other.scale = module  # type: ignore[attr-defined]
-
-        class ByClass:
-            scale = module
-
-            def __call__(self, batch: Any) -> Any:
-                return self.scale(batch)
-
-        class Slots:
-            __slots__ = ("scale",)
-
-            def __call__(self, batch: Any) -> Any:
-                return self.scale(batch)
-
-        class ByMethod(nnx.Module):
-            def helper(self, batch: Any) -> Any:
-                return module(batch)
-
-            def __call__(self, batch: Any) -> Any:
-                return self.helper(batch)
-
-        slots = Slots()
-        slots.scale = module
-        stage = {"class": ByClass(), "slots": slots, "module": lambda batch: other.scale(batch), "method": ByMethod()}
-        with make(files, options={"stages": [stage.get(kind, lambda batch: module(batch))], "prefetch": prefetch}) as p:
-            p.step()
-            if kind == "rebound":
-                module = Scale()
-                module.factor[...] = jnp.int32(4)
-            elif kind == "variable":
+        with make(files, options={"stages": [lambda batch: module(batch)]}) as pipeline:
+            pipeline.step()
+            if kind == "variable":
                 module.factor = nnx.Param(jnp.int32(4))
-            elif kind == "attribute":
-                module.shift = 4
             else:
-                module.factor[...] = jnp.int32(4)
+                module.shift = 4
             with pytest.raises(RuntimeError, match=r"was set since.*Give the module itself as a stage"):
-                p.step()
-            assert p.position == 32
-
-    def test_a_method_of_an_object_that_holds_a_trained_module_and_does_not_use_it_goes_on(
-        self, files: list[Path]
-    ) -> None:
-        class Trainer:
-            def __init__(self) -> None:
-                self.model, self.shift = Scale(), 2
-
-            def shifted(self, batch: Any) -> Any:
-                return batch | {"scaled": batch["index"] + self.shift}
-
-        trainer = Trainer()
-        with make(files, options={"stages": [trainer.shifted]}) as pipeline:
-            for number in range(3):
-                batch = on_host(pipeline.step())
-                assert (batch["scaled"] == batch["index"] + 2).all()
-                trainer.model.factor[...] = jnp.int32(number)
+                pipeline.step()
+            assert pipeline.position == 32
 
     def test_one_shape_is_compiled_once(self, files: list[Path]) -> None:
         traces = []
@@ -462,10 +396,6 @@ class TestStages:
         with pytest.raises(error, match=message):
             make(files, options=options)
 
-    def test_batch_size_below_one_is_refused(self, files: list[Path]) -> None:
-        with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-            make(files, batch_size=0)
-
     def test_a_source_of_ones_own_needs_describe_and_batches_alone(self, files: list[Path]) -> None:
         want = make(files)
 
@@ -499,10 +429,6 @@ class TestStages:
             assert getattr(pipeline, name, None) == was
         pipeline.batch_size = pipeline.batch_size  # as NNX does where it puts a module together again
         assert pipeline.get_state() == before
-
-    def test_what_is_no_source_is_refused(self) -> None:
-        with pytest.raises(TypeError, match="got list"):
-            Pipeline(source=[1, 2], batch_size=1)  # type: ignore[arg-type]
 
     def test_calling_it_applies_the_stages(self, files: list[Path]) -> None:
         pipeline = make(files, options={"stages": [lambda batch: {"y": batch["x"] + 1}]})
@@ -652,20 +578,11 @@ class TestState:
         batches, states = run_saving(pipeline())
         assert_resumes(lambda _: pipeline(), batches, states)
 
-    def test_batches_made_ahead_are_not_in_it(self, files: list[Path]) -> None:
-        pipeline = make(files, options={"prefetch": 5})
-        pipeline.step()
-        assert pipeline.get_state()["position"] == 32
-
     def test_numpys_numbers_as_options_are_saved_as_plain_ones(self, files: list[Path]) -> None:
         numbers = {"batch_size": np.int64(32), "options": {"drop_remainder": np.bool_(True)}, "seed": np.int64(3)}
         plain = {"batch_size": 32, "options": {"drop_remainder": True}, "seed": 3}
         state = json.loads(json.dumps(make(files, **numbers).get_state()))
         make(files, **plain).set_state(state)
-
-    def test_a_batch_size_that_is_no_whole_number_is_refused_at_once(self, files: list[Path]) -> None:
-        with pytest.raises(TypeError, match="batch_size is a whole number, got 32.0"):
-            make(files, batch_size=32.0)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("position", [10**12, 2**31 - 3, 2**40])
     def test_positions_far_beyond_32_bits_cost_nothing(self, files: list[Path], position: int) -> None:
@@ -724,15 +641,6 @@ class TestClosing:
         del pipeline
         jax.jit(lambda x: held.clear() or x)(1)  # NNX lets no attribute of a module be set in a trace
         until(lambda: gc.collect() >= 0 and source() is None and not set(threading.enumerate()) - threads)
-
-    def test_an_error_comes_when_its_batch_is_due_and_ends_the_thread(self, files: list[Path]) -> None:
-        before = set(threading.enumerate())
-        pipeline = make(files, [decode, FailAt(50)], shuffle_files=False, options={"prefetch": 4})
-        assert pipeline.step()["index"].tolist() == list(range(32))
-        with pytest.raises(RecordError, match="transform FailAt"):
-            pipeline.step()
-        assert pipeline.position == 32
-        assert not set(threading.enumerate()) - before
 
     @pytest.mark.parametrize("prefetch", [0, 2])
     def test_an_iterator_goes_on_behind_an_error_and_does_not_end_as_if_all_were_read(

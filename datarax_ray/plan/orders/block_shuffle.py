@@ -1,6 +1,6 @@
 """The block shuffle: permute blocks of records over the epoch, then the records within each window of blocks.
 
-Files whose records are stored in groups are read a whole group at a time so.
+Files that store records in groups are then read a whole group at a time.
 """
 
 from __future__ import annotations
@@ -19,27 +19,25 @@ from datarax_ray.plan.orders.owned_positions import Span, num_spans
 from datarax_ray.plan.orders.record_groups import slots
 from datarax_ray.plan.position import ranges
 
-# Blocks whose records are mixed with one another, unless an order says otherwise. 64 blocks of 256 records are 16,384
-# records: a batch of 1,024 holds records of nearly all of them, and a window of 4 KB records is the 64 MiB that a few
-# actors have in flight anyway.
+# Blocks of a window by default. 64 blocks of 256 records are 16,384 records: a batch of 1,024 has records of nearly all
+# blocks, and a window of 4 KB records is the 64 MiB that a few actors have in flight anyway.
 WINDOW_BLOCKS = 64
-# Stored bytes of a window whose blocks are small: some tens of MiB once decoded, more than caches and less than memory.
+# Stored bytes of a window of small blocks: some tens of MiB once decoded, more than caches and less than memory.
 _SMALL_WINDOW_NBYTES = 8 * 2**20
-# Likewise of one whose blocks are so large that fewer than WINDOW_BLOCKS must do: all of it is in memory, decoded.
+# Stored bytes of a window of large blocks, of which fewer than WINDOW_BLOCKS must do: all are decoded in memory.
 _LARGE_WINDOW_NBYTES = 256 * 2**20
-# Fewer records than these are mixed by the window's table, forwards: to walk back into so few takes as long.
+# Smaller windows are mixed forwards, by the table: walking back into so few records takes as long.
 _SMALL_WINDOW = 2**12
-# Of an owner's records in a span of windows: 13 ms to find, and 1 MiB to remember.
+# Records of an owner in a span of windows: 13 ms to find, and 1 MiB to remember.
 _HELD = 2**16
 # Between the seeds of windows: odd, and far from the 1 that lies between the seeds of epochs.
 _WINDOW_STRIDE = 0x9E3779B1
 
 
 def blocks_in_window(block_size: int, record_nbytes: int) -> int:
-    """Blocks that are mixed with one another, where blocks are the groups of files: 8 MiB of them as they are stored,
-    at least 64; fewer only where these are more than 256 MiB.
+    """Blocks of a window where blocks are the groups of files: 8 MiB stored, at least 64 blocks, but at most 256 MiB.
 
-    Small ones are a power of four of records, or somewhat less: the cipher takes four times as long for one more.
+    Windows of small blocks have at most a power of four of records: the cipher takes four times as long for one more.
 
     >>> [blocks_in_window(*sizes) for sizes in ((256, 24), (256, 4096), (256, 150_000), (10**6, 4096))]
     [1024, 64, 6, 1]
@@ -54,7 +52,7 @@ def blocks_in_window(block_size: int, record_nbytes: int) -> int:
 class BlockShuffle(EpochOrder):
     """Blocks in a permuted order, and their records mixed within windows of window_blocks blocks.
 
-    block_size: records in a block, the files' group size; where the order has groups these are the blocks, and it is 1.
+    block_size: records in a block, the files' group size; 1 where the order has groups, which are the blocks.
 
     >>> BlockShuffle(6, seed=1, block_size=2, window_blocks=2).records(np.arange(6)).tolist()
     [0, 4, 1, 5, 2, 3]
@@ -91,7 +89,7 @@ class BlockShuffle(EpochOrder):
         return Partitioning(self.block_size, MAX_NUM_PARTITIONS, by_group=self.groups is not None)
 
     def permuted(self, offsets: Indices, seed: int) -> Indices:
-        """Mixed within their windows, then put where their window's blocks are from."""
+        """Mix offsets within windows, then go from slots to blocks."""
         first, last = self._windows_of(offsets[[0, -1]], seed).tolist()
         mixed = self._mix(offsets, self._begins(first, last, seed), seed, first)
         if self.groups is not None:
@@ -125,24 +123,24 @@ class BlockShuffle(EpochOrder):
         return mixed
 
     def _permute_blocks(self, offsets: Indices, seed: int) -> Indices:
-        """Where an offset is when blocks of one size are permuted and keep their records in order."""
+        """The record at each offset, where blocks of one size are permuted and keep their records in order."""
         num_blocks, missing, short = self._short(seed)
         end_of_short = (short + 1) * self.block_size - missing
         places, within = np.divmod(np.where(offsets < end_of_short, offsets, offsets + missing), self.block_size)
         return cipher.permute(places, num_blocks, seed=seed, rounds=self.rounds) * self.block_size + within
 
     def _short(self, seed: int) -> tuple[int, int, int]:
-        """How many blocks of one size there are, what the last of the data misses of it, and the slot of that one.
+        """The number of blocks of one size, the records that the last block lacks, and the slot of that short block.
 
-        Slot j of the epoch holds block permute(j). Behind the slot of the short block, offsets lie `missing` records
-        further on than slots of one size would.
+        Slot j of the epoch holds block permute(j). After the slot of the short block, offsets are `missing` less than
+        with whole blocks.
         """
         num_blocks = -(-self.num_records // self.block_size)
         short = int(cipher.invert(np.array([num_blocks - 1]), num_blocks, seed=seed, rounds=self.rounds)[0])
         return num_blocks, num_blocks * self.block_size - self.num_records, short
 
     def _slots_in(self, begin: int, end: int, seed: int) -> tuple[Indices, Indices, Indices, Indices]:
-        """The slots that have some of the offsets [begin, end): block, begin and size of each, and its first record."""
+        """Slots with offsets in [begin, end): block, begin, size and first record of each."""
         ends = np.array([begin, end - 1])
         if self.groups is not None:
             table = slots(self.groups, seed, self.rounds)
@@ -156,7 +154,7 @@ class BlockShuffle(EpochOrder):
         return blocks, places * size - missing * (places > short), size - missing * (places == short), blocks * size
 
     def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
-        """Those of all groups of the windows; all partitions where blocks are of one size."""
+        """The partitions of all groups of the windows; all partitions for blocks of one size."""
         if self.groups is None:
             return super().touched(partitioning, start, stop)
         size, groups = self.window_blocks, []
@@ -205,5 +203,5 @@ class BlockShuffle(EpochOrder):
 
 
 def _window_seed(seed: int, number: int) -> int:
-    """What mixes the window of this number, in an epoch with this seed."""
+    """The seed that mixes a window of an epoch with this seed."""
     return (seed + (number + 1) * _WINDOW_STRIDE) % 2**32

@@ -1,15 +1,15 @@
-"""The order of a stream that can only be read shard by shard, each forwards: who is next, and at which position.
+"""The order of a stream of shards that are read forwards only: which shard is next, and at which position.
 
-A shard is read from its beginning to its end. In every epoch the shards take turns in a fixed rotation, each giving its
-next turn_size elements; a shard that is exhausted gives what it has left and is missing from then on.
+In every epoch the shards take turns in a fixed rotation, each giving its next turn_size elements. An exhausted shard
+gives the elements that it has left, and is missing from then on.
 
-Legend: an ordinal counts the elements that a shard gives in one epoch; a place is where a shard stands in the epoch's
-rotation; an offset is a position within the epoch. Positions are reserved as if no shard ever ended,
+Legend: an ordinal counts the elements of a shard in one epoch; a place is the index of a shard in the epoch's rotation;
+an offset is a position within the epoch. Positions are reserved as if no shard ever ended,
 
     offset(place, ordinal) = (ordinal // turn_size * num_shards + place) * turn_size + ordinal % turn_size,
 
-so that an element's position depends on no other shard, and a position alone says how far every shard is. The price is
-gaps: positions grow, but are not a count.
+so that the position of an element depends on no other shard, and a position alone determines the place in every shard.
+The price is gaps: positions grow, but do not count elements.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from datarax_ray.plan.position import reading
 from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import Extra, StreamState, refuse_records, refuse_rest, refuse_weights
 
-# Reserved for each epoch, for its length is not known: 10**12 elements, and 2**23 epochs fit in an int64.
+# Reserved for each epoch, whose length is unknown: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40
-# Tells the keys of window shuffles from those of random transforms (seed, index of the transform).
+# Keeps the keys of window shuffles apart from those of random transforms (seed, index of the transform).
 _WINDOW_KEY = 2**63
 
 
@@ -40,9 +40,9 @@ class InterleavedOrder:
     """Which element of which shard stands at a position.
 
     num_shards: fixed by the data.
-    turn_size: elements of a shard in a row.
-    window_size: elements of a shard that are shuffled among themselves, window by window; 1 for none.
-    is_shuffled: shuffle so, and give every epoch a rotation of its own; both are pure functions of (seed, epoch).
+    turn_size: consecutive elements of a shard.
+    window_size: elements of a shard that are shuffled together, window by window; 1 for none.
+    is_shuffled: shuffle windows, and give every epoch another rotation; both are pure functions of (seed, epoch).
 
     >>> order = InterleavedOrder(num_shards=2, turn_size=2)
     >>> [order.positions(0, place, np.arange(4)).tolist() for place in (0, 1)]
@@ -72,7 +72,7 @@ class InterleavedOrder:
 
     @property
     def num_records(self) -> int:
-        """Raises: TypeError, which is what has no length in Python."""
+        """Raises: TypeError, as len() of an object without a length."""
         raise TypeError("a stream has no length before it is read to its end, so no len(); iterate it")
 
     @property
@@ -81,7 +81,7 @@ class InterleavedOrder:
         return "window" if self.is_shuffled else "none"
 
     def settings(self) -> dict[str, Any]:
-        """What decides the order beside the data, in plain values."""
+        """Everything that decides the order beside the data, in plain values."""
         window = {"window_size": self.window_size} if self.is_shuffled else {}
         return {"shuffle": self.shuffle, "seed": self.seed, "turn_size": self.turn_size} | window
 
@@ -99,7 +99,7 @@ class InterleavedOrder:
         return epoch * EPOCH_POSITIONS + (turns * self.num_shards + place) * self.turn_size + within
 
     def at(self, offset: int) -> tuple[int, int]:
-        """The place whose shard has the element at an offset, and that element's ordinal.
+        """The place of the shard with the element at an offset, and the element's ordinal.
 
         >>> [InterleavedOrder(num_shards=2, turn_size=2).at(offset) for offset in range(6)]
         [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3)]
@@ -109,7 +109,7 @@ class InterleavedOrder:
         return place, turns * self.turn_size + within
 
     def count_before(self, place: int, offset: int) -> int:
-        """How many elements of the shard at a place stand before an offset, where it has so many.
+        """How many elements of the shard at a place stand before an offset, if it is long enough.
 
         >>> [InterleavedOrder(num_shards=2, turn_size=2).count_before(1, offset) for offset in range(9)]
         [0, 0, 0, 1, 2, 2, 2, 3, 4]
@@ -118,7 +118,7 @@ class InterleavedOrder:
         return rounds * self.turn_size + min(max(rest - place * self.turn_size, 0), self.turn_size)
 
     def last_of(self, state: StreamState) -> tuple[int, int] | None:
-        """The shard and ordinal of the last element that was delivered, of the epoch of a state; None of its begin."""
+        """Shard and ordinal of the last element delivered in the epoch of a state; None at its beginning."""
         number, offset = divmod(state.position - (0 if state.offset else 1), EPOCH_POSITIONS)
         if number != state.position // EPOCH_POSITIONS:
             return None
@@ -126,17 +126,17 @@ class InterleavedOrder:
         return int(self.shards(number)[place]), ordinal
 
     def window_start(self, ordinal: int) -> int:
-        """The first element of the window that an element is in."""
+        """The first ordinal of the window of an element."""
         return ordinal - ordinal % self.window_size
 
     def window_stop(self, ordinal: int) -> int:
-        """How many elements of the shard must be read to give the first `ordinal` ones."""
+        """Elements of the shard that must be read to give the first `ordinal` elements."""
         return -(-ordinal // self.window_size) * self.window_size
 
     def sources(self, epoch: int, shard: int, start: int, stop: int, length: int | None) -> Indices:
-        """Which elements of the shard, as it is stored, come at the ordinals [start, stop): int64 (stop - start,).
+        """The stored index of each element at the ordinals [start, stop) of a shard: int64 (stop - start,).
 
-        length: of the shard, where it is known; else all windows up to stop are whole.
+        length: of the shard if known; otherwise all windows up to stop are whole.
         """
         ordinals = np.arange(start, stop, dtype=np.int64)
         if self.window_size == 1 or not len(ordinals):
@@ -149,7 +149,7 @@ class InterleavedOrder:
         return ordinals
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ShardCursors | None:
-        """What a saved state says of the shards; None where that is nothing. See StatefulOrder."""
+        """The shards of a saved state; None for their beginnings. See StatefulOrder."""
         refuse_rest({key: value for key, value in rest.items() if key not in ("epoch", "cursors", "lengths")})
         with reading("shards", dict(rest)):
             said = rest.get("cursors", {}).items()
@@ -172,15 +172,15 @@ class InterleavedOrder:
         return state._replace(position=position, offset=0, unit="elements")
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights, and for records by number, which those of shards have not."""
+        """Raise ValueError for weights, and for records by number: elements of shards have none."""
         refuse_weights(amendments)
         refuse_records(amendments)
 
     def _window(self, epoch: int, shard: int, window: int, size: int) -> Indices:
-        """The permutation of one window: elements by random keys, which nothing else in the stream shares.
+        """The permutation of one window, by sorting random keys that nothing else in the stream shares.
 
-        Not the cipher: its table costs 3 ms for a window of 1,000, this 0.1 ms. Raw bits of Philox, and a stable sort:
-        both are the same in every release of NumPy, which a Generator's own permutation is not.
+        The cipher's table would cost 3 ms for a window of 1,000 elements; this costs 0.1 ms. Raw bits of Philox and a
+        stable sort are the same in every release of NumPy; a Generator's permutation is not.
         """
         key = np.array([self.seed, _WINDOW_KEY], np.uint64)
         bits = np.random.Philox(key=key, counter=np.array([0, window, shard, epoch], np.uint64))
@@ -198,8 +198,9 @@ def _rotation(order: InterleavedOrder, epoch: int) -> Indices:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a shard can be taken up again: before it stand `ordinal` elements, as stored. state: what its reader needs
-    to begin there, plain values; None for the beginning. A shard can be read on from any cursor before what is wanted.
+    """Where a shard can be read on: after `ordinal` stored elements. Any cursor before the wanted element will do.
+
+    state: what the reader needs to begin there, plain values; None for the beginning.
     """
 
     ordinal: int = 0
@@ -208,9 +209,9 @@ class Cursor:
 
 @dataclass(frozen=True)
 class ShardCursors(Extra):
-    """What a state says of the shards in one epoch: cursors by shard, and the lengths of those known to have ended.
+    """The shards of a state in one epoch: cursors, and lengths of shards with a known end.
 
-    At other positions the shards are read from the beginning of the epoch.
+    At other positions shards are read from the beginning of the epoch.
     """
 
     epoch: int
@@ -218,7 +219,7 @@ class ShardCursors(Extra):
     lengths: Mapping[int, int]
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a state. A shard whose end is known may have elements behind its cursor."""
+        """As plain values, for a state. A shard with a known end may have elements after its cursor."""
         cursors = {
             str(shard): {"ordinal": cursor.ordinal, "state": cursor.state}
             for shard, cursor in sorted(self.cursors.items())
@@ -233,7 +234,7 @@ class ShardCursors(Extra):
 
 @dataclass(frozen=True)
 class ShardEnd:
-    """Where a shard stands behind a request. length: of the shard in this epoch, None where its end was not met."""
+    """Where a shard stands after a request. length: of the shard in this epoch, None before its end."""
 
     shard: int
     cursor: Cursor
@@ -242,11 +243,9 @@ class ShardEnd:
 
 @dataclass(frozen=True)
 class ShardReadRequest:
-    """What one actor is asked to read forwards: the elements of some shards at positions [start, stop), all of one
-    epoch. See Request.
+    """The elements of some shards at positions [start, stop) of one epoch, read forwards. See Request.
 
-    shards: each with a cursor at or before its first element. Where they are read makes no difference. wanted: what of
-    the elements, and as what.
+    shards: each with a cursor at or before its first element; the elements do not depend on the cursor.
     """
 
     start: int
@@ -260,7 +259,7 @@ class ShardReadRequest:
 
     @property
     def asked(self) -> Hashable:
-        """The same whatever cursors those who ask came to know."""
+        """The same for any cursors."""
         return self.start, self.stop, tuple(shard for shard, _ in self.shards), replace(self.wanted, sharing=None)
 
     def narrowed(self, positions: tuple[int, ...]) -> None:

@@ -45,7 +45,7 @@ class FileOrder(EpochOrder):
         return {"shuffle": self.shuffle, "seed": self.seed}
 
     def partitioning(self, run_records: RunRecords) -> Partitioning:
-        """Consecutive runs, or groups, to different partitions, or one actor would work while the rest wait.
+        """Neighbouring runs, or groups, in different partitions, or one actor would work while the rest wait.
 
         >>> FileOrder(num_records=10_000).partitioning(64).num_partitions
         1024
@@ -54,7 +54,7 @@ class FileOrder(EpochOrder):
         return Partitioning(max(1, run_records), MAX_NUM_PARTITIONS, by_group=self.groups is not None)
 
     def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
-        """Exactly those of the runs that it crosses.
+        """Exactly the partitions of the runs that the chunk crosses.
 
         >>> FileOrder(num_records=10).touched(Partitioning(run_records=4, num_partitions=3), start=2, stop=6)
         [0, 1]
@@ -73,7 +73,7 @@ class FileOrder(EpochOrder):
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
-        """Run by run, of which there are many fewer than positions. None for a whole epoch and more."""
+        """Found run by run: there are many fewer runs than positions. None for a whole epoch and more."""
         if stop - start >= self.num_records:
             return None
         owned = np.zeros(partitioning.num_partitions, bool)
@@ -97,8 +97,8 @@ class FileOrder(EpochOrder):
 class GlobalShuffle(EpochOrder):
     """Record shuffle(p mod N, seed = (seed + p div N) mod 2**32) at position p.
 
-    rounds: 4 is Grain's order bit for bit, with its weak spots (a lag-1 correlation of 0.4 at a million records); it is
-    refused where Grain's is no permutation.
+    rounds: 4 gives Grain's order bit for bit, with its lag-1 correlation of 0.4 at a million records, and is refused
+        where Grain's order is no permutation.
 
     Source: Grain's IndexSampler and index_shuffle.
 
@@ -112,8 +112,8 @@ class GlobalShuffle(EpochOrder):
         super().__post_init__()
         if self.rounds == 4 and cipher.grain_is_broken_at(self.num_records):
             raise ValueError(
-                f"rounds=4 is Grain's order, and at num_records={self.num_records} Grain's order gives one record "
-                "twice and the last never. Use rounds=8 (the default); a stream that Grain began cannot go on here."
+                f"rounds=4 is Grain's order, which at num_records={self.num_records} gives one record twice and the "
+                "last never. Use rounds=8 (the default); a stream that Grain began cannot go on here."
             )
 
     def permuted(self, offsets: Indices, seed: int) -> Indices:
@@ -123,7 +123,7 @@ class GlobalShuffle(EpochOrder):
         return {"shuffle": self.shuffle, "seed": self.seed, "rounds": self.rounds}
 
     def partitioning(self, run_records: RunRecords) -> Partitioning:
-        """A partition is one large run: every chunk touches all of them anyway, and an actor has few files.
+        """A partition is one large run: every chunk touches all partitions anyway, and an actor opens few files.
 
         >>> GlobalShuffle(num_records=10_000).partitioning(64)
         Partitioning(run_records=10, num_partitions=1000, by_group=False, is_dealt=False, components=())
@@ -163,7 +163,7 @@ KINDS: dict[str, type[EpochOrder]] = {kind.shuffle: kind for kind in (FileOrder,
 
 
 def order_of(num_records: int, seed: int = 0, shuffle: Shuffle = "none", rounds: int = 8, **options: Any) -> EpochOrder:
-    """The order of this name. options: what else it takes.
+    """The order of this name. options: further arguments of the order.
 
     >>> order_of(100, seed=7, shuffle="block", block_size=8).settings()["block_size"]
     8

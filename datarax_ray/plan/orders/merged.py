@@ -1,9 +1,8 @@
 """The order of a merged mixture: of streams whose elements have no number before they are read.
 
-A position of such a mixture counts the elements before it, and at each stands one: the k-th that a component gives, of
-all that it gives alone. Which component, and which k, plan.orders.mixture says; where that stands in its component is
-known once those before it were read. So a position alone says what the stream is, and where components can be taken up
-saves reading them from their beginnings.
+A position of a merged mixture counts elements: at each stands the k-th element of a component. plan.orders.mixture
+gives component and k; its place in the component is known only by reading. So a position alone determines the stream,
+and the states of components save reading them from their beginnings.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from datarax_ray.plan.state import BEGIN, Stateful, StatefulOrder, StreamState, 
 
 
 class Component(Stateful, Protocol):
-    """What reading a state needs of a component."""
+    """A component, as reading a state needs it."""
 
     def settings(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class ComponentState:
-    """Where a component can be taken up: at a state behind so many of its elements."""
+    """Where a component can be read on: at a state after `count` of its elements."""
 
     count: int = 0
     state: StreamState = BEGIN
@@ -40,7 +39,7 @@ class ComponentState:
 
 @dataclass(frozen=True)
 class ComponentStates:
-    """Where the components can be taken up for the elements from a position on."""
+    """Where all components can be read on, for the elements from a position on."""
 
     position: int
     components: tuple[ComponentState, ...]
@@ -50,7 +49,7 @@ class ComponentStates:
         return {"components": [each.plain() for each in self.components]}
 
     def at(self, position: int) -> ComponentStates | None:
-        """Itself; None before its position, to which the components are then read from their beginnings. See Extra."""
+        """Itself; None before its position, for which components are read from their beginnings. See Extra."""
         return self if position >= self.position else None
 
     @property
@@ -71,7 +70,7 @@ class MergedOrder(WeightedOrder, StatefulOrder):
 
     @property
     def num_records(self) -> int:
-        """Raises: TypeError, which is what has no length in Python."""
+        """Raises: TypeError, as len() of an object without a length."""
         raise TypeError("a mixture with a stream in it has no length before it is read to its end, so no len()")
 
     @property
@@ -82,7 +81,7 @@ class MergedOrder(WeightedOrder, StatefulOrder):
         return super().settings() | {"counts": "elements"}
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ComponentStates | None:
-        """Where the components can be taken up; None for their beginnings. See StatefulOrder."""
+        """Where the components can be read on; None for their beginnings. See StatefulOrder."""
         refuse_rest({key: rest[key] for key in rest if key != "components"})
         if "components" not in rest:
             return None
@@ -91,7 +90,7 @@ class MergedOrder(WeightedOrder, StatefulOrder):
             return ComponentStates(state.position, tuple(_component(*pair, state.unit) for pair in pairs))
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights of others than its components, and for records by number."""
+        """Raise ValueError for weights of another number of components, and for records by number."""
         super().check(amendments)
         refuse_records(amendments)
 

@@ -1,9 +1,9 @@
 """Mixtures: the pure function from a position to a component and a position in it, in closed form.
 
-The components are the leaves of a binary tree; at each node two sides take turns as evenly as whole numbers can:
-of the first m that come by, floor((m * a + phase) / w) go left, a of w being the left side's share. Light components
-lie deep (Huffman's tree), so that for k components a position costs about log k divisions, and the errors of the nodes
-above a component fade before they reach it.
+The components are the leaves of a binary tree. At each node two sides take turns as evenly as whole numbers can: of the
+first m positions, floor((m * a + phase) / w) go left, where a / w is the share of the left side. Light components lie
+deep (Huffman's tree), so a position costs about log k divisions for k components, and the errors of the nodes above a
+component fade before they reach it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
 from datarax_ray.plan.orders.owned_positions import MAX_SHARE
 from datarax_ray.plan.weights import Weights, num_weights, pieces_of, plain_weights
 
-# By less than this many records a component is ahead of its share, or behind it. A node adds less than 1 to the error
-# that comes from above, of which a side takes its share; in Huffman's tree a side weighs at most half of what is two
-# nodes up, so the sum is below 2 * (1 + 1/2 + 1/4 + ...). The largest seen, over random weights, is 2.1.
+# A component is ahead of its share, or behind it, by fewer records than this. A node adds less than 1 to its part of an
+# error from above; in Huffman's tree a side weighs at most half of the node two above, so the sum is below
+# 2 * (1 + 1/2 + 1/4 + ...). The largest error seen, over random weights, is 2.1.
 MAX_DEVIATION = 4
 
 
@@ -100,7 +100,7 @@ class Mixture:
         return components, own
 
     def counts(self, position: int) -> tuple[int, ...]:
-        """The position of each component at this one: how many of its records stand before it."""
+        """How many records of each component stand before this position: its own position there."""
         return next(each for each in reversed(self.stretches) if each.begin <= position).counts(position)
 
     def position_of(self, component: int, own: Indices) -> Indices:
@@ -135,7 +135,7 @@ def _stretches(weights: Weights, seed: int, changes: tuple[tuple[int, Weights], 
 
 
 class WeightedOrder:
-    """What orders by weights share."""
+    """The common part of orders by weights."""
 
     mixture: Mixture
 
@@ -147,13 +147,13 @@ class WeightedOrder:
         return {"weights": plain_weights(self.mixture.weights), "seed": self.mixture.seed}
 
     def amended(self, amendments: Amendments) -> Self:
-        """The order with the changes of weights among these."""
+        """The order with the changes of weights among these amendments."""
         if not (changes := changes_of(amendments)):
             return self
         return replace(self, mixture=replace(self.mixture, changes=changes))  # type: ignore[type-var]
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights of others than its components."""
+        """Raise ValueError for weights of another number of components."""
         for _, weights in changes_of(amendments):
             if num_weights(weights) != self.num_components:
                 raise ValueError(
@@ -194,7 +194,7 @@ class MixtureOrder(WeightedOrder, Order):
 
     @property
     def cycle(self) -> int:
-        """So many positions hold a whole epoch of every component, wherever they begin, by the last weights."""
+        """This many positions hold a whole epoch of every component, wherever they begin, by the last weights."""
         return max(
             math.ceil((2 * order.cycle + 2 * MAX_DEVIATION) * total / weight)
             for order, weight, total in self._weighted(self.mixture.stretches[-1])
@@ -231,7 +231,7 @@ class MixtureOrder(WeightedOrder, Order):
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
-        """Of each component in its own positions, which are then found in the mixture."""
+        """The positions of each component, by its own order, found in the mixture."""
         mixture = self.mixture
         if partitioning.share_of(partitions) > MAX_SHARE:
             return None
@@ -301,7 +301,7 @@ def _counts(node: _Node | int, index: int) -> list[tuple[int, int]]:
 
 
 def _path(node: _Node | int, component: int) -> list[tuple[_Node, bool]]:
-    """The nodes above a component, from the root on, each with whether it is on the left; [] too where it is none."""
+    """(node, whether the component is on its left) above a component, from the root on; [] where there is no path."""
     if isinstance(node, int):
         return []
     for side, is_left in ((node.left, True), (node.right, False)):

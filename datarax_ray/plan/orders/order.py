@@ -1,7 +1,7 @@
-"""An order: the pure function from a position in the endless stream to the record that stands there.
+"""An order: the pure function from a position in the endless stream to a record.
 
-Each order has a file of its own, and knows what follows from it: how records are best cut into partitions, who has some
-of a chunk, and which positions an owner reads. Nobody else asks which order it is.
+An order knows how records are best cut into partitions, which partitions a chunk touches, and which positions an owner
+reads. No other code asks which order it is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from datarax_ray.plan.orders.owned_positions import OwnedPositions
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.state import StatefulOrder
 
-# Many more partitions than actors: at 1,024 an actor's share of 64 is even to 6 %, and the owners still fit in a
-# message. More actors have more; see Partitioning.refined.
+# Many more partitions than actors: with 1,024 the shares of 64 actors are even to 6 %, and the owners fit in a message.
+# For more actors see Partitioning.refined.
 MAX_NUM_PARTITIONS = 1024
 
 # Records in a run, of one source, or of each component of a mixture.
@@ -37,9 +37,9 @@ class Partitioning:
 
     run_records: records in a run, at least 1.
     num_partitions: at least 1.
-    by_group: runs are the order's groups instead, so that each is read by one actor.
-    is_dealt: neighbours lie with different owners, also when they move.
-    components: of a mixture, the partitioning of each; these say where a record is then.
+    by_group: runs are the order's groups, so that one actor reads the whole of each group.
+    is_dealt: neighbouring partitions have different owners, also after moves.
+    components: of a mixture, the partitioning of each component.
     """
 
     run_records: int
@@ -49,11 +49,11 @@ class Partitioning:
     components: tuple[Partitioning, ...] = ()
 
     def partition_of(self, records: Indices) -> Indices:
-        """The partition of each record, where runs are not groups. records: int64 (k,). Returns int64 (k,)."""
+        """The partition of each record, where runs are not groups. Int64 (k,) to int64 (k,)."""
         return records // self.run_records % self.num_partitions
 
     def refined(self, num_partitions: int) -> Partitioning:
-        """The same records in as many partitions, where these are fewer, and there are records for so many.
+        """The same records in this many partitions, if these are fewer and there are enough records.
 
         >>> Partitioning(10, 100, is_dealt=False).refined(500)
         Partitioning(run_records=2, num_partitions=500, by_group=False, is_dealt=False, components=())
@@ -70,22 +70,23 @@ class Partitioning:
         return replace(self, run_records=run, num_partitions=math.ceil(end / run))
 
     def coarser(self, partition: int, before: Partitioning) -> int:
-        """Which partition of the one that this refines had the first records of one."""
+        """The partition, before this refinement, of the first records of a partition."""
         if self.is_dealt:
             return partition % before.num_partitions
         return min(partition * self.run_records // before.run_records, before.num_partitions - 1)
 
     def share_of(self, partitions: Sequence[int]) -> float:
-        """How much of all records is in these partitions."""
+        """The fraction of all records in these partitions."""
         return len(partitions) / self.num_partitions
 
 
 class Order(StatefulOrder, Protocol):
-    """Which record stands at each position. Immutable; pickles. What has a body here is right for any order.
+    """Which record stands at each position. Immutable; pickles. Methods with a body are right for any order.
 
-    num_records: records in one epoch, at least 1. seed: 32 bits; random transforms are keyed by it as well.
-    shortest_epoch: positions between two permutations; sys.maxsize where nothing is permuted. cycle: so many positions
-    hold every record, from the beginning of an epoch on.
+    num_records: records in one epoch, at least 1.
+    seed: 32 bits; random transforms are keyed by it as well.
+    shortest_epoch: positions between two permutations; sys.maxsize without permutations.
+    cycle: this many positions, from the beginning of an epoch on, hold every record.
     """
 
     num_records: int
@@ -104,16 +105,16 @@ class Order(StatefulOrder, Protocol):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What decides the order beside the data, in plain values: part of every state, so these stay as they are."""
+        """Everything that decides the order beside the data, in plain values: part of every state."""
         ...
 
     @abstractmethod
     def partitioning(self, run_records: RunRecords) -> Partitioning:
-        """The one that keeps every actor busy. run_records: that one actor should read in a row, at least."""
+        """A partitioning that keeps every actor busy. run_records: the shortest run for one actor."""
         ...
 
     def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
-        """The partitions that have records in the chunk [start, stop), ascending, and perhaps others."""
+        """The partitions with records in the chunk [start, stop), ascending, and perhaps others."""
         return range(partitioning.num_partitions)
 
     @abstractmethod
@@ -123,7 +124,7 @@ class Order(StatefulOrder, Protocol):
 
     @property
     def home_nodes(self) -> tuple[frozenset[str], ...]:
-        """The nodes of each home (see plan.homes), where files lie on some nodes alone; () where they do not."""
+        """The nodes of each home (see plan.homes), where files lie on some nodes alone; () elsewhere."""
         return ()
 
     def amended(self, amendments: Amendments) -> Self:
@@ -135,14 +136,14 @@ class Order(StatefulOrder, Protocol):
     ) -> tuple[Indices, Indices] | None:
         """The positions in [start, stop) whose records are in these partitions, ascending, and the records.
 
-        None where it is cheaper to compute the order of all positions, and keep those: see owned_among.
+        None where it is cheaper to compute the order of all positions, as owned_among does.
         """
         return None
 
     def owned_among(
         self, partitioning: Partitioning, partitions: tuple[int, ...], positions: Indices
     ) -> tuple[Indices, Indices]:
-        """Those of the positions, int64 (k,), ascending, whose records are in these partitions, and the records."""
+        """As owned_positions, among these positions: int64 (k,), ascending."""
         records = self.records(positions)
         owned = np.zeros(partitioning.num_partitions, bool)
         owned[list(partitions)] = True

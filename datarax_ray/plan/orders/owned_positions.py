@@ -1,9 +1,8 @@
-"""The positions of the records that one owner holds, found by inverting the permutation for those records alone.
+"""The positions of one owner's records, found by inverting the permutation for those records alone.
 
-The forward way computes the order of every position of a chunk and keeps one's own: 64 actors do all of it 64 times.
-Backwards each does its 64th, once for a span of positions, and remembers it. A span holds what may be remembered:
-positions that are permuted among themselves and hold more of the owner's records are several spans, for each of which
-it inverts them all, and keeps those that are in it.
+Forwards, each of 64 actors computes the order of every position of a chunk and keeps its 64th. Backwards it inverts its
+own records once for a span of positions, and remembers them. Positions that are permuted together are one span, or
+several where an owner holds more records than it may remember; for each span it then inverts all of its records.
 
 Legend: an offset counts the positions of a span; a place is an offset before the permutation.
 """
@@ -21,15 +20,15 @@ from datarax_ray.plan.position import ranges
 
 # Records of a span: 32 MiB for its two arrays; it takes half a second to make.
 MAX_HELD = 2**21
-# A chunk may lie across the border of two spans. Smaller ones are for several owners: trainers that share an actor may
-# have measured it differently, and each then asks it for partitions of its own choice.
+# A chunk may cross two spans. Small spans are kept for several owners: trainers that share an actor may ask it for
+# different partitions.
 _MIN_SPANS, _MAX_SPANS = 2, 64
-# Forwards is as cheap for whoever holds nearly everything, or would compute nearly as much.
+# Forwards is as cheap for an owner of nearly everything.
 MAX_SHARE = 0.75
-# Positions of a span for each that is held, up to which a place for every position is cheaper than to sort those held:
-# 7 ns for each that is held in place of 37, of a half of 4 million.
+# Up to this many positions of a span for each one held, a table of all positions is cheaper than sorting: 7 ns for each
+# one held in place of 37, for a half of 4 million.
 _MAX_PLACES = 4
-# Records that are inverted at a time: what that takes is small beside what is remembered.
+# Records inverted at a time: their temporaries are small beside what is remembered.
 _STRIP = 2**18
 
 
@@ -43,10 +42,9 @@ class Span(NamedTuple):
 
 
 def num_spans(num_records: int, share: float) -> int | None:
-    """That positions which are permuted among themselves make, for the owner of this share of their records.
+    """The number of spans of positions that are permuted together, for the owner of this share of their records.
 
-    None where forwards is as cheap. So whatever the number of records and actors, an owner inverts the square root of
-    num_records / MAX_HELD times what it holds at the most.
+    None where forwards is as cheap. So an owner inverts at most sqrt(num_records / MAX_HELD) times what it holds.
 
     >>> [num_spans(10**9, share) for share in (1 / 1024, 1 / 64, 1 / 2)]
     [1, 8, None]
@@ -56,7 +54,7 @@ def num_spans(num_records: int, share: float) -> int | None:
 
 
 class OwnedPositions:
-    """What owners hold of the spans of one order, remembered for those who ask again. Pickles without."""
+    """Remembers the records of owners in spans of one order. Pickles empty."""
 
     def __init__(self) -> None:
         self._asked: dict[Hashable, None] = {}
@@ -76,12 +74,12 @@ class OwnedPositions:
     ) -> tuple[Indices, Indices] | None:
         """See Order.owned_positions.
 
-        num_held: of the owner's records in a span, about.
-        spans: those that [start, stop) touches, in order.
-        held_in: the offsets in a span of the owner's records, in any order, and the records.
+        num_held: about, the owner's records in a span.
+        spans: touched by [start, stop), in order.
+        held_in: offsets of the owner's records in a span, in any order, and the records.
 
-        None also where this owner was not asked for of late, among half as many others as spans are remembered. A
-        request that another owner lost, or is late with, is asked once, and must not cost a table, nor push one out.
+        None also for an owner that was not asked for recently: a request of another owner that is lost or late is made
+        once, and must not cost a table, nor replace one.
         """
         most = int(min(_MAX_SPANS, max(_MIN_SPANS, _MIN_SPANS * MAX_HELD / num_held)))
         was_asked = owner in self._asked
@@ -116,7 +114,7 @@ def ascending(offsets: Indices, records: Indices, size: int) -> tuple[Indices, I
 
 
 def _remember(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) -> None:
-    """Add one as the last, and forget the first. Threads may do so at once: each step is one of the interpreter's."""
+    """Add one as the last, and forget the first. Threads may do so at once: each step is atomic."""
     known.pop(key, None)
     known[key] = value
     for oldest in list(known.copy())[:-most]:
@@ -124,7 +122,7 @@ def _remember(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) 
 
 
 def strips(starts: Indices, sizes: Indices, most: int = _STRIP) -> Iterator[Indices]:
-    """What ranges gives, at most so many at a time; at least one array.
+    """As ranges, in arrays of at most `most` each; at least one array.
 
     >>> [strip.tolist() for strip in strips(np.array([5, 0]), np.array([2, 3]), most=4)]
     [[5, 6, 0, 1], [2]]

@@ -1,4 +1,4 @@
-"""Record groups: records that are stored and read together, of any sizes, and how an epoch permutes them.
+"""Record groups: records stored and read together, in groups of any sizes, and their permutation in an epoch.
 
 Legend: group g is the records [starts[g], starts[g + 1]); slot j of an epoch holds group `order[j]`; slots follow one
 another without a gap, so slot j is the offsets [begins[j], begins[j + 1]) of the epoch.
@@ -33,7 +33,7 @@ class RecordGroups:
             raise ValueError(f"groups hold at least one record each, got sizes {array[:10].tolist()}")
         self.starts: Indices = np.concatenate([[0], np.cumsum(array)])
         self._finder = _Finder(self.starts)
-        # what a state says of them: they may be a million
+        # for states: there may be a million groups
         self.digest = hashlib.sha256(array.astype("<i8").tobytes()).hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class RecordGroups:
         return self._finder.of(records)
 
     def merged(self, most: int) -> RecordGroups:
-        """At most so many groups: each so many of these, with those that follow it.
+        """Merge neighbouring groups until at most `most` remain.
 
         >>> np.diff(RecordGroups([3, 2, 2, 1, 4]).merged(3).starts).tolist()
         [5, 3, 4]
@@ -57,8 +57,8 @@ class RecordGroups:
         return self if count == 1 else RecordGroups(np.diff(np.append(self.starts[:-1:count], self.starts[-1])))
 
     def times_decoded(self, block_size: int) -> float:
-        """How often a record is decoded in an epoch that reads blocks of so many consecutive records, one by one: its
-        group is for every block that has some of it.
+        """How often an epoch decodes a record that reads blocks of this many records one by one: once for each block
+        with records of its group.
 
         >>> [RecordGroups([4, 4]).times_decoded(block_size) for block_size in (8, 4, 3, 1)]
         [1.0, 1.0, 2.0, 4.0]
@@ -67,7 +67,7 @@ class RecordGroups:
         return int(np.diff(self.starts) @ num_blocks) / self.num_records
 
     def __reduce__(self) -> tuple[type[RecordGroups], tuple[Indices]]:
-        return RecordGroups, (np.diff(self.starts),)  # what searches them is made anew
+        return RecordGroups, (np.diff(self.starts),)  # the finder is rebuilt
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecordGroups) and self.digest == other.digest
@@ -120,9 +120,9 @@ _many_slots = functools.lru_cache(maxsize=8)(_made_slots)
 
 
 class _Finder:
-    """Which run each index is in. An index is in the first run of its bucket, or in one of the few that begin in it.
+    """Finds the run of each index: the first run of its bucket, or one of the few that begin in the bucket.
 
-    For the random indices of a shuffle that takes a fifth of what searchsorted does, which guesses every branch wrong.
+    For the random indices of a shuffle this takes a fifth of searchsorted's time, which mispredicts every branch.
     """
 
     def __init__(self, starts: Indices) -> None:
