@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import grain
 
@@ -46,8 +46,22 @@ class DataLoader(NamedArguments, Closing):
 
     MapWithIndex, which Grain's own DataLoader accepts and cannot run, gets the sampler's index.
 
-    Raises: ValueError, TypeError at construction for arguments out of range and for what is no operation.
+    Raises: ValueError, TypeError at construction for arguments out of range, and for other objects than operations.
     """
+
+    instead_of: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("num_workers", "num_actors"), "worker_count=4 is so many Ray actors."),
+        **dict.fromkeys(("transform", "transforms", "transformations", "map_fn"), "operations=[...] takes them."),
+        **dict.fromkeys(
+            ("batch_size", "drop_remainder", "drop_last", "collate_fn"),
+            "The last of the operations makes batches: grain.Batch(batch_size=..., drop_remainder=...).",
+        ),
+        **dict.fromkeys(
+            ("shuffle", "seed", "num_epochs"),
+            "The sampler has the order: grain.IndexSampler(num_records, shuffle=True, seed=0, num_epochs=1, ...).",
+        ),
+        **dict.fromkeys(("dataset", "source"), "data_source=... takes it."),
+    }
 
     def __init__(
         self,

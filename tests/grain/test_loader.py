@@ -173,9 +173,6 @@ class TestFace:
         resumed = iter(ours.DataLoader(**arguments))
         resumed.set_state(state)
         assert_same(list(resumed), want)
-        other = iter(ours.DataLoader(**arguments | {"operations": [StuckMap(6), grain.Batch(4)]}))
-        with pytest.raises(DriftError, match="transforms.digest"):
-            other.set_state(state)
 
     @pytest.mark.parametrize("is_prefetched", [False, True])
     def test_closing_ends_the_iterators_that_are_open_and_their_states_go_on_in_another(
@@ -264,10 +261,8 @@ class TestState:
             ({"sampler": grain.SequentialSampler(10, grain.NoSharding(), 0)}, "order.sampler: .*'IndexSampler', .*"),
             ({"shard_options": grain.ShardOptions(0, 2)}, "order.shard_count: .* with 1, .* has 2"),
             ({"data_source": grain.RangeDataSource(1, 11, 1)}, "files.repr: .*start=0.*start=1"),
-            ({"operations": [Keep(2), grain.Batch(3)]}, "transforms.digest"),
             ({"operations": [Keep(3), grain.Batch(2)]}, "batch_size: .* with 3, .* has 2"),
             ({"operations": [Keep(3), grain.Batch(3, drop_remainder=True)]}, "drop_remainder: .*False, .* True"),
-            ({"operations": [Keep(3), grain.Batch(3, batch_fn=as_list)]}, "transforms.digest"),
         ],
     )
     def test_another_stream_is_refused(self, arguments: dict[str, Any], setting: str) -> None:
@@ -283,13 +278,13 @@ class TestState:
         other.set_state(iterator.get_state(), allow_drift=("batch_size",))
         assert next(other).tolist() == [3, 4, 5, 6]
 
-    def test_a_sampler_of_ones_own_is_known_by_its_code_and_values(self) -> None:
+    def test_a_sampler_of_ones_own_is_known_by_its_length(self) -> None:
         def at(sampler: Any) -> Any:
             return iter(numbers(sampler=sampler, shard_options=grain.NoSharding()))
 
         state = at(Backwards(10)).get_state()
         at(Backwards(10)).set_state(state)  # another object, which Grain refuses
-        with pytest.raises(DriftError, match="order.sampler.digest"):
+        with pytest.raises(DriftError, match="order.num_positions"):
             at(Backwards(9)).set_state(state)
 
     @pytest.mark.parametrize(
@@ -309,7 +304,7 @@ class TestState:
         state = json.loads(iterator.get_state())
         with pytest.raises(ValueError, match="1 offsets in its position, these operations have 2"):
             iterator.set_state(json.dumps(state | {"rest": {"offsets": [1]}}).encode())
-        with pytest.raises(ValueError, match=r"offsets must be integers of at least 0, got \[-1, 0\]"):
+        with pytest.raises(ValueError, match=r"offsets cannot be read: \[-1, 0\]"):
             iterator.set_state(json.dumps(state | {"rest": {"offsets": [-1, 0]}}).encode())
 
     def test_grains_own_state_is_of_a_class_whose_repr_is_its_address(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from datarax_ray.grain.engine.pytrees import Elements, batch
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.amendments import Amendments
-from datarax_ray.plan.position import ONE_TO_ONE, Yields, reading
+from datarax_ray.plan.position import ONE_TO_ONE, Yields, check_position, reading
 from datarax_ray.plan.state import StreamState, refuse_rest
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
@@ -80,7 +80,7 @@ class Addresses:
         """The offsets in a saved state. Raises: ValueError for others than this loader's."""
         refuse_rest({key: value for key, value in rest.items() if key != "offsets"})
         with reading("offsets", rest.get("offsets")):
-            offsets = tuple(map(int, rest.get("offsets", [0] * self.num_offsets)))
+            offsets = tuple(map(check_position, rest.get("offsets", [0] * self.num_offsets)))
         if len(offsets) != self.num_offsets:
             raise ValueError(
                 f"the state has {len(offsets)} offsets in its position, these operations have {self.num_offsets}, so "

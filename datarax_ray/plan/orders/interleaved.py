@@ -25,7 +25,7 @@ import numpy as np
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import reading
+from datarax_ray.plan.position import check_position, reading
 from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import Extra, StreamState, refuse_records, refuse_rest, refuse_weights
 
@@ -153,8 +153,8 @@ class InterleavedOrder:
         refuse_rest({key: value for key, value in rest.items() if key not in ("epoch", "cursors", "lengths")})
         with reading("shards", dict(rest)):
             said = rest.get("cursors", {}).items()
-            cursors = {int(shard): Cursor(int(each["ordinal"]), each["state"]) for shard, each in said}
-            lengths = {int(shard): int(length) for shard, length in rest.get("lengths", {}).items()}
+            cursors = {int(shard): Cursor(check_position(each["ordinal"]), each["state"]) for shard, each in said}
+            lengths = {int(shard): check_position(length) for shard, length in rest.get("lengths", {}).items()}
             known = ShardCursors(int(rest.get("epoch", -1)), cursors, lengths)
         # the first elements of an epoch were just delivered, and nothing is known of its shards yet
         return known if known.epoch == state.position // EPOCH_POSITIONS else None

@@ -97,6 +97,6 @@ class MergedOrder(WeightedOrder, StatefulOrder):
 
 def _component(plain: Mapping[str, Any], component: Component, unit: Unit) -> ComponentState:
     """The state of one component."""
-    position, offset = check_position(plain["position"]), int(plain.get("offset", 0))
+    position, offset = check_position(plain["position"]), check_position(plain.get("offset", 0))
     extra = component.order.extra_in(plain.get("rest", {}), StreamState(position, offset, unit), component.settings())
-    return ComponentState(int(plain["count"]), StreamState(position, offset, extra=extra))
+    return ComponentState(check_position(plain["count"]), StreamState(position, offset, extra=extra))
