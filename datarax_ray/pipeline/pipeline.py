@@ -337,11 +337,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def _step(self) -> Any:
         began = time.perf_counter()
         batch = self._next()
-        self._taken(time.perf_counter() - began, self._consumer.consumed.num_rows)
+        self._timings.taken(time.perf_counter() - began, self._consumer.consumed.num_rows)
         return batch
-
-    def _taken(self, waited_s: float, num_rows: int) -> None:
-        self._timings.taken(waited_s, num_rows)
 
     def _next(self) -> Any:
         # All processes must start their common programs in one order, or collectives wait for each other for ever: no
@@ -419,7 +416,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     def _scan(self, step_fn: Callable[..., Any], length: int, modules: tuple[Any, ...], init_carry: Any) -> Any:
         key, begin = self._ahead(self._maker.feed)
-        feed = Feed(self._consumer, key, begin, length, self._taken, partial(self._too_few, length=length))
+        feed = Feed(self._consumer, key, begin, length, self._timings.taken, partial(self._too_few, length=length))
         try:
             return self._scanner(feed, step_fn, modules, init_carry)
         except BaseException:

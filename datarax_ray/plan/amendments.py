@@ -153,16 +153,20 @@ def alike_from(log: Amendments, num_records: int, is_alike: bool) -> int | None:
 
     is_alike: whether one shows it of the stream without amendments, which drops records by what they are.
     """
+    if not log:
+        return 0 if is_alike else None
     gone = [each for each in log if each.records]
     if num_records and ranges_of(pair for each in gone for pair in each.records) == ((0, num_records),):
         return max(each.at for each in gone)
     if not is_alike or changes_of(log):  # other weights, other components
         return None
-    return max((each.positions[-1][1] if each.positions else each.at for each in log), default=0)
+    return max(each.positions[-1][1] if each.positions else each.at for each in log)
 
 
 def yields_from(yields: Yields, log: Amendments, position: int) -> Yields:
-    """What a stream's positions give from one on, that give this without amendments."""
+    """What a stream's positions give from `position` on, if they give `yields` without amendments."""
+    if not log:
+        return yields
     return replace(yields, is_one_to_one=yields.is_one_to_one and not skips_from(log, position))
 
 

@@ -124,6 +124,8 @@ class ReadRequest:
 
     def _selected(self, order: Order) -> tuple[Indices, Indices]:
         among, partitions, partitioning = self.wanted.positions, self.partitions, self.partitioning
+        if partitioning is not None and partitions is not None and len(partitions) == partitioning.num_partitions:
+            partitioning = None  # of all records
         if partitioning is not None and partitions is not None:
             found = order.owned_positions(partitioning, partitions, self.start, self.stop)
             if found is not None:

@@ -187,7 +187,7 @@ class RecordScheduler:
     ) -> None:
         start = StreamState.at(start)
         self.partitioning = partitioning
-        order = order.amended(start.amendments)
+        order = order.amended(start.amendments) if start.amendments else order
         self.limits = ChunkLimits(
             min(MAX_CHUNK_EPOCHS * order.shortest_epoch, 2**62),
             first_size,

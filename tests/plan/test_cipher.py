@@ -124,4 +124,4 @@ def test_results_cross_strips_without_a_seam():
 )
 def test_what_has_no_permutation_is_refused(n, seed, rounds, message):
     with pytest.raises(ValueError, match=message):
-        permute(np.arange(1), n, seed=seed, rounds=rounds)
+        cipher.check(n, seed=seed, rounds=rounds)
