@@ -105,7 +105,7 @@ def test_a_record_given_to_the_wrong_decoder_is_named_with_the_right_one(
 
 def test_records_without_a_decoder_are_named_where_stages_or_a_scan_have_nothing_to_run_on(tmp_path: Path) -> None:
     source = of_records(tmp_path / "a.array_record", [msgpack.packb({"x": i}) for i in range(4)])
-    with pytest.raises(ValueError, match=r"nothing to run on.* DecodeMsgpack\(\) decodes it"):
+    with pytest.raises(ValueError, match=r"the stages have no input.* DecodeMsgpack\(\) decodes it"):
         next(iter(Pipeline(source=source, stages=[lambda batch: batch], batch_size=2, rngs=nnx.Rngs(0))))
     with pytest.raises(ValueError, match=r"nothing to scan over.* DecodeMsgpack\(\) decodes it"):
         Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0)).scan(lambda batch: batch, length=1)

@@ -1,4 +1,4 @@
-"""The graph of stages: which exist, in what order they run, and whose outputs each takes. Nothing here imports JAX."""
+"""The graph of stages: their order, and the inputs of each. Nothing here imports JAX."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from datarax_ray.plan.arguments import ordered
 class StageGraph:
     """Stages in an order in which they can run.
 
-    nodes: stage by name, in that order. edges: the names whose outputs a stage takes, () for the source's batch.
-    sink: whose output is the batch; None where there is no stage.
+    nodes: stage by name, in that order.
+    edges: by name, the stages whose outputs it takes, () for the source's batch.
+    sink: the stage whose output is the batch; None without stages.
     """
 
     nodes: dict[str, Any]
@@ -31,12 +32,11 @@ class StageGraph:
         edges: Mapping[str, Sequence[str]] | None,
         sink: str | None,
     ) -> StageGraph:
-        """What a user gave: stages in a row, each of the output of the one before it, one alone, or any acyclic graph.
+        """The graph of a user's stages: a chain, one stage alone, or any acyclic graph.
 
-        edges: the predecessors of each node; without any it takes the source's batch.
+        edges: the predecessors of each node; a node without any takes the source's batch.
 
-        Raises: TypeError for what is no list of stages; ValueError for an unknown name, a cycle, or a node whose output
-        nothing uses.
+        Raises: TypeError for other stages; ValueError for an unknown name, a cycle, or an unused output.
         """
         if stages is not None and (nodes is not None or edges is not None or sink is not None):
             raise ValueError("give stages, or nodes, edges and sink, not both")
@@ -64,7 +64,7 @@ class StageGraph:
             raise ValueError(f"the stages wait for one another in a cycle: {' <- '.join(error.args[1])}") from error
         used = {sink, *(p for before in predecessors.values() for p in before)}
         if unused := sorted(nodes.keys() - used):
-            raise ValueError(f"nothing uses the output of {unused}; take them out, or connect them to {sink!r}")
+            raise ValueError(f"nothing uses the output of {unused}; remove these nodes, or connect them to {sink!r}")
         return cls({name: nodes[name] for name in order}, predecessors, sink)
 
     def run(self, call: Any, batch: Any) -> Any:

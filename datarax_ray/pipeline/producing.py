@@ -1,4 +1,4 @@
-"""Making batches: what a pipeline's thread does. It does not know the pipeline, which ends it when it is dropped."""
+"""Making batches, in a pipeline's thread. It does not know the pipeline, so that a dropped pipeline ends it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ logger = logging.getLogger("datarax_ray")
 
 
 class Source(Describes, Protocol):
-    """What a Pipeline needs of a source: what it is, and its batches from any state on."""
+    """A source as a Pipeline needs it: its description, and its batches from any state on."""
 
     def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A batch on the device before the stages. row_words: uint32 (rows, 2), as stages.words makes them.
+    """A batch on the device before the stages.
 
-    columns, row_words: None where nothing goes to the device.
-    start: the number of its first element.
+    columns: None where nothing goes to the device.
+    row_words: uint32 (rows, 2), see stages.words; None like columns.
+    start: the id of its first element.
     host: the fields that stay on the host.
     """
 
@@ -53,12 +54,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class BatchProducer:
-    """Makes the batches of a source.
-
-    stages: applied on the device.
-    sharding: where batches go, None for the default device.
-    timings: what counts where the time goes.
-    """
+    """Makes the batches of a source. sharding: where batches go, None for the default device."""
 
     source: Source
     options: StreamOptions
@@ -73,7 +69,7 @@ class BatchProducer:
         settings: JaxSettings,
         cancelled: Callable[[], bool],
     ) -> Generator[Delivery, None, None]:
-        """Batches from there on, prepared for their use, and after the last one what is left to say."""
+        """Prepared batches from there on; after the last one None, with the final state."""
         max_waiting = getattr(self.source, "skip_options", COUNT_ALONE).max_waiting
         options = replace(self.options, cancelled=cancelled, timings=self.timings, max_waiting=max_waiting)
         making = self.timings.making
@@ -113,7 +109,7 @@ class BatchProducer:
                 yield batch, consumed
 
     def keep(self, host_batch: HostBatch) -> Any:
-        """The batch as it is, for who lays it out."""
+        """The batch on the host, for a loop that makes its own device arrays."""
         check_sharding(self.sharding, self.options.rows, host_batch.global_rows, "the last batch")
         return host_batch.columns
 
@@ -122,7 +118,7 @@ class BatchProducer:
         return self.finish(self.place(host_batch))
 
     def place(self, host_batch: HostBatch) -> Placed:
-        """The batch on the device, before the stages. No other process is waited for."""
+        """The batch on the device, before the stages. Waits for no other process."""
         on_device, on_host = split_host(host_batch.columns)
         start = element_ids(host_batch.start, host_batch.offset)
         if on_device is None:
@@ -138,7 +134,7 @@ class BatchProducer:
         )
 
     def finish(self, placed: Placed) -> Any:
-        """The batch after the stages, with what stayed on the host."""
+        """The batch after the stages, with the fields that stayed on the host."""
         on_device, on_host = placed.columns, placed.host
         if on_device is not None:
             beside = () if on_host is None else tuple(".".join(path) for path, _ in leaves(on_host))
@@ -153,13 +149,13 @@ class BatchProducer:
                 raise
         elif self.stages.graph.nodes:
             raise ValueError(
-                "no field of the elements can go to the device (they are bytes, strings, lists), so the stages have "
-                "nothing to run on; decode the records in transforms, DecodeFields for example." + _advice(on_host)
+                "no field can go to the device (they are bytes, strings, lists), so the stages have no input; decode "
+                "the records in transforms, as DecodeFields does." + _advice(on_host)
             )
         return merge_host(on_device, on_host)
 
     def feed(self, host_batch: HostBatch) -> FedBatch | None:
-        """The batch for scan: before the stages, on the host, or on the devices of several processes; None if short."""
+        """The batch for scan, before the stages: on the host, or on devices of several processes; None if short."""
         if host_batch.global_rows < self.options.batch_size:
             return None
         on_device, _ = split_host(host_batch.columns)
@@ -176,13 +172,13 @@ class BatchProducer:
 
 
 def _advice(columns: Any) -> str:
-    """What decodes the first record, where the elements are records as they are stored."""
+    """A hint how to decode the first record, where elements are stored bytes."""
     first = columns[0] if isinstance(columns, np.ndarray) else None
     return how_to_decode(first) if isinstance(first, bytes) else ""
 
 
 def _like_arrays(columns: Any) -> Iterator[tuple[str, str]]:
-    """Fields of what NumPy could make an array of and is none, by their first value: Pillow's images."""
+    """(field, type) of fields with objects that NumPy could make arrays of, such as Pillow's images."""
     for path, column in leaves(columns):
         first = column[0] if isinstance(column, np.ndarray) and column.dtype == object and len(column) else None
         is_like = hasattr(first, "__array_interface__") or hasattr(first, "__array__")
@@ -195,12 +191,12 @@ VALID_MASK = "valid_mask"
 
 
 def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, Any] | None = None) -> HostBatch:
-    """The batch with `num_rows` rows in this process, of `global_rows` in all, and the field valid_mask.
+    """The batch filled to `num_rows` rows in this process, of `global_rows` in all, with the field valid_mask.
 
-    valid_mask: bool (num_rows,), True for the batch's own rows. Those after them are what `fill` has for their field,
-    else zeros, or None in object columns, and stand at position 0.
+    valid_mask: bool (num_rows,), True for rows of data. Filling rows have `fill` by field, else zeros, or None in
+    object columns, and position 0.
 
-    Raises: ValueError where the elements are no dicts, or have a field valid_mask of their own.
+    Raises: ValueError where the elements are no dicts, or have a field valid_mask.
     """
     if not isinstance(batch.columns, Mapping):
         raise ValueError(

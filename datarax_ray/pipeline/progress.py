@@ -15,11 +15,12 @@ from datarax_ray.record_progress import RecordProgress
 
 @named_arguments
 def progress(pipeline: Pipeline, title: str = "training", *, console: Console | None = None) -> Iterator[Any]:
-    """The batches of a pipeline, with a sign of life on stderr: records, records/s, how long the loop waits.
+    """The batches of a pipeline, with progress on stderr: records, records/s, and how long the loop waits.
 
-    A bar at a terminal or in a notebook, else a line every five seconds. Leaving the loop is as in `for batch in
-    pipeline`: the next one goes on behind the last batch. console: another place, Console(quiet=True) for none;
-    DATARAX_RAY_PROGRESS=0 in the environment is for none at all.
+    It is a bar at a terminal or in a notebook, else a line every five seconds. After leaving the loop, the next loop
+    goes on, as with `for batch in pipeline`.
+
+    console: another place, Console(quiet=True) for none; DATARAX_RAY_PROGRESS=0 in the environment disables it.
 
     Example: `for batch in progress(pipeline): ...`
     """
@@ -32,7 +33,7 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
         left -= left % pipeline.batch_size
 
     def done() -> int:
-        """Where the end is known, records that were passed: what filters leave of it nobody knows."""
+        """Records passed, where the end is known: nobody knows how many filters will keep."""
         return pipeline._timings.num_records if left is None else pipeline.position
 
     with RecordProgress(console or Console(stderr=True, highlight=False), title, left) as shown:
@@ -42,5 +43,5 @@ def progress(pipeline: Pipeline, title: str = "training", *, console: Console | 
             shown.advance(now - before, note=f"waits {pipeline._timings.waits:.0%}")
             before = now
             yield batch
-        if left is not None and begin + left > before:  # what is left of the end gives no full batch
+        if left is not None and begin + left > before:  # the rest gives no full batch
             shown.advance(begin + left - before)

@@ -1,11 +1,11 @@
 """Train steps over a run of batches as one XLA program, which takes each batch from the host when it is due.
 
-Over devices of several processes it is one program for each step: an ordered callback would run in one process alone,
-and that has not the rows of the others.
+Over devices of several processes each step is a program of its own: an ordered callback runs in one process alone,
+which lacks the rows of the others.
 
-The first batch is an argument and gives the shapes; the others come through an ordered io_callback, each with a flag:
-whether it is one. The loop runs while it is. So nothing is ever raised in the callback, where XLA would make another
-error of it and fail all later ordered callbacks of the process as well: what went wrong is kept, and raised outside.
+The first batch is an argument and gives the shapes. The others come through an ordered io_callback, each with a flag:
+whether there is a batch. The loop ends with the first False. The callback never raises, for XLA would turn the error
+into another one and fail all later ordered callbacks of the process: errors are kept, and raised outside.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from datarax_ray.sources.base.device import check_callbacks
 
 
 class FedBatch(NamedTuple):
-    """What the loop takes in for one batch. row_words, start: uint32 (rows, 2) and (2,), as stages.words makes them."""
+    """The loop's input for one batch. row_words, start: uint32 (rows, 2) and (2,), see stages.words."""
 
     columns: Any
     row_words: Any
@@ -43,8 +43,9 @@ class Feed:
     """The host's side of one loop: the next `length` batches of a consumer, handed out together or not at all.
 
     key, begin: of the session that gives them, see Consumer.take.
-    taken: told for each batch how long it was waited for, and its number of rows.
-    too_few: the error where the stream has only so many. error: why there were fewer, None while there were not.
+    taken: called for each batch with the seconds waited for it, and its number of rows.
+    too_few: makes the error for a stream with fewer batches.
+    error: of the callback, None while there is none.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Feed:
         self.error: BaseException | None = None
 
     def take(self) -> FedBatch:
-        """The next batch; what it raises says where in the loop it stands."""
+        """The next batch; an error gets a note with its place in the loop."""
         try:
             began = time.perf_counter()
             fed: Any = NO_BATCH_YET
@@ -80,8 +81,8 @@ class Feed:
             self._taken(time.perf_counter() - began, after.num_rows)
         except BaseException as error:
             error.add_note(
-                f"at batch {self.num_taken} of the {self.length} of this scan, which has changed nothing: the modules "
-                "and the pipeline's position are what they were before it"
+                f"at batch {self.num_taken} of the {self.length} of this scan, which has changed neither the modules "
+                "nor the pipeline's position"
             )
             raise
         self._consumed, self._last = after, fed
@@ -89,16 +90,16 @@ class Feed:
         return self._last
 
     def commit(self) -> None:
-        """They are handed out. Raises: as Consumer.commit, and then they are not."""
+        """Hand the batches out. Raises: as Consumer.commit; then they are not handed out."""
         self._consumer.commit(self._leg, self._consumed, tuple(self._skipped))
 
     @property
     def is_committed(self) -> bool:
-        """Whether all that was taken is handed out."""
+        """Whether all batches taken are handed out."""
         return self._leg.consumed is self._consumed
 
     def fail(self) -> None:
-        """They are not, whatever went wrong."""
+        """Hand nothing out."""
         self._leg.fail()
 
     def callback(self) -> tuple[np.bool_, FedBatch]:
@@ -116,7 +117,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class _Program:
-    """What the compiled loop is made of, beside the shapes; hashed to find it again."""
+    """The key of a compiled loop, beside the shapes."""
 
     step_fn: Callable[..., Any]
     length: int
@@ -175,7 +176,7 @@ class Scanner:
         return result
 
     def _one_by_one(self, feed: Feed, program: _Program, state: Any, stages_state: Any, carry: Any) -> Any:
-        """The same by a call for each step."""
+        """The same with a call for each step."""
         outs = None
         for index in range(program.length):
             one = replace(program, length=1)  # not compiled anew for another length
@@ -224,7 +225,7 @@ def _put(outs: Any, out: Any, index: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _first_of(length: int, out: Any) -> Any:
-    """Room for so many outs, with the first in it: made of that, it lies on the same devices."""
+    """Room for so many outs, made of the first out so that it lies on the same devices."""
     return jax.tree.map(lambda one: jnp.broadcast_to(one, (length, *one.shape)), out)
 
 
@@ -246,7 +247,7 @@ def _step(program: _Program, state: Any, carry: Any, batch: Any) -> tuple[Any, A
     graphdef, state = nnx.split(modules)
     if graphdef != program.modules:
         raise ValueError(
-            "step_fn adds or removes variables of its modules, or changes a field of theirs that is no array, which a "
-            "compiled loop cannot. Make them before the scan (call the step once), or iterate the pipeline."
+            "step_fn adds or removes variables of its modules, or changes one of their fields that is no array, which "
+            "a compiled loop cannot do. Call the step once before the scan to make them, or iterate the pipeline."
         )
     return state, carry, out

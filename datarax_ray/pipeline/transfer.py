@@ -1,4 +1,4 @@
-"""From host arrays to device arrays: what goes, what stays, and that no value changes on the way."""
+"""From host arrays to device arrays, without changing a value, under the JAX settings of the loop's thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datarax_ray.sources.base.device import narrow
 
 
 def merge_host(batch: Any, host: Any) -> Any:
-    """The batch with the host fields put back. Raises: ValueError where a stage left no place for them."""
+    """The batch with the host fields put back. Raises: ValueError where the stages return no dict."""
     if host is None:
         return batch
     if batch is None:
@@ -24,7 +24,7 @@ def merge_host(batch: Any, host: Any) -> Any:
     if not isinstance(batch, Mapping):
         raise ValueError(
             f"the stages return {type(batch).__name__} and the fields {sorted(host)} stay on the host, so there is no "
-            "dict to carry both; return a dict, or leave these fields out in a transform"
+            "dict for both; return a dict, or drop these fields in a transform"
         )
     merged = dict(batch)
     for key, value in host.items():
@@ -38,8 +38,8 @@ def merge_host(batch: Any, host: Any) -> Any:
 def to_device(columns: Any, sharding: NamedSharding | None, rows: TrainerRows, global_rows: int) -> Any:
     """This trainer's rows of a batch of `global_rows` as device arrays, unsharded on the default device, or sharded.
 
-    Over devices of several processes the result is the global array, each shard made of the rows and columns that its
-    index names; over those of this one it is the array of these rows alone. Nothing is asked of other processes.
+    Over devices of several processes the result is the global array, and each shard holds the rows and columns of its
+    index; over devices of this process alone it is the array of these rows. Waits for no other process.
 
     Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off); ValueError for a
     field with an axis that the sharding does not divide.
@@ -51,17 +51,17 @@ def to_device(columns: Any, sharding: NamedSharding | None, rows: TrainerRows, g
 
 
 def spans_processes(sharding: NamedSharding | None) -> bool:
-    """Whether arrays laid out so are global ones, of which each process holds a part."""
+    """Whether arrays with this sharding are global, with a part in each process."""
     return sharding is not None and not sharding.is_fully_addressable
 
 
 def by_rows(sharding: NamedSharding | None) -> NamedSharding | None:
-    """The sharding of the first axis alone, for arrays whose other axes are none of the batch's."""
+    """The sharding of the first axis alone."""
     return None if sharding is None else _fit(sharding, 1)
 
 
 def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
-    """Traced arrays (rows, ...), laid out as to_device lays them out."""
+    """Traced arrays (rows, ...), with the sharding that to_device gives."""
     if sharding is None:
         return arrays
     is_explicit = all(kind == AxisType.Explicit for kind in sharding.mesh.axis_types)
@@ -70,9 +70,9 @@ def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
 
 
 def share_of(sharding: NamedSharding) -> Share:
-    """The parts of every batch that the devices of this process hold: read off where the sharding puts them.
+    """The parts of every batch on the devices of this process, read off the sharding.
 
-    Raises: ValueError where it has none of them.
+    Raises: ValueError where the mesh has no device of this process.
     """
     along_rows, num_rows = _fit(sharding, 1), sharding.mesh.size  # a number of rows that every axis divides
     part_rows = along_rows.shard_shape((num_rows,))[0]
@@ -83,7 +83,7 @@ def share_of(sharding: NamedSharding) -> Share:
     if jax.process_index() not in held:
         raise ValueError(
             f"the mesh {dict(sharding.mesh.shape)} has no device of this process (jax.process_index() is "
-            f"{jax.process_index()}), so there are no rows for it; make the pipeline in the processes of the mesh alone"
+            f"{jax.process_index()}), so it has no rows; make the pipeline in the processes of the mesh alone"
         )
     return shares_of(held, num_rows // part_rows)[jax.process_index()]
 
@@ -91,12 +91,12 @@ def share_of(sharding: NamedSharding) -> Share:
 def trainer_of(
     sharding: NamedSharding | None, process_index: int | None, process_count: int | None
 ) -> tuple[int, int, Share | None]:
-    """Which of how many trainers this process is, JAX's own rank where none is given, and its share of every batch.
+    """(rank, number of trainers, share of every batch) of this process; JAX's rank by default.
 
-    That is None to divide batches by rank; over devices of several processes it is as these lie in the mesh.
+    The share is None to divide batches by rank; over devices of several processes it follows the mesh.
 
-    Raises: TypeError for another kind of sharding; ValueError where a rank is given that the mesh does not have, or a
-    count of processes that is not JAX's, without a rank.
+    Raises: TypeError for another kind of sharding; ValueError for a rank that contradicts the mesh, or a count of
+    processes that is not JAX's, without a rank.
     """
     own = (jax.process_index(), jax.process_count())
     given = (own[0] if process_index is None else process_index, own[1] if process_count is None else process_count)
@@ -104,15 +104,15 @@ def trainer_of(
         raise TypeError(f"sharding is a jax.sharding.NamedSharding, got {type(sharding).__name__}")
     if process_index is None and given[1] != own[1]:
         raise ValueError(
-            f"process_count={process_count} without process_index, and JAX knows of {own[1]} processes, so it cannot "
-            f"say which of the {process_count} this is: each of them would read the rows of process {own[0]}. Give both"
+            f"process_count={process_count} without process_index, and JAX knows of {own[1]} processes: each of them "
+            f"would read the rows of process {own[0]}. Give both"
         )
     if sharding is None or sharding.is_fully_addressable:
         return *given, None
     if given != own:
         raise ValueError(
-            f"process_index={given[0]} of process_count={given[1]} was given with a sharding over several processes, "
-            f"whose devices say which rows each process holds; this is process {own[0]} of {own[1]}. Leave both out"
+            f"process_index={given[0]} of process_count={given[1]} contradicts the sharding, which spans several "
+            f"processes; this is process {own[0]} of {own[1]}. Omit both"
         )
     share = share_of(sharding)  # first: it refuses a mesh that this process has no part in
     devices: Any = sharding.device_set
@@ -121,7 +121,7 @@ def trainer_of(
 
 
 def check_sharding(sharding: NamedSharding | None, rows: TrainerRows, num_rows: int, what: str) -> None:
-    """Raise ValueError unless `num_rows` divide over the devices that the first axis is sharded over."""
+    """Raise ValueError unless the devices of the first axis divide `num_rows`."""
     if sharding is None:
         return
     num_trainers = rows.share.num_parts if sharding.is_fully_addressable else 1  # each with an array of its own
@@ -144,7 +144,7 @@ def check_shape(sharding: NamedSharding | None, shape: tuple[int, ...], what: st
     except ValueError as error:
         raise ValueError(
             f"{what} is of shape {shape}, which {sharding.spec} does not divide over the mesh "
-            f"{dict(sharding.mesh.shape)}. Pad it in a transform (PadTo), or leave its axis out of the spec"
+            f"{dict(sharding.mesh.shape)}. Pad it in a transform (PadTo), or remove its axis from the spec"
         ) from error
 
 
@@ -165,8 +165,7 @@ def _fit(sharding: NamedSharding, ndim: int) -> NamedSharding:
     return sharding.update(spec=PartitionSpec(*sharding.spec[:ndim]))
 
 
-# Those that decide what a transfer or a stage gives; each is jax.NAME as a context manager, jax.config.jax_NAME as a
-# value. A release that has not all of them has no such context to lose.
+# Settings that decide a transfer or a stage: jax.NAME is a context manager, jax.config.jax_NAME the value.
 _NAMES = tuple(
     name
     for name in (
@@ -185,7 +184,7 @@ _NAMES = tuple(
 
 @dataclass(frozen=True)
 class JaxSettings:
-    """The settings of one thread at one time, equal where the same work would give the same."""
+    """JAX's settings in one thread at one time: `with jax.enable_x64(True):` around a loop must reach its worker."""
 
     values: tuple[Any, ...]
 
@@ -195,7 +194,7 @@ class JaxSettings:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """These settings, in the thread that asks, for a while. Nothing of it may be left open over a yield."""
+        """These settings in the current thread. Never open over a yield."""
         with contextlib.ExitStack() as stack:
             for name, here, value in zip(_NAMES, self.of_this_thread().values, self.values, strict=True):
                 if here != value:

@@ -364,7 +364,7 @@ class TestErrors:
                 pipeline.scan(train, length=9, modules=modules)
             assert caught.value.position == 85
             assert any(
-                "at batch 7 of the 9 of this scan, which has changed nothing" in n for n in caught.value.__notes__
+                "at batch 7 of the 9 of this scan, which has changed neither" in n for n in caught.value.__notes__
             )
             assert pipeline.get_state() == state
             assert variables(modules) == before
