@@ -1,4 +1,4 @@
-"""Grain's objects in this package's words: samplers, transforms and states, as what plan, read and feed work with.
+"""Grain's samplers, transforms and states in terms of plan, read and feed.
 
 Source: grain._src.python.data_loader, samplers, operations; grain._src.core.transforms, sharding.
 """
@@ -30,10 +30,10 @@ logger = logging.getLogger("datarax_ray")
 
 
 class _NoTransform:
-    """Stands for a transform that the installed release of Grain does not name."""
+    """Stands for a transform that the installed release of Grain lacks."""
 
 
-# In Grain's order: what is several of these is the first of them.
+# In Grain's order: the first match counts.
 _METHODS: tuple[tuple[type, Kind, str], ...] = (
     (grain.transforms.Map, "map", "map"),
     (grain.transforms.RandomMap, "random_map", "random_map"),
@@ -51,7 +51,7 @@ _LEGACY = (grain_python.MapOperation, grain_python.RandomMapOperation, grain_pyt
 
 @dataclass(frozen=True)
 class TransformChain:
-    """A loader's operations, told apart. first: on single elements. stages: batches, and groups on what they give."""
+    """A loader's operations. first: on single elements. stages: batches, and groups of operations on batches."""
 
     first: Group
     stages: tuple[Batching | Group, ...]
@@ -63,7 +63,7 @@ class TransformChain:
 
     @property
     def carries(self) -> bool:
-        """Whether an operation on batches takes what its last element brought: an index or random numbers."""
+        """Whether an operation on batches takes the index or random numbers of the last element."""
         kinds = {operation.kind for group in self._groups for operation in group}
         return bool(kinds & {"random_map", "map_with_index"})
 
@@ -74,7 +74,7 @@ class TransformChain:
 
     @property
     def span(self) -> int:
-        """Elements that one output takes where nothing is filtered out."""
+        """Elements of one output without filters."""
         return math.prod(stage.size for stage in self.stages if isinstance(stage, Batching))
 
     @property
@@ -109,11 +109,11 @@ def _operation(given: Any, number: int) -> Operation | Batching:
     for cls, kind, method in _METHODS:
         if isinstance(given, cls):
             return Operation(kind, getattr(given, method), name, number, getattr(given, "max_fan_out", 1))
-    # as Grain does, exactly this class: one's own subclass of it has a __call__ of its own
+    # exactly this class, as in Grain: a subclass has a __call__ of its own
     if isinstance(given, grain.transforms.Batch) or type(given) is grain_python.BatchOperation:
         return _batching(given, number)
     raise TypeError(
-        f"operation {number} ({given!r}) is none of grain.transforms. What is called with the iterator of all records "
+        f"operation {number} ({given!r}) is none of grain.transforms. A function of the iterator of all records "
         "has no state that can be saved, and Grain's checkpoints of it are wrong; write a Map, Filter, FlatMap or "
         "Batch(batch_fn=...) instead."
     )
@@ -128,7 +128,7 @@ def _batching(given: Any, number: int) -> Batching:
 
 
 def _stack(values: list[Any]) -> Any:
-    """Grain's own way to make a batch, by its public name: nothing is padded where the size is right."""
+    """Grain's own way to make a batch; nothing is padded where the size is right."""
     return grain.experimental.batch_and_pad(values, batch_size=len(values))
 
 
@@ -144,7 +144,7 @@ def _settings(given: list[Any], found: list[Operation | Batching]) -> dict[str, 
 
 
 def _code_of(given: Any, operation: Operation | Batching) -> Any:
-    """What makes an operation: the transform itself, or the function of a batch (its size is a setting of its own)."""
+    """The code of an operation: the transform itself, or the function of a batch."""
     if isinstance(operation, Batching):
         return Batch(None if operation.is_default else operation.function)
     return operation.call if isinstance(given, _LEGACY) else given
@@ -158,18 +158,18 @@ class Batch:
 
 
 def shard_options_of(sampler: Any, given: grain.sharding.ShardOptions | None) -> grain.sharding.ShardOptions:
-    """The loader's shard: what was given, else the sampler's. Raises: ValueError where there is neither."""
+    """The given shard, else the sampler's. Raises: ValueError where there is neither."""
     found = given if given is not None else getattr(sampler, "_shard_options", None)
     if not isinstance(found, grain.sharding.ShardOptions):
         raise ValueError(
             f"no shard_options were given, and {type(sampler).__qualname__} brings none; pass "
-            "shard_options=grain.sharding.NoSharding(), or the shard that this process reads"
+            "shard_options=grain.sharding.NoSharding(), or the shard of this process"
         )
     return found
 
 
 def size_of(sampler: Any) -> int:
-    """Its length; where it has none, how many indices it takes before an IndexError, as Grain finds it by bisection."""
+    """Its length, or the first index that raises IndexError, by bisection as in Grain."""
     if hasattr(sampler, "__len__"):
         return len(sampler)
     low, high = 0, sys.maxsize
@@ -184,10 +184,10 @@ def size_of(sampler: Any) -> int:
 
 
 def sampling_of(sampler: Any, size: int) -> Any:
-    """The sampler as a Sampling, which computes whole arrays, where that gives exactly the same; else the sampler."""
+    """A Sampling, which computes whole arrays, where it equals the sampler; else the sampler."""
     try:
         sampling = _sampling(sampler)
-    except (AttributeError, TypeError, ValueError):  # another release of Grain, or what only its sampler refuses
+    except (AttributeError, TypeError, ValueError):  # another release of Grain, or a sampler that refuses it
         return sampler
     if sampling is None or not _agree(sampler, sampling, size):
         return sampler
@@ -210,8 +210,8 @@ def _sampling(sampler: Any) -> Sampling | None:
         return Sampling(FileOrder(stop - start), start, shard.shard_count, seed)
     if cipher.grain_is_broken_at(stop - start):
         logger.warning(
-            "with %d records in a shard, Grain's shuffle gives one of them twice in every epoch and another never, and "
-            "so does this loader. To see all of them, leave one out or add one, or use datarax_ray.sources.",
+            "with %d records in a shard, Grain's shuffle gives one record twice in every epoch and another never, and "
+            "so does this loader. To see all records, remove or add one, or use datarax_ray.sources.",
             stop - start,
         )
         return None
@@ -219,7 +219,7 @@ def _sampling(sampler: Any) -> Sampling | None:
 
 
 def _agree(sampler: Any, sampling: Sampling, size: int) -> bool:
-    """Whether both give the same at the ends of the stream, of its shards and of its epochs: Grain may change these."""
+    """Whether both agree at the ends of the stream, of its shards and of its epochs: Grain may change."""
     num_records, count = sampling.order.num_records, sampling.shard_count
     edges = {0, 1, num_records - 1, num_records, num_records * count - 1, num_records * count, size // 2, size - 1}
     indices = sorted(index for index in edges if 0 <= index < min(size, 2**62))
@@ -231,7 +231,7 @@ def _agree(sampler: Any, sampling: Sampling, size: int) -> bool:
 
 
 def sampler_settings(sampler: Any, shard: grain.sharding.ShardOptions, length: int) -> dict[str, Any]:
-    """What a checkpoint says of the sampler and shard, in plain values."""
+    """The sampler and shard in a checkpoint, in plain values."""
     order: dict[str, Any] = {"shard_index": shard.shard_index, "shard_count": shard.shard_count}
     cls = type(sampler)
     if cls in (grain.samplers.IndexSampler, grain.samplers.SequentialSampler):
@@ -248,17 +248,17 @@ def position_in_grain(
 ) -> int:
     """The position in a state that grain.DataLoader wrote with worker_count=0.
 
-    Raises: ValueError for one with workers, another version or shard, or a position outside; DriftError for another
-    sampler or source, which are told by their reprs, without addresses. It says nothing of its operations, nor how many
-    shards there were.
+    Raises: ValueError for a state with workers, of another version or shard, or with a position outside; DriftError for
+    another sampler or source, compared by their reprs without addresses. Grain's state names neither operations nor the
+    number of shards.
     """
     workers, version = state.get("worker_count"), state.get("version")
     if version != 2:
         raise ValueError(f"the state of grain.DataLoader has version {version!r}, this release reads version 2")
     if workers != 0:
         raise ValueError(
-            f"the state was written by grain.DataLoader with worker_count={workers}, which makes batches in each "
-            "worker: another stream. Only one of worker_count=0 can go on here; start a new epoch or run."
+            f"the state was written by grain.DataLoader with worker_count={workers}, whose workers batch separately: "
+            "another stream. Only worker_count=0 can go on here; start a new epoch or run."
         )
     source, order = (ADDRESS.sub("", str(state.get(name))) for name in ("data_source", "sampler"))
     current = {
@@ -273,7 +273,7 @@ def position_in_grain(
         raise ValueError(
             f"the state's last index {last} is one of shard {last % shard.shard_count} of {shard.shard_count}, this "
             f"loader reads shard {shard.shard_index} of {shard.shard_count}; elements would be repeated or never seen. "
-            "Give each process the state of its own shard, with as many shards as wrote them, or start a new run."
+            "Give each process the state of its own shard, with as many shards as before, or start a new run."
         )
     position = (last + shard.shard_count - shard.shard_index) // shard.shard_count
     if not 0 <= position <= length:
@@ -282,5 +282,5 @@ def position_in_grain(
 
 
 def source_repr(data_source: Any) -> str:
-    """What Grain's states say of a source."""
+    """A source in Grain's states."""
     return str(type(data_source)) if isinstance(data_source, list | tuple | np.ndarray) else repr(data_source)

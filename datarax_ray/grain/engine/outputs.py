@@ -1,8 +1,8 @@
-"""From the blocks of consecutive chunks to a loader's outputs: elements, or what is made of batches of them.
+"""From the blocks of consecutive chunks to a loader's outputs: elements, or results of batches of them.
 
-Legend: an address is (position, offset, offset, ...). The first offset counts the outputs of that position which were
-given; each other one those of one batch, for every group of operations on batches that has a flat_map. Each output
-comes with the address after it. When an output is given no batch is half full, so no address says how full one is.
+Legend: an address is (position, offset, offset, ...). The first offset counts outputs given of that position. Another
+offset counts outputs given of one batch, for a group of operations on batches with a flat_map. Each output comes with
+the address after it. No batch is half full when an output is given, so no address holds a fill level.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Chunks = Generator[tuple[int, int, list[Block]], None, None]
 
 @dataclass(frozen=True)
 class Offsets:
-    """Those of an address, in a StreamState; not all of them 0."""
+    """The offsets of an address, in a StreamState; not all 0."""
 
     offsets: tuple[int, ...]
 
@@ -40,7 +40,7 @@ class Offsets:
         return {"offsets": list(self.offsets)}
 
     def at(self, position: int) -> None:
-        """None: nothing is given yet of what another position gives."""
+        """None: no output of another position was given."""
 
     @property
     def whole(self) -> None:
@@ -49,7 +49,7 @@ class Offsets:
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of one loader as states, and what a saved one is checked by. num_offsets: in each address."""
+    """Reads and writes the addresses of one loader as states. num_offsets: in each address."""
 
     num_offsets: int
 
@@ -72,26 +72,26 @@ class Addresses:
         return (state.position, *cast(Offsets, state.extra).offsets)
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for any: a loader's outputs are Grain's."""
+        """Raise ValueError for any amendment: a loader's outputs are Grain's."""
         if amendments:
             raise ValueError(f"a loader takes no amendments, and the state has {'; '.join(map(str, amendments))}")
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Offsets | None:
-        """The offsets in a saved state. Raises: ValueError for others than this loader's."""
+        """The offsets of a saved state. Raises: ValueError for another number than this loader's."""
         refuse_rest({key: value for key, value in rest.items() if key != "offsets"})
         with reading("offsets", rest.get("offsets")):
             offsets = tuple(map(check_position, rest.get("offsets", [0] * self.num_offsets)))
         if len(offsets) != self.num_offsets:
             raise ValueError(
-                f"the state has {len(offsets)} offsets in its position, these operations have {self.num_offsets}, so "
-                "other FlatMaps; restore the old operations, or start a new run."
+                f"the state has {len(offsets)} offsets in its position, these operations have {self.num_offsets}: they "
+                "have other FlatMaps. Restore the old operations, or start a new run."
             )
         return Offsets(offsets) if any(offsets) else None
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Every `size` consecutive items become one. function: makes it of their data. is_default: it only stacks them."""
+    """Every `size` consecutive items become one. function: of their data. is_default: function only stacks."""
 
     size: int
     drop_remainder: bool
@@ -105,15 +105,15 @@ Stages = Sequence[Batching | Group]
 
 
 def depth(stages: Stages) -> int:
-    """How many numbers an address has: the position, its offset, and one for each group that has a flat_map."""
+    """Numbers in an address: the position, its offset, and one for each group with a flat_map."""
     return 2 + sum(_has_flat_map(stage) for stage in stages if not isinstance(stage, Batching))
 
 
 def outputs(chunks: Chunks, first: Group | None, stages: Stages, start: Address, *, quiet_after: int) -> Outputs:
-    """What the stages make of the elements from an address on, each with the address after it.
+    """The outputs of the stages from an address on, each with the address after it.
 
-    first: operations on single elements that are to be applied here, one by one as outputs are asked for; None where
-    the blocks hold their results. quiet_after: positions without an output after which a warning says so.
+    first: operations on single elements to apply here, as outputs are asked for; None where blocks hold their results.
+    quiet_after: positions without an output until a warning.
 
     Raises: RecordError for an element or batch that cannot be made, after everything before it.
     """
@@ -143,7 +143,7 @@ def outputs(chunks: Chunks, first: Group | None, stages: Stages, start: Address,
 
 
 class _Watch:
-    """Says when many positions give nothing. Grain would look for ever, and this stream is Grain's."""
+    """Warns when many positions give nothing. Grain would search for ever, and this stream is Grain's."""
 
     def __init__(self, start: int, quiet_after: int) -> None:
         self._since = start
@@ -181,7 +181,7 @@ class _Run:
         return self.block.columns
 
     def item(self, row: int) -> Item:
-        """One element; with its index and generator where these travel with it."""
+        """One element, with its index and generator if they travel with it."""
         return self.carrier(row, self.elements.values.element(row))
 
     def carrier(self, row: int, data: Any) -> Item:
@@ -191,7 +191,7 @@ class _Run:
         return Item(int(elements.indices[row]), elements.rngs.element(row), data)
 
     def after(self, row: int) -> Address:
-        """The address after a row: in its position, unless the next row or the end of the block is past that."""
+        """The address after a row: in its position, unless the next row or the end of the block is past it."""
         position = int(self.positions[row])
         is_cut = self.block.failure is not None and self.block.failure_position == position
         if self.positions[-1] == position and not is_cut:
@@ -204,7 +204,7 @@ class _Run:
 
 
 def _runs(chunks: Chunks, watch: _Watch) -> Iterator[_Run]:
-    """The rows of all blocks in the order of their positions. Raises: the first failure, after what is before it."""
+    """The rows of all blocks by position. Raises: the first failure, after all rows before it."""
     try:
         for _, stop, blocks in chunks:
             failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
@@ -220,9 +220,9 @@ def _runs(chunks: Chunks, watch: _Watch) -> Iterator[_Run]:
 
 
 def _merged(blocks: Sequence[Block], failed_at: int) -> Iterator[_Run]:
-    """Blocks hold disjoint positions, so the rows of one that follow each other in the stream lie side by side in it.
+    """Runs of rows in stream order. Blocks hold disjoint positions, so a run lies side by side in its block.
 
-    The position that failed has rows only where it failed: what a flat_map gave before that.
+    The position that failed has rows only of a flat_map, from before the failure.
     """
     if not blocks:
         return
@@ -239,7 +239,7 @@ def _merged(blocks: Sequence[Block], failed_at: int) -> Iterator[_Run]:
 
 
 def _skip(runs: Iterator[_Run], start: Address) -> Iterator[_Run]:
-    """The runs, without the outputs of the first position that the address says were given."""
+    """The runs, without the outputs of the first position that were given, by the address."""
     position, offset = start[:2]
     for run in runs:
         if offset and run.positions[run.lo] == position:
@@ -251,7 +251,7 @@ def _skip(runs: Iterator[_Run], start: Address) -> Iterator[_Run]:
 
 
 def _batches_of_runs(runs: Iterator[_Run], stage: Batching) -> Outputs:
-    """As _batches, but rows that are arrays already are copied to their batch without becoming elements."""
+    """As _batches, but rows of arrays are copied to their batch without becoming elements."""
     held: list[_Run] = []
     count = 0
     for run in runs:
@@ -310,9 +310,11 @@ def _make(stage: Batching, values: list[Any], first: int, last: int) -> Any:
 def _expanded(
     items: Iterable[tuple[Item, Address]], group: Group, before: Address, skip: int, *, is_counted: bool
 ) -> Outputs:
-    """What a group of operations makes of each item. before: the address at which the first item begins.
+    """The outputs of a group of operations for each item.
 
-    skip: outputs of the first item that were given. is_counted: whether addresses count the outputs of an item.
+    before: the address at which the first item begins.
+    skip: outputs of the first item that were given.
+    is_counted: addresses count the outputs of an item.
     """
     for item, after in items:
         made, error = expand(group, item)
@@ -329,7 +331,7 @@ def _expanded(
 
 
 def _position(after: Address) -> int:
-    """Where the output stands that this address comes after."""
+    """The position of the output before this address."""
     return after[0] if any(after[1:]) else after[0] - 1
 
 

@@ -1,11 +1,11 @@
 """Elements of any kind on their way to the driver: as arrays where all are alike, else as they are.
 
-An element is a tree of dicts, lists, tuples, named tuples and None with leaves. Where every element of a block has the
-same tree, and leaves of the same type, dtype and shape, the block is one array for each leaf, and batches are made by
-copying rows. Anything else (ragged arrays, objects of one's own) travels as a list. Either way the element that comes
-out has the types of the one that went in, and its arrays may be written to.
+An element is a tree of dicts, lists, tuples, named tuples and None with leaves. Where all elements of a block have the
+same tree, and leaves of the same type, dtype and shape, the block is one array for each leaf, and a batch copies rows.
+Other elements (ragged arrays, own objects) travel as a list. Either way elements keep their types, and their arrays are
+writable.
 
-Source for what is a tree and what a leaf: jax.tree_util, by which Grain batches.
+Source for trees and leaves: jax.tree_util, by which Grain batches.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NUMBERS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 
 
 class _UnlikeError(Exception):
-    """Elements that no arrays hold without changing one's type."""
+    """Arrays cannot hold these elements without changing a type."""
 
 
 class ObjectList:
-    """A list of any Python objects. Pickled in one piece: a thousand small arrays are one buffer, and are writable."""
+    """A list of any Python objects. Pickled in one piece, so that small arrays share a buffer and stay writable."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
@@ -74,14 +74,14 @@ class Stacked:
         return sum(map(nbytes, self.leaves))
 
     def element(self, row: int) -> Any:
-        """One element, with copies of its arrays: they keep no block in memory, and may be written to."""
+        """One element, with copies of its arrays, which are writable and keep no block in memory."""
         kinds = _kinds(self.tree)
         return _assemble(self.tree, (_take(leaf, kind, row) for leaf, kind in zip(self.leaves, kinds, strict=True)))
 
 
 @dataclass(frozen=True)
 class Elements:
-    """The elements of a block. indices, rngs: of each, where operations on batches need them."""
+    """The elements of a block. indices, rngs: of each element, where operations on batches need them."""
 
     values: Stacked | ObjectList
     indices: Indices | None = None
@@ -93,7 +93,7 @@ class Elements:
 
 
 def gather(elements: list[Any]) -> Stacked | ObjectList:
-    """At least one element, as arrays if they are all alike.
+    """The elements, at least one, as arrays if all are alike.
 
     >>> gather([{"x": 1}, {"x": 2}]).leaves
     (array([1, 2]),)
@@ -107,9 +107,9 @@ def gather(elements: list[Any]) -> Stacked | ObjectList:
 
 
 def batch(parts: Sequence[tuple[Stacked | ObjectList, int, int]]) -> Any:
-    """Rows [lo, hi) of each part, stacked as Grain stacks them: new arrays of shape (rows, ...) in the elements' tree.
+    """Rows [lo, hi) of each part, stacked as by Grain: new arrays (rows, ...) in the elements' tree.
 
-    Returns NotImplemented where they are not all alike, and Grain's own function must say what becomes of them.
+    Returns NotImplemented where elements are not all alike, for Grain's own function to decide.
     """
     first = parts[0][0]
     if not isinstance(first, Stacked):
@@ -139,7 +139,7 @@ def _stack(elements: list[Any]) -> Stacked:
 
 
 def _describe(value: Any, leaves: list[Any]) -> Tree:
-    """The value's tree; its leaves are appended. Raises: _UnlikeError for a leaf that no array holds as it is."""
+    """The value's tree; appends its leaves. Raises: _UnlikeError for a leaf that no array holds unchanged."""
     cls = type(value)
     if value is None:
         return ("none",)
@@ -170,7 +170,7 @@ def _keys(value: dict[Any, Any]) -> tuple[Any, ...]:
 
 
 def _kinds(tree: Tree) -> list[Any]:
-    """The kind of each leaf: a Python number's type, object for text, np.ndarray, or np.generic for its scalars."""
+    """The kind of each leaf: a Python number's type, object for text, np.ndarray, or np.generic for NumPy scalars."""
     if tree[0] == "leaf":
         return [tree[1]]
     return [kind for part in (tree[-1] if len(tree) > 1 else ()) for kind in _kinds(part)]
@@ -200,7 +200,7 @@ def _join(slices: list[NDArray]) -> NDArray:
 
 
 def _assemble(tree: Tree, leaves: Iterator[Any], in_order: bool = False) -> Any:
-    """The value of a tree, from its leaves in order. in_order: dicts with their keys sorted, as jax leaves them."""
+    """The value of a tree, from its leaves in order. in_order: sort the keys of dicts, as jax does."""
     if tree[0] == "leaf":
         return next(leaves)
     if tree[0] == "none":

@@ -1,4 +1,4 @@
-"""What a sampler chooses, read and put through operations: the description behind a loader with a sampler.
+"""The stream of a loader: the records that a sampler chooses, read and put through operations.
 
 Legend: a position counts a shard's elements from 0; the sampler's index is position * shard_count + shard_index.
 """
@@ -35,15 +35,15 @@ _MAX_RUN_RECORDS = 16
 
 @dataclass(frozen=True)
 class SampledStream:
-    """What the stream of a loader is made of.
+    """The description of a loader's stream.
 
-    sampler: a Sampling, or any object with `[index]` that gives what has index, record_key and rng.
+    sampler: a Sampling, or any object with `[index]` that gives index, record_key and rng.
     length: positions; more than 2**62 for an endless stream.
     operations: applied to each element here.
-    needs_rng: whether any operation draws random numbers, here or later.
-    carries: whether later operations need each element's index and generator.
-    stacks: whether to make arrays of like elements.
-    identity: what the stream depends on, in plain values.
+    needs_rng: some operation draws random numbers, here or later.
+    carries: later operations need each element's index and generator.
+    stacks: make arrays of like elements.
+    identity: everything that decides the stream, in plain values.
     """
 
     yields: ClassVar[Yields] = Yields(is_one_to_one=False, may_repeat=True)
@@ -61,9 +61,9 @@ class SampledStream:
 
     @property
     def order(self) -> FileOrder:
-        """Of positions, not of records: runs of them are dealt to the actors, and each asks the sampler for its own.
+        """Of positions, not of records: actors divide runs of positions, and ask the sampler for their records.
 
-        Endless, since an epoch that gives nothing is no error where Grain gives nothing.
+        Endless, for an epoch without elements is no error in Grain.
         """
         return FileOrder(MAX_NUM_RECORDS)
 
@@ -83,15 +83,15 @@ class SampledStream:
             stop=stop,
             wanted=wanted,
             first_size=run_records,
-            are_cycles_alike=False,  # operations are told the sampler's index, and Grain looks for ever
+            are_cycles_alike=False,  # operations see the sampler's index, and Grain searches for ever
         )
 
     def names(self, request: ReadRequest) -> list[str]:
-        """None: to say which records they are, the sampler would be asked again."""
+        """None, or the sampler would be asked again."""
         return []
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
-        """The records that the sampler has chosen there; see Stream.locations."""
+        """The records that the sampler chose there; see Stream.locations."""
         return [self.reader.locate(record) for record in self._choose(positions).records.tolist()]
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
@@ -108,7 +108,7 @@ class SampledStream:
         return dict(self.identity)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
-        """The elements of the request's positions, up to the first that fails; a flat_map's share their position."""
+        """The elements of the request's positions, up to the first failure; a flat_map's share a position."""
         positions, _ = request.select(self.order)
         if not positions.size:
             return Block(positions, None)
@@ -144,7 +144,7 @@ class SampledStream:
     def _choose(self, positions: Indices) -> _Chosen:
         indices = positions * self.shard_count + self.shard_index
         if isinstance(self.sampler, Sampling):
-            # as Grain does where a sampler's num_records is not the source's
+            # as in Grain, where a sampler's num_records differs from the source's
             records = self.sampler.records(indices) % self.reader.num_records
             return _Chosen(indices.tolist(), records, self._rngs(indices.tolist()))
         found: list[Any] = []
@@ -172,7 +172,7 @@ class SampledStream:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What the sampler gives for some positions, up to the first for which it raises."""
+    """The sampler's choice for some positions, up to the first for which it raises."""
 
     indices: list[int]
     records: Indices
@@ -181,7 +181,7 @@ class _Chosen:
 
 
 def keyed_rng() -> Callable[[int], np.random.Generator]:
-    """key -> Generator(Philox(key)), the same object set anew: a quarter of the cost, so a transform must not keep it.
+    """key -> Generator(Philox(key)), reusing one object at a quarter of the cost: a transform must not keep it.
 
     >>> keyed_rng()(7).random() == np.random.Generator(np.random.Philox(key=7)).random()
     True
@@ -201,7 +201,7 @@ def keyed_rng() -> Callable[[int], np.random.Generator]:
 def split(num_records: int, shard_index: int, shard_count: int, drop_remainder: bool) -> tuple[int, int]:
     """The records [start, stop) of one shard: num_records // shard_count of them.
 
-    The first shards get one more each, as many as are left over; with drop_remainder these are in no shard.
+    The first shards get one record more each, until none is left over; with drop_remainder no shard gets them.
 
     >>> [split(10, shard, 3, drop_remainder=False) for shard in range(3)]
     [(0, 4), (4, 7), (7, 10)]
@@ -219,9 +219,10 @@ def split(num_records: int, shard_index: int, shard_count: int, drop_remainder: 
 class Sampling:
     """`first + order((index // shard_count)-th position)`: one shard's consecutive records, in order or shuffled.
 
-    A shuffle permutes inside the shard, by the same permutation in every shard of one size. order: of the shard's
-    records, with Grain's 4 rounds where it is shuffled. seed: what random transforms are keyed by, with the index; None
-    for none.
+    A shuffle permutes inside the shard, by the same permutation in every shard of one size.
+
+    order: of the shard's records, with Grain's 4 rounds where it is shuffled.
+    seed: keys random transforms, with the index; None without.
 
     >>> import numpy as np
     >>> from datarax_ray.plan.orders.kinds import GlobalShuffle

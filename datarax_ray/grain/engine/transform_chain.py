@@ -1,8 +1,8 @@
-"""Operations on one element at a time, that share its index and its random numbers: Grain's transforms.
+"""Operations on one element at a time, which share its index and its random numbers: Grain's transforms.
 
-An element goes through all operations before the next one begins, so that an iterator over elements, an actor that has
-a chunk of them and a driver that has batches all call the same functions in the same order. What comes out is ours
-before the next call (read.elements.owning), so an operation may reuse its buffers.
+An element goes through all operations before the next element begins, so iterators, actors with chunks and drivers with
+batches call the same functions in the same order. Results are owned before the next call (read.elements.owning), so an
+operation may reuse its buffers.
 
 Source: grain._src.python.data_loader (_apply_transform_to_dataset), grain._src.core.transforms.
 """
@@ -23,9 +23,11 @@ Kind = Literal["map", "random_map", "map_with_index", "filter", "flat_map"]
 
 @dataclass(frozen=True)
 class Operation:
-    """One transform. call: its method. name, number: for people; number counts from 0 in the loader's list.
+    """One transform.
 
-    fan_out: of a flat_map, what its outputs' indices are spread by.
+    call: its method.
+    name, number: for people; number is the index in the loader's list.
+    fan_out: of a flat_map, the factor between the indices of inputs and outputs.
     """
 
     kind: Kind
@@ -40,7 +42,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Item:
-    """An element or batch on its way. index: the sampler's. rng: one generator for all operations, None for none."""
+    """An element or batch on its way. index: the sampler's. rng: one generator for all operations, or None."""
 
     index: int
     rng: np.random.Generator | None
@@ -57,7 +59,7 @@ class OperationError(Exception):
 
 
 def expand(operations: Sequence[Operation], item: Item) -> tuple[list[Item], OperationError | None]:
-    """What the operations make of an item: none, one or several, and the error that ended it early.
+    """The items that the operations make of one item, and the error that ended it early.
 
     >>> double = Operation("flat_map", lambda x: [x, x], "Double", 0, fan_out=2)
     >>> [(out.index, out.data) for out in expand([double], Item(3, None, "a"))[0]]
