@@ -214,15 +214,6 @@ class TestSkip:
             with pytest.raises(ValueError, match="a record is named by its place in a file"):
                 pipeline.amend(skip=["part"])
 
-    def test_what_locate_gives_can_be_left_out(self, files: list[Path]) -> None:
-        source = of_files(files, decode, DropThirds(), numbers)
-        with make(source) as pipeline:
-            whole = [b["index"].tolist() for b in take(pipeline, 12)]
-            pipeline.seek(0)
-            pipeline.amend(skip=[*pipeline.locate(5), *pipeline.locate(6)])
-            rest = [index for batch in take(pipeline, 10) for index in batch["index"].tolist()]
-            assert rest == [index for number in (*range(5), *range(7, 12)) for index in whole[number]]
-
     def test_what_was_given_already_cannot_be_left_out(self, files: list[Path]) -> None:
         with make(of_files(files)) as pipeline:
             take(pipeline, 3)
@@ -313,18 +304,6 @@ class TestSkip:
         assert whole is not None
         assert whole.to_json() == state["digest"]
 
-    def test_scan_goes_on_behind_it(self, files: list[Path]) -> None:
-        pipeline, other = (amended(of_files(files), skip=SKIPPED) for _ in range(2))
-        total, _ = pipeline.scan(lambda carry, batch: (carry + batch["index"].sum(), 0), length=4, init_carry=0)
-        assert int(total) == sum(int(batch["index"].sum()) for batch in take(other, 4))
-        assert pipeline.get_state() == other.get_state()
-
-    def test_a_whole_epoch_may_be_left_out(self, files: list[Path], caplog: pytest.LogCaptureFixture) -> None:
-        order = order_of_epochs(4)
-        pipeline = amended(of_files(files, decode, numbers, num_epochs=-1), 3, skip=[range(24, 3 * N)])
-        (batch,) = take(pipeline, 1)
-        assert batch["index"].tolist() == order[3 * N : 3 * N + 8]
-
     def test_a_source_alone_goes_on_from_such_a_state(self, files: list[Path]) -> None:
         pipeline = amended(of_files(files), skip=SKIPPED)
         state = json.loads(json.dumps(pipeline.get_state()))
@@ -352,15 +331,6 @@ class _Same(list[Any]):
         return True
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def test_a_hugging_face_dataset_leaves_them_out_too() -> None:
-    dataset = datasets.Dataset.from_dict({"index": list(range(40))})
-    source = HFEagerSource(HFEagerConfig(shuffle=True, num_epochs=2), dataset=dataset)
-    whole = [index for batch in left(make(source, 4)) for index in batch["index"].tolist()]
-    pipeline = amended(source, 2, 4, skip=[9, range(50, 60)])
-    seen = [index for batch in left(pipeline) for index in batch["index"].tolist()]
-    assert seen == [whole[p] for p in range(8, 80) if p != 9 and not 50 <= p < 60]
 
 
 class TestStreams:

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import NamedSharding, PartitionSpec
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
@@ -155,17 +154,6 @@ class TestTopology:
             pipeline = make(source(files, [decode, AddNoise()]), 13, **trainer)
             pipeline.seek(117)
             assert_equal([on_host(batch) for batch in pipeline], [on_host(batch) for batch in want[9:]])
-
-    def test_a_last_batch_that_a_mesh_does_not_divide_is_no_trouble(self, files: list[Path]) -> None:
-        sharding = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
-        batches = list(make(source(files, num_epochs=3), 34, sharding=sharding))  # 360 = 10 * 34 + 20
-        assert_equal([on_host(b) for b in batches], [on_host(b) for b in make(source(files, num_epochs=3), 34)])
-        odd = source(files[:1])  # 7 records
-        with pytest.raises(ValueError, match="the last batch has 1 rows.*or pad_remainder=True"):
-            make(odd, 6, sharding=sharding, pad_remainder=False)
-        last = list(make(odd, 6, sharding=sharding))[-1]
-        assert last["valid_mask"].sharding.is_equivalent_to(sharding, 1)
-        assert last["valid_mask"].tolist() == [True, *[False] * 5]
 
     @pytest.mark.usefixtures("ray_local")
     def test_actors_change_nothing(self, files: list[Path]) -> None:

@@ -278,24 +278,6 @@ class TestClosing:
         until(lambda: not set(threading.enumerate()) - before)
 
     @SIZES
-    def test_what_nobody_holds_any_more_ends_its_thread_wherever_that_happens(self, size: int) -> None:
-        """As where Ctrl-C comes when the thread has begun, and who asked for it does not have it yet."""
-        before, is_closed = set(threading.enumerate()), threading.Event()
-
-        def numbers() -> Iterator[int]:
-            try:
-                yield from range(100)
-            finally:
-                is_closed.set()
-
-        ahead = BackgroundIterator(numbers(), size)
-        assert ahead.next() == 0
-        del ahead
-        assert is_closed.wait(20)
-        BackgroundIterator(numbers(), size)
-        until(lambda: not set(threading.enumerate()) - before)
-
-    @SIZES
     def test_who_asks_of_one_that_another_thread_closes_is_told_and_does_not_wait_for_ever(self, size: int) -> None:
         ahead = BackgroundIterator((number for number in range(100)), size)
         assert ahead.next() == 0

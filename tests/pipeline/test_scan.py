@@ -205,19 +205,6 @@ class TestTraining:
                 left, right = jax.random.key_data(left), jax.random.key_data(right)
             np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
 
-    def test_one_module_stands_for_a_list_of_one(self, files: list[Path]) -> None:
-        def count(counter: nnx.Variable, batch: Any) -> Any:
-            counter.total[...] += batch["index"].sum()
-
-        class Counter(nnx.Module):
-            def __init__(self) -> None:
-                self.total = nnx.Variable(jnp.int32(0))
-
-        alone, listed = Counter(), Counter()
-        make(source(files)).scan(count, length=2, modules=alone)
-        make(source(files)).scan(count, length=2, modules=[listed])
-        assert int(alone.total[...]) == int(listed.total[...]) > 0
-
     def test_a_carry_goes_from_step_to_step(self, files: list[Path]) -> None:
         def count(carry: Any, batch: Any) -> Any:
             total = carry + batch["index"].sum()

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from grain.experimental import index_shuffle
 from grain.samplers import IndexSampler
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.cipher import permute
 from datarax_ray.plan.orders.kinds import order_of
@@ -51,15 +49,6 @@ def test_positions_far_out_are_the_same_arithmetic(epoch):
     got = order.records(np.arange(start, start + 20)).tolist()
     assert got == [index_shuffle(i, max_index=n - 1, seed=(seed + epoch) % 2**32, rounds=8) for i in range(20)]
     assert order_of(n).records(np.arange(start + 990, start + 1010)).tolist() == [*range(990, 1000), *range(10)]
-
-
-@given(n=st.integers(1, 50), start=st.integers(0, 2**50), size=st.integers(0, 120), seed=st.integers(0, 2**32 - 1))
-@settings(derandomize=True, deadline=None, max_examples=40)
-def test_a_run_of_positions_is_its_single_positions(n, start, size, seed):
-    order = order_of(n, seed=seed, shuffle="global")
-    positions = np.arange(start, start + size)
-    one_by_one = [int(permute(np.array([p % n]), n, seed=(seed + p // n) % 2**32)[0]) for p in positions.tolist()]
-    assert order.records(positions).tolist() == one_by_one
 
 
 def test_no_positions_are_no_records():

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Partitioning
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
-from datarax_ray.plan.requests import Wanted
-from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -126,27 +124,6 @@ def chunks(draw):
     actors = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True))
     start = draw(st.integers(0, 100))
     return order, partitioning, assign(partitioning, actors), start, start + draw(st.integers(1, 80))
-
-
-@given(chunks(), st.integers(1, 4), st.integers(1, 5), st.booleans())
-@PROFILE
-def test_requests_of_a_chunk_partition_its_positions(chunk, process_count, rows_each, finite):
-    order, partitioning, owners, start, stop = chunk
-    origin = max(0, start - 7)
-    everything: list[tuple[int, int]] = []
-    for rank in range(process_count):
-        share = TrainerRows(process_count * rows_each, share_of_rank(rank, process_count))
-        rows = TrainerPositions(origin, stop + 3 if finite else None, share)
-        for actor, partitions in owners_in(order, partitioning, owners, start, stop).items():
-            positions, records = ReadRequest(start, stop, partitioning, partitions, Wanted(rows)).select(order)
-            assert (np.diff(positions) > 0).all()
-            assert all(
-                owners[int(record) // partitioning.run_records % partitioning.num_partitions] == actor
-                for record in records
-            )
-            everything += zip(positions.tolist(), records.tolist(), strict=True)
-    wanted = [(p, int(order.records(np.array([p]))[0])) for p in range(start, stop)]
-    assert sorted(everything) == wanted
 
 
 @given(chunks())
