@@ -105,7 +105,7 @@ def test_it_begins_anew_where_a_person_seeks_or_a_state_has_none(caplog: pytest.
     old.set_state(made.get_state())
     assert "digest" not in old.get_state()
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "the state has a digest of what was consumed, which ends here: there is no digest=True"
+        "the digest in the state ends here: this Pipeline has no digest=True"
     ]
 
 
