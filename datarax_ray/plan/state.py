@@ -86,9 +86,8 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
     position: of the first record not delivered, or not all of it.
     offset: how much of that record was delivered; 0 for nothing.
     unit: what the offset counts, of what the record gives.
-    extra: what the order needs beside the position: where the weights of a mixture began to hold (WeightsStart), how
-        far the shards of a stream are known (ShardCursors), where the components of a merged mixture are
-        (ComponentStates); None where the position is all.
+    extra: what the order needs beside the position: cursors of shards (ShardCursors), or the places of the components
+        of a merged mixture (ComponentStates); None where the position is all.
     amendments: what people changed of the stream, if anything.
     """
 

@@ -101,15 +101,7 @@ def stream(*transforms: Any) -> HFStreamingSource:
 
 def mixture(*transforms: Any, weights: list[int]) -> MixtureSource:
     components = [random_access(*transforms, size=size, num_epochs=-1, seed=size) for size in (7, 23, 50)]
-    return MixtureSource(components, weights, length=90, allow_new_weights=True)
-
-
-def going_on(new: Pipeline, old: Pipeline, num_batches: int) -> Pipeline:
-    """The new one, from where the old one stands after so many batches."""
-    for _ in range(num_batches):
-        old.step()
-    new.set_state(old.get_state())
-    return new
+    return MixtureSource(components, weights, length=90)
 
 
 def texts(directory: Path, suffix: str) -> Path:
@@ -150,14 +142,6 @@ KINDS: dict[str, Callable[[Path], Pipeline]] = {
     "first fit": lambda d: piped(array_records(d, Document(), shuffle_files=True), 2, packing=FIRST_FIT),
     "concat in a mixture": lambda d: piped(mixture(Document(), weights=[1, 2, 4]), 3, packing=CONCAT),
     "mixture": lambda d: piped(mixture(weights=[1, 2, 4])),
-    "mixture with new weights": lambda d: going_on(
-        piped(mixture(weights=[3, 0, 1])), piped(mixture(weights=[1, 2, 4])), 3
-    ),
-    "mixture with new weights inside a record": lambda d: going_on(
-        piped(mixture(number, Thrice(), weights=[3, 0, 1]), 5),
-        piped(mixture(number, Thrice(), weights=[1, 2, 4]), 5),
-        2,
-    ),
     "stream": lambda d: piped(stream(), 50),
     "stream with flat_map": lambda d: piped(stream(number, Thrice()), 50),
     "packed stream": lambda d: piped(stream(Document()), 30, packing=CONCAT),
@@ -194,8 +178,6 @@ STATES_WITH = {  # what must be in the pinned ones, so that they show what they 
     "concat": ("rest", "token_offset"),
     "first fit": ("rest", "document_offset"),
     "concat in a mixture": ("rest", "token_offset"),
-    "mixture with new weights": ("rest", "origin"),
-    "mixture with new weights inside a record": ("rest", "origin", "inside"),
     "stream": ("rest", "cursors", "0", "state"),
     "stream with flat_map": ("rest", "offset"),
     "packed stream": ("rest", "token_offset"),
