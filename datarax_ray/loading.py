@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeAlias, overload
 
+from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.plan.fingerprint import shown
@@ -18,52 +19,23 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.hugging_face.load import advice_of_saved
 from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.kinds import IMAGES, READ
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import call_for, is_ray_data, remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client
 from datarax_ray.read.formats.text.syntax import CSV
-from datarax_ray.read.formats.webdataset.shards import named_by
+from datarax_ray.read.formats.webdataset.reader import named_by
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import whole_epochs
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-    CSVSource,
-    CSVSourceConfig,
-    HFStreamingSource,
-    JSONLinesSource,
-    JSONLinesSourceConfig,
-    MDSSource,
-    MDSSourceConfig,
-    ParquetSource,
-    ParquetSourceConfig,
-    RandomAccessSource,
-    RandomAccessSourceConfig,
-    TFRecordSource,
-    TFRecordSourceConfig,
-    WebDatasetSource,
-    WebDatasetSourceConfig,
-    from_hf,
-)
+from datarax_ray.sources import HFStreamingSource, RandomAccessSource, RandomAccessSourceConfig, from_hf
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.kinds import kind_of, split_of
 
 logger = logging.getLogger("datarax_ray")
 
-
-# What reads a format, by the name that sniff has for it.
-_SOURCES: dict[str, tuple[Any, Any]] = {
-    "ArrayRecord": (ArrayRecordSourceModule, ArrayRecordSourceConfig),
-    "Parquet": (ParquetSource, ParquetSourceConfig),
-    "tar": (WebDatasetSource, WebDatasetSourceConfig),
-    "TFRecord": (TFRecordSource, TFRecordSourceConfig),
-    "MDS": (MDSSource, MDSSourceConfig),
-    "CSV": (CSVSource, CSVSourceConfig),
-    "JSON lines": (JSONLinesSource, JSONLinesSourceConfig),
-}
 
 # What TFDS, and the first of them Hugging Face, put beside the files of a dataset.
 _TFDS = ("dataset_info.json", "features.json")
@@ -82,7 +54,7 @@ def _chosen(paths: Any = "", split: str | None = None, **_: Any) -> tuple[str, s
         if kind == "imagefolder":
             return RandomAccessSource.__name__, f"ImageFolder({name!r})"
         paths = kept(paths)
-        return _SOURCES["ArrayRecord" if are_told(paths) else _found(paths)[0]][0].__name__, "..."
+        return READ["ArrayRecord" if are_told(paths) else _found(paths)[0]].source, "..."
     except Exception:  # another argument is what is told of
         return "", ""
 
@@ -162,7 +134,7 @@ def load(
         paths = kept(paths)
         # not looked at: ArrayRecord files behind URLs are read by another client than other formats
         format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
-        source_type, config = _SOURCES[format_name]
+        source_type = getattr(sources, READ[format_name].source)
         if format_name == "ArrayRecord" and is_materialized(paths):
             transforms = (DecodeMaterialized(), *listed(transforms))
         if format_name == "CSV":
@@ -171,7 +143,7 @@ def load(
             except ValueError as error:
                 first = paths if isinstance(paths, str | os.PathLike) else paths[0]
                 raise ValueError(f"{for_people(os.fspath(first))}: {error}") from None
-        source = source_type(config(**order), paths, transforms=transforms)
+        source = source_type(source_type.config_type(**order), paths, transforms=transforms)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
 
@@ -252,8 +224,8 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         # one column, a newline in quotes: the first lines tell of a text, and the name of which
         name = "CSV" if name == "text" and suffix.lower() in CSV.suffixes else name
         found.setdefault(name, (path, head))
-    known = [name for name in found if name in _SOURCES]
-    image = next((found[name][0] for name in sniff.IMAGES if name in found), None)
+    known = [name for name in found if name in READ]
+    image = next((found[name][0] for name in IMAGES if name in found), None)
     if len(known) == 1:
         assert known[0] is not None
         if image is not None:
@@ -276,11 +248,11 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     )
     if known:
         raise ValueError(f"there are files of several formats: {said}. Give a glob of those that are meant")
-    name, (path, _) = next((each for each in found.items() if each[0] in sniff.IMAGES), next(iter(found.items())))
+    name, (path, _) = next((each for each in found.items() if each[0] in IMAGES), next(iter(found.items())))
     suffix = os.path.splitext(path)[1]
     if any(other != path and os.path.splitext(other)[1] == suffix for other in files):
         path = f"{os.path.dirname(path)}/*{suffix}"
     raise ValueError(
-        f"nothing there is {', '.join(list(_SOURCES)[:-1])} or {list(_SOURCES)[-1]}: {said}."
+        f"nothing there is {', '.join([*READ][:-1])} or {[*READ][-1]}: {said}."
         f"{advice_of_saved(files) or sniff.how_to_read(name, path)}"
     )

@@ -49,8 +49,8 @@ def test_parquet_given_to_ingest_is_named_with_its_source(tmp_path: Path) -> Non
 
 def test_json_lines_given_to_a_parquet_source_are_named_with_the_call_that_reads_them(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.parquet")
-    call = rf'from_hf\("json", data_files="{path}"\) reads it'
-    with pytest.raises(ValueError, match=f"looks like a JSON lines file: JSONLinesSource, or {call}"):
+    call = rf'from_hf\("json", data_files="{path}"\)'
+    with pytest.raises(ValueError, match=f"looks like a JSON lines file: JSONLinesSource reads it, as does {call}"):
         ParquetSource(ParquetSourceConfig(), path)
     source = from_hf("json", data_files=str(path))  # as it says
     assert [int(element["x"]) for element in source] == [0, 1, 2]

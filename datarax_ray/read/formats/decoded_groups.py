@@ -13,6 +13,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns, concatenate, leaves, map_leaves, nbytes
+from datarax_ray.read.formats.file_spans import BrokenRecordError
 
 # Of decoded groups that wait for the rest of their rows to be asked for: two windows of shuffled ones.
 DEFAULT_MAX_NBYTES = 512 * 2**20
@@ -27,7 +28,7 @@ _SMALL_NBYTES = 64 * 2**10
 _MAX_SLICES = 1024  # runs of rows that are looked at one by one; more are sorted
 
 
-class BrokenRowGroupError(ValueError):
+class BrokenRowGroupError(BrokenRecordError):
     """The bytes of a group of rows are there and do not decode: its rows are broken, and no others."""
 
 

@@ -1,42 +1,90 @@
-"""Reads bytes of files on any filesystem by offset, of files that are found to be those that were indexed.
+"""Files in which each record lies by itself (TFRecord, tar, MDS): indexed once, then read by offset on any filesystem.
 
-And what readers share of files in which each record lies by itself: TFRecord, tar, MDS.
+Every file is compared with what was indexed when it is opened, and with its stamp after every read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
 
 MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
+_REMOTE_BUFFER_NBYTES = 8 * 2**20
 _TAIL_NBYTES = 64 * 1024  # for the digest; nothing that describes the rest stands there
 
 
-class IndexedFile(Protocol):
-    """A file of a known size. content: content_of it when it was indexed."""
+class BrokenRecordError(ValueError):
+    """The bytes of a record are there, and they are not what was written."""
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file whose records were found.
+
+    bounds: where records begin and end: int64 (records + 1,) where each ends where the next begins, else (records, 2).
+    content: content_of the file when it was indexed. names: a digest of what else its records are; "" for their bounds.
+    """
+
+    path: str
+    nbytes: int
+    bounds: Indices = field(compare=False)
+    content: str
+    names: str = ""
 
     @property
-    def path(self) -> str: ...
+    def num_records(self) -> int:
+        return len(self.bounds) - (self.bounds.ndim == 1)
 
     @property
-    def nbytes(self) -> int: ...
+    def identity(self) -> tuple[Any, ...]:
+        """What tells it from others, beside its name, size and content."""
+        return self.num_records, self.names or bounds_digest(self.bounds)
 
-    @property
-    def content(self) -> str: ...
+    def spans(self, numbers: Indices) -> Indices:
+        """Where these records begin and end: int64 (k, 2)."""
+        if self.bounds.ndim == 2:
+            return self.bounds[numbers]
+        return np.stack([self.bounds[numbers], self.bounds[numbers + 1]], axis=1)
+
+
+def indexed(
+    filesystem: Any, path: str, kind: str, walk: Callable[[Any, int], tuple[Any, str]], local_nbytes: int
+) -> IndexedFile:
+    """The file, by one walk over it from its beginning.
+
+    walk: takes the open file and its size; gives bounds and names. kind: the format that was expected, for advice.
+    local_nbytes: what the walk reads at a time on this machine. Elsewhere each jump would be a request, which takes as
+    long as some megabytes do.
+
+    Raises: ValueError with the path where the walk raises one.
+    """
+    from pyarrow.fs import LocalFileSystem
+
+    is_local = isinstance(filesystem, LocalFileSystem)
+    with filesystem.open_input_file(path) as raw:
+        nbytes, file = raw.size(), io.BufferedReader(raw, local_nbytes if is_local else _REMOTE_BUFFER_NBYTES)
+        try:
+            bounds, names = walk(file, nbytes)
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be indexed: {error}.{sniff.advice(raw, path, kind)}") from error
+        return IndexedFile(path, nbytes, np.array(bounds, np.int64), content_of(raw, nbytes), names)
 
 
 @dataclass
@@ -54,9 +102,12 @@ class _OpenFile:
 
 
 class FileSpans:
-    """Several threads may read, at the same time, and close. Reading again opens again."""
+    """Bytes of files by offset. files: each with path, nbytes and content.
 
-    def __init__(self, filesystem: Any, files: Sequence[IndexedFile]) -> None:
+    Several threads may read, at the same time, and close. Reading again opens again.
+    """
+
+    def __init__(self, filesystem: Any, files: Sequence[Any]) -> None:
         self._filesystem = filesystem
         self._files = files
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
@@ -146,48 +197,59 @@ class FileSpans:
 class RecordsInFiles:
     """The records of many files under one index, [0, num_records), in the order of the files.
 
-    given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
-        files.
-    counts: records in each.
-    told: what tells a file from others, beside its name, size and content. Several threads may read, and close.
+    A reader pickles as what it was made from, so that only the first one looks at all files. options: what a kind of
+    reader takes beside the files. Several threads may read, and close.
     """
 
-    def __init__(
-        self,
-        given: dict[str, Any],
-        files: Sequence[Any],
-        counts: Iterable[int],
-        told: Callable[[Any], Sequence[Any]],
-    ) -> None:
-        self._given = given
-        self._indexed = files
-        self._starts = np.cumsum([0, *counts])
-        self._told = told
-        self._spans = FileSpans(given["filesystem"], files)
+    broken: type[Exception] = BrokenRecordError
+
+    def __init__(self, filesystem: Any, files: Sequence[Any], **options: Any) -> None:
+        self.files = tuple(files)
+        self._given = {"filesystem": filesystem, "files": self.files} | options
+        self._starts = np.cumsum([0, *(file.num_records for file in self.files)])
+        self._spans = FileSpans(filesystem, self.files)
 
     @property
     def num_records(self) -> int:
         return int(self._starts[-1])
 
+    @property
+    def mean_nbytes(self) -> int:
+        """Stored bytes of a record, on average."""
+        return sum(file.nbytes for file in self.files) // self.num_records
+
+    def read(self, records: Indices) -> list[Any]:
+        """The record at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: `broken` for a damaged record; OSError where a file is gone or its storage fails; ValueError where it is
+        no longer the file that was indexed.
+        """
+        wanted, where = np.unique(records, return_inverse=True)
+        stored: list[tuple[int, int, bytes]] = []
+        for index, numbers in by_file(wanted, self._starts, self._starts[:-1]):
+            stored += zip(itertools.repeat(index), numbers.tolist(), self._stored(index, numbers), strict=False)
+        return [self._record(*stored[place]) for place in where.tolist()]
+
     def locate(self, record: int) -> str:
         """Where a record is, for people: "path[number in the file]"."""
         index = int(np.searchsorted(self._starts, record, side="right")) - 1
-        return f"{self._indexed[index].path}[{record - int(self._starts[index])}]"
+        return f"{self.files[index].path}[{record - int(self._starts[index])}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories, sizes, counts, what else is told, some bytes of each."""
-        return files_fingerprint(self._indexed, self.num_records, self._told)
+        """What identifies the data: names without directories, sizes, counts, bounds, some bytes of each file."""
+        return files_fingerprint(self.files, self.num_records, lambda file: file.identity)
 
     def close(self) -> None:
         """Close every open file. Reading again opens them again."""
         self._spans.close()
 
-    def _by_file(self, records: Indices) -> tuple[list[tuple[int, Indices]], list[int]]:
-        """Each file that has some of these, with their numbers in it, ascending; and where each of them is in all of
-        that.
-        """
-        wanted, where = np.unique(records, return_inverse=True)
-        return list(by_file(wanted, self._starts, self._starts[:-1])), where.tolist()
+    def _stored(self, index: int, numbers: Indices) -> list[bytes]:
+        """The bytes of records of one file. numbers: in the file, ascending."""
+        return self._spans.read(index, self.files[index].spans(numbers))
+
+    def _record(self, index: int, number: int, stored: bytes) -> Any:
+        """The record with this number in a file, out of its bytes. Raises: `broken`."""
+        raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
         return self._given

@@ -13,7 +13,6 @@ from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.errors import StorageError
-from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.paths import SPLITS
 from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.identity.sampled_rows import spread
@@ -22,8 +21,7 @@ logger = logging.getLogger("datarax_ray")
 
 # Source: torchvision.datasets.folder.IMG_EXTENSIONS
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-_NOT_READ = (".gif", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".tga", ".svg")  # images all the same
-_MAX_OF_KIND = 200  # files of one other suffix that are looked at, to tell whether they are images
+_NOTES = (".txt", ".md", ".json", ".csv", ".xml", ".html", ".yaml", ".db")  # beside images, and none
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
 
@@ -31,9 +29,9 @@ class ImageFolder(NamedArguments):
     """The images of directory/CLASS/**/NAME by index, class by class in the order of their names, decoded.
 
     An element is {"image": uint8 (height, width, 3), "label": int}. class_names: by label, sorted. A class is a folder
-    that is there, with images in it; files beside the folders, and those of other names in them, are left out, and a
-    warning counts the images among them (.gif, .jfif, those without a suffix). Names that begin with "." are left out,
-    of folders and files, which torchvision takes: `.ipynb_checkpoints` would be the first class.
+    with images in it; images beside the folders, and files of other names in them, are skipped, and a warning counts
+    them, but for notes (.txt, .json, ...). Folders and files whose names begin with "." are skipped, which torchvision
+    takes: `.ipynb_checkpoints` would be the first class.
 
     Two folders are told apart by all names, and by sizes and bytes of 1,000 images.
 
@@ -67,12 +65,10 @@ class ImageFolder(NamedArguments):
             )
         names: list[bytes] = []
         labels: list[int] = []
-        others = _Others()
-        for entry in entries:
-            if entry.is_file():
-                others.add(entry.path, "beside the folders")
+        loose = [entry.name for entry in entries if entry.is_file() and entry.name.lower().endswith(_SUFFIXES)]
+        skipped = Counter("beside the folders" for _ in loose)
         for label, name in enumerate(self.class_names):
-            mine = _images_in(os.path.join(self.directory, name), others)
+            mine = _images_in(os.path.join(self.directory, name), skipped)
             if not mine:
                 raise ValueError(
                     f"{os.path.join(self.directory, name)} has no images ({', '.join(_SUFFIXES)}), and would be the "
@@ -80,12 +76,12 @@ class ImageFolder(NamedArguments):
                 )
             names += (os.fsencode(os.path.relpath(path, self.directory)) for path in mine)
             labels += [label] * len(mine)
-        if left_out := others.images():
+        if skipped:
             logger.warning(
-                "%s: it leaves out %d images: %s; it reads %s in folders. Convert, rename, move or remove them",
+                "%s: skipped %d files (%s); it reads %s in folders. Rename, convert or move the images among them",
                 self.directory,
-                left_out.total(),
-                ", ".join(f"{count} {kind}" for kind, count in left_out.most_common()),
+                skipped.total(),
+                ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common(8)),
                 ", ".join(_SUFFIXES),
             )
         self._names = np.array(names, "S")  # a few MB for a million, where they travel to the actors
@@ -127,59 +123,20 @@ class ImageFolder(NamedArguments):
         return f"ImageFolder(num_images={len(self)}, num_classes={len(self.class_names)}, digest={self._digest!r})"
 
 
-class _Others:
-    """Files that are not read, counted by kind, with a few of each to be looked at."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._first: dict[str, list[str]] = {}
-
-    def add(self, path: str, kind: str | None = None) -> None:
-        """kind: for people; None for its suffix."""
-        kind = kind or os.path.splitext(path)[1].lower() or "without a suffix"
-        if os.path.basename(path).startswith("."):
-            return
-        self._counts[kind] += 1
-        if len(first := self._first.setdefault(kind, [])) < _MAX_OF_KIND:
-            first.append(path)
-
-    def images(self) -> Counter[str]:
-        """How many of them are images, by how they begin, of each kind; behind the first of a kind all or none."""
-        found: Counter[str] = Counter()
-        for kind, first in self._first.items():
-            if count := sum(map(_is_image, first)):
-                found[kind] = count + self._counts[kind] - len(first)
-        return found
-
-
-def _is_image(path: str) -> bool:
-    if path.lower().endswith(_SUFFIXES + _NOT_READ):
-        return True
-    try:
-        with open(path, "rb") as file:
-            return sniff.file_format(file.read(sniff.HEAD_NBYTES)) in sniff.IMAGES
-    except OSError:  # it is not read
-        return False
-
-
-def _images_in(folder: str, others: _Others) -> list[str]:
-    """The paths of the images, in order. others: takes those of other names."""
-    found = []
-    above: dict[str, tuple[str, ...]] = {}  # of each folder, itself and those that it is in, wherever links lead
+def _images_in(folder: str, skipped: Counter[str]) -> list[str]:
+    """The paths of the images, in order. skipped: counts the other files, but for notes, by suffix."""
+    images = []
+    # of each folder, itself and those that it is in, wherever links lead
+    above: dict[str, tuple[str, ...]] = {folder: (os.path.realpath(folder),)}
     for root, folders, names in os.walk(folder, followlinks=True):
-        mine = above.pop(root, (os.path.realpath(folder),))
         folders[:] = [name for name in folders if name[:1] != "."]
         for path in (os.path.join(root, name) for name in folders):
             real = os.path.realpath(path)
-            if any(each == real or each.startswith(real + os.sep) for each in mine):
+            if any(each == real or each.startswith(real + os.sep) for each in above[root]):
                 raise ValueError(f"{path} is a link to a folder that it is in, so its images would come without end")
-            above[path] = *mine, real
-        found.append((root, names))
-    images = []
-    for root, names in sorted(found):
-        for name in sorted(name for name in names if name[:1] != "."):
-            if name.lower().endswith(_SUFFIXES):
-                images.append(os.path.join(root, name))
-            else:
-                others.add(os.path.join(root, name))
-    return images
+            above[path] = *above[root], real
+        mine = sorted(name for name in names if name[:1] != ".")
+        images.append((root, [name for name in mine if name.lower().endswith(_SUFFIXES)]))
+        suffixes = (os.path.splitext(name)[1].lower() for name in mine)
+        skipped.update(suffix or "without a suffix" for suffix in suffixes if suffix not in _SUFFIXES + _NOTES)
+    return [os.path.join(root, name) for root, names in sorted(images) for name in names]

@@ -7,71 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import itertools
 import json
 import os
 import re
-import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-HEAD_NBYTES = 4096  # of a file, for `file_format`
-TAIL_NBYTES = 8
-_MOST_SUFFIXES = 8  # that alike looks at: of a name for each day or number there are thousands
-_NO_UTF_8 = "text, not in UTF-8"
-_UNSURE = (None, "text", _NO_UTF_8, "JSON")  # what any note beside the data may look like
+from datarax_ray.read.formats.kinds import BY_NAME, HEAD_NBYTES, KINDS, NO_UTF_8, TAIL_NBYTES, UNSURE
 
-# Of Riegeli's file signature the first block's header. Source: google/riegeli, doc/riegeli_records_file_format.md.
-_RIEGELI = bytes.fromhex("83af70d10d884a3f0000000000000000")
-# Magic numbers at an offset from the beginning, the more telling first.
-_MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (0, _RIEGELI, "ArrayRecord"),
-    (0, b"PAR1", "Parquet"),
-    (0, b"ARROW1", "Arrow"),
-    (0, b"FEA1", "Arrow"),
-    (0, b"\xff\xff\xff\xff", "Arrow"),  # a stream of it, as `datasets` caches: a continuation, then a length
-    (0, b"\x89PNG\r\n\x1a\n", "PNG"),
-    (0, b"\xff\xd8\xff", "JPEG"),
-    (0, b"\x93NUMPY", "NumPy"),
-    (0, b"\x89HDF\r\n\x1a\n", "HDF5"),
-    (0, b"\x1f\x8b", "gzip"),
-    (0, b"\x28\xb5\x2f\xfd", "zstd"),
-    (0, b"\xfd7zXZ\x00", "xz"),
-    (0, b"BZh", "bzip2"),
-    (0, b"PK\x03\x04", "zip"),
-    (257, b"ustar", "tar"),
-    (0, b"\xff\xfe", _NO_UTF_8),  # the byte order mark of UTF-16, as Excel writes text
-    (0, b"\xfe\xff", _NO_UTF_8),
-)
+_MOST_SUFFIXES = 8  # that alike looks at: of a name for each day or number there are thousands
 _DELIMITERS, _MAX_LINES = ",\t;|", 20  # of CSV files, and lines that are looked at for them
 _QUOTED = re.compile(r'"[^"]*"')
-_OBJECTS = re.compile(r"""\[\s*\{\s*["']""")  # no cell of CSV begins so: it would be in quotes
 _TOKEN_LENGTH = 8  # more than a word or an escape of JSON has, which may be cut
 _PAGE = re.compile(rb"\s*<(!doctype html|html)", re.IGNORECASE)
-IMAGES = ("PNG", "JPEG")
-_MDS_JSON = b'{"column_encodings"'  # as its writer sorts it
-_MDS_INDEX = re.compile(rb"\s*\{[^{]{0,40}\"shards\":\s*\[\s*[\]{]")
-# What to do with a file of a format. PATH is the file's.
-_BY_DATASETS = 'from_hf("%s", data_files="PATH") reads it'
-_READERS = {
-    "ArrayRecord": "ArrayRecordSourceModule reads it",
-    "Parquet": "ParquetSource reads it",
-    "tar": "WebDatasetSource reads it",
-    "CSV": "CSVSource reads it",
-    "JSON lines": f"JSONLinesSource, or {_BY_DATASETS % 'json'}",
-    "JSON": _BY_DATASETS % "json",
-    "text": _BY_DATASETS % "text",
-    _NO_UTF_8: "write it anew in UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH",
-    "Arrow": _BY_DATASETS % "arrow",
-    "MDS": "MDSSource reads its folder",
-    "TFRecord": "TFRecordSource reads it, with DecodeExample() for tf.train.Example",
-    **dict.fromkeys(IMAGES, 'load("imagefolder:DIR") reads folders of them, one for each class'),
-    "HDF5": "RandomAccessSource takes its arrays",
-    **dict.fromkeys(("NumPy", "NumPy zip"), "of np.load('PATH') RandomAccessSource takes its arrays"),
-    **dict.fromkeys(("gzip", "zstd", "xz", "bzip2", "zip"), "unpack it first"),
-    "HTML": "a server gives one for a folder, whose URL ends with a slash, or where one has to log in",
-}
-_PACKED_TEXT = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".txt": "text"}
 DECODERS = {  # by their names in datarax_ray
     "tf.train.Example": "DecodeExample",
     "msgpack": "DecodeMsgpack",
@@ -91,16 +39,10 @@ def file_format(head: bytes, tail: bytes = b"") -> str | None:
     >>> file_format(b"name,label\\na,1\\nb,2\\n")
     'CSV'
     """
-    for offset, magic, name in _MAGIC:
-        if head[offset:].startswith(magic):
-            name_of_first = head[30 : 30 + int.from_bytes(head[26:28], "little")]  # in a zip file
-            return "NumPy zip" if name == "zip" and name_of_first.endswith(b".npy") else name
-    if tail.endswith(b"PAR1"):
-        return "Parquet"
-    if len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(_crc32c(head[:8])):
-        return "TFRecord"
-    if (_MDS_INDEX.match(head) and b'"version"' in head) or _is_mds_shard(head):
-        return "MDS"
+    for kind in KINDS:
+        is_begun = any(head[offset:].startswith(magic) for offset, magic in kind.magic) or kind.test(head)
+        if is_begun or (kind.ends and tail.endswith(kind.ends)):
+            return kind.name
     return "HTML" if _PAGE.match(head) else _text_format(head)
 
 
@@ -172,22 +114,20 @@ def ends(file: Any) -> tuple[bytes, bytes]:
 def alike(opened: Callable[[str], Any], path: str, others: Iterable[str]) -> tuple[int, str]:
     """How many of the other files are likely of this one's format, and one that is; (0, "") where none is.
 
-    Of each suffix, of a few of them, the first and the last name are looked at. opened: a binary file at a path.
+    The first and the last file of each suffix are looked at. opened: a binary file at a path.
     """
 
     def format_at(path: str) -> str | None:
-        try:
-            with opened(path) as file:
-                return file_format(*ends(file))
-        except OSError:  # whoever reads it tells
-            return None
+        with contextlib.suppress(OSError), opened(path) as file:  # whoever reads it tells
+            return file_format(*ends(file))
+        return None
 
     groups: dict[str, list[str]] = {}
     for other in sorted(others):
         groups.setdefault(os.path.splitext(other)[1].lower(), []).append(other)
     wanted = format_at(path) if groups else None
     count, first = 0, ""
-    for group in list(groups.values())[:_MOST_SUFFIXES] if wanted not in _UNSURE else []:
+    for group in list(groups.values())[:_MOST_SUFFIXES] if wanted not in UNSURE else []:
         like = next((end for end in (group[0], group[-1]) if format_at(end) == wanted), None)
         if like is not None:
             count, first = count + len(group), first or like
@@ -217,11 +157,8 @@ def how_to_read(found: str | None, path: str) -> str:
     """
     if found is None:
         return ""
-    kind = found if found == _NO_UTF_8 else f"{'an' if found[0] in 'AHM' else 'a'} {found} file"
-    told = _READERS[found]
-    if found == "gzip" and (text := _PACKED_TEXT.get(os.path.splitext(os.path.splitext(path)[0])[1].lower())):
-        told += f", or {_BY_DATASETS % text} as it is"
-    return f" It looks like {kind}: {told.replace('PATH', path)}."
+    kind = found if found == NO_UTF_8 else f"{'an' if found[0] in 'AHM' else 'a'} {found} file"
+    return f" It looks like {kind}: {BY_NAME[found].how.replace('PATH', path)}."
 
 
 def how_to_decode(record: bytes, tried: str = "") -> str:
@@ -246,20 +183,19 @@ def _text_format(head: bytes) -> str | None:
     except UnicodeDecodeError as error:
         if error.start < len(head) - 3:  # or a character is cut at the end
             num_other = sum(byte > 0x7F for byte in head)
-            return _NO_UTF_8 if num_other < len(head) / 8 else None  # Latin letters among others; else what is no text
+            return NO_UTF_8 if num_other < len(head) / 8 else None  # Latin letters among others; else what is no text
         text = head[: error.start].decode("utf-8-sig")
     lines = _lines(text.strip())
-    if not lines[0]:
+    first, is_cut = lines[0].strip(), len(head) >= HEAD_NBYTES
+    if not first:
         return None
-    first = lines[0].strip()
     if first.startswith("{"):
-        is_whole = len(lines) > 1 or len(head) < HEAD_NBYTES
-        return "JSON lines" if not is_whole or _is_json(first) else "JSON"
-    if first.startswith("[") and (found := _array_format(text.strip(), len(head) >= HEAD_NBYTES)):
-        return found
+        return "JSON lines" if _is_json(first) or (is_cut and len(lines) == 1) else "JSON"
+    if re.match(r"\[\s*(\{\s*[\"'])", text.strip()) or (first.startswith("[") and _is_array(text, is_cut)):
+        return "JSON"
     for separator in (",", "\t", ";"):
         counts = {line.count(separator) for line in lines[: max(2, len(lines) - 1)]}
-        if len(lines) > 1 and counts != {0} and len(counts) == 1:
+        if len(lines) > 1 and counts != {0} and len(counts) == 1 and not _is_json(first):
             return "CSV"
     return "text"
 
@@ -269,21 +205,15 @@ def _lines(text: str) -> list[str]:
     return re.split(r"\r\n|\r|\n", text)
 
 
-def _array_format(text: str, is_cut: bool) -> str | None:
-    """JSON for an array of it, as far as the text goes; text for arrays in lines; None for what only begins like one.
-
-    is_cut: whether the file goes on behind the text.
-    """
+def _is_array(text: str, is_cut: bool) -> bool:
+    """Whether it is one array of JSON, as far as it goes. is_cut: whether the file goes on behind it."""
     try:
-        _, end = json.JSONDecoder().raw_decode(text)
+        json.loads(text)
     except json.JSONDecodeError as error:
-        goes_on = is_cut and (error.pos > len(text) - _TOKEN_LENGTH or text[error.pos] == '"')  # where a string begins
-        return "JSON" if goes_on or error.pos == len(text) or _OBJECTS.match(text) else None
+        return is_cut and (error.pos > len(text) - _TOKEN_LENGTH or text[error.pos] == '"')  # where a string begins
     except (ValueError, RecursionError):  # a number of thousands of digits, or great depth
-        return "JSON"
-    rest = text[end:].lstrip(" \t\r")
-    # of lists in lines no reader of JSON makes records: a transform does, of each line of a text
-    return "JSON" if not rest else "text" if rest.startswith("\n") and rest.lstrip().startswith("[") else None
+        return True
+    return True
 
 
 def _is_json(text: str) -> bool:
@@ -292,17 +222,6 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _is_mds_shard(head: bytes) -> bool:
-    """Whether a number of samples comes first, then where each of them begins, behind these numbers and some JSON."""
-    if 0 not in head[:8]:  # as in text: there are not 16 million samples, nor as many bytes before the first
-        return False
-    begin = 4 * (int.from_bytes(head[:4], "little") + 2)
-    if begin + len(_MDS_JSON) <= len(head):
-        return head[begin:].startswith(_MDS_JSON)
-    bounds = struct.unpack(f"<{HEAD_NBYTES // 4 - 1}I", head[4:]) if len(head) == HEAD_NBYTES else ()
-    return bool(bounds) and bounds[0] > begin and all(first <= last for first, last in itertools.pairwise(bounds))
 
 
 def _is_example(record: bytes) -> bool:
@@ -330,18 +249,3 @@ def _is_msgpack_map(record: bytes) -> bool:
     skipped = {0xDE: 3, 0xDF: 5}.get(record[0], 1 if 0x81 <= record[0] <= 0x8F else None)
     key = record[skipped : skipped + 1] if skipped else b""
     return bool(key) and (0xA0 <= key[0] <= 0xBF or key[0] in (0xD9, 0xDA))
-
-
-def masked(crc: int) -> int:
-    """TFRecord's checksum, of a crc32c. Source: tensorflow/core/lib/hash/crc32c.h."""
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _crc32c(data: bytes) -> int:
-    """Of a few bytes, without a library. Source: RFC 3720, appendix B.4."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF

@@ -20,13 +20,9 @@ from datarax_ray.read.formats.decoded_groups import (
     DecodedGroups,
     read_together,
 )
-from datarax_ray.read.formats.file_spans import RecordsInFiles, bounds_digest
+from datarax_ray.read.formats.file_spans import BrokenRecordError, RecordsInFiles
 from datarax_ray.read.formats.mds.encodings import Decode, decoder_of, is_pickle
 from datarax_ray.read.formats.mds.shards import INDEX, MDSShard, bounds_of, find_shards
-
-
-class BrokenSampleError(BrokenRowGroupError):
-    """The bytes of a sample are there, and its columns are not what their encodings say."""
 
 
 class MDSReader(RecordsInFiles):
@@ -36,30 +32,20 @@ class MDSReader(RecordsInFiles):
     read, None for all. pickles_as_bytes: whether columns of pickles are read at all.
     """
 
-    broken: type[Exception] = BrokenRowGroupError
-
     def __init__(
         self,
         filesystem: Any,
-        shards: Sequence[MDSShard],
+        files: Sequence[MDSShard],
         columns: tuple[str, ...] | None = None,
         pickles_as_bytes: bool = False,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
     ) -> None:
-        self.shards = tuple(shards)
-        given = {"filesystem": filesystem, "shards": self.shards, "columns": columns}
-        given |= {"pickles_as_bytes": pickles_as_bytes, "max_nbytes": max_nbytes}
-        super().__init__(
-            given,
-            self.shards,
-            (shard.num_samples for shard in self.shards),
-            lambda shard: (shard.num_samples, "" if shard.bounds is None else bounds_digest(shard.bounds)),
-        )
-        self._layouts = {
-            shard.columns: _Layout.of(shard, columns, pickles_as_bytes)
-            for shard in {shard.columns: shard for shard in self.shards}.values()
-        }
-        self._shard_groups = RecordGroups(shard.num_samples for shard in self.shards)
+        options = {"columns": columns, "pickles_as_bytes": pickles_as_bytes, "max_nbytes": max_nbytes}
+        super().__init__(filesystem, files, **options)
+        firsts = {shard.columns: shard for shard in reversed(files)}
+        layouts = {each: _Layout.of(shard, columns, pickles_as_bytes) for each, shard in firsts.items()}
+        self._layouts = [layouts[shard.columns] for shard in files]
+        self._shard_groups = RecordGroups(shard.num_samples for shard in self.files)
         self._unpacked = DecodedGroups(self._shard_groups, max_nbytes)
         self._lock = ThreadLock()  # of what is unpacked; pipelines over one source read in threads of their own
 
@@ -73,45 +59,25 @@ class MDSReader(RecordsInFiles):
     @property
     def mean_nbytes(self) -> int:
         """Bytes of an unpacked sample, on average."""
-        return sum(shard.raw_nbytes for shard in self.shards) // self.num_records
+        return sum(shard.raw_nbytes for shard in self.files) // self.num_records
 
     @property
     def keeps_groups(self) -> bool:
         """Whether a shard is packed, so that its samples are best read together."""
-        return any(shard.codec for shard in self.shards)
+        return any(shard.codec for shard in self.files)
 
     @property
     def groups(self) -> RecordGroups:
         """Samples that are best read together, where shards are packed: those of a shard, small ones with the next."""
-        return read_together(self._shard_groups, [shard.raw_nbytes for shard in self.shards])
+        return read_together(self._shard_groups, [shard.raw_nbytes for shard in self.files])
 
     def with_room_for(self, nbytes: int) -> MDSReader:
         """A reader of the same samples that keeps at least so many bytes of unpacked shards."""
         return MDSReader(**self._given | {"max_nbytes": max(self._given["max_nbytes"], nbytes)})
 
-    def read(self, records: Indices) -> list[dict[str, Any]]:
-        """The sample at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
-
-        Raises: BrokenSampleError; BrokenRowGroupError for a packed shard that does not unpack; OSError where a file is
-        gone or its storage fails; ValueError where it is no longer the file that was looked at.
-        """
-        stored: list[tuple[_Layout, bytes]] = []
-        parts, where = self._by_file(records)
-        for index, numbers in parts:
-            layout = self._layouts[self.shards[index].columns]
-            stored += [(layout, part) for part in self._stored(index, numbers)]
-        found = []
-        for place in where:
-            layout, part = stored[place]
-            try:
-                found.append(layout.sample(part))
-            except ValueError as error:
-                raise BrokenSampleError(str(error)) from error
-        return found
-
     def fingerprint(self) -> dict[str, Any]:
         """See RecordsInFiles; with the columns that are read."""
-        parts = self._layouts[self.shards[0].columns].parts
+        parts = self._layouts[0].parts
         return super().fingerprint() | {"columns": digest([part[:2] for part in parts if part[3]])}
 
     def close(self) -> None:
@@ -121,15 +87,19 @@ class MDSReader(RecordsInFiles):
         super().close()
 
     def _stored(self, index: int, numbers: Indices) -> list[bytes]:
-        """The bytes of samples of one shard, ascending."""
-        bounds = self.shards[index].bounds
-        if bounds is None:
-            with self._lock:
-                return list(self._unpacked.read(numbers + self._starts[index], self._unpack)["sample"])
-        return self._spans.read(index, np.stack([bounds[numbers], bounds[numbers + 1]], axis=1))
+        if self.files[index].codec is None:
+            return super()._stored(index, numbers)
+        with self._lock:
+            return list(self._unpacked.read(numbers + self._starts[index], self._unpack)["sample"])
+
+    def _record(self, index: int, number: int, stored: bytes) -> dict[str, Any]:
+        try:
+            return self._layouts[index].sample(stored)
+        except ValueError as error:
+            raise BrokenRecordError(str(error)) from error
 
     def _unpack(self, index: int) -> dict[str, np.ndarray]:
-        shard = self.shards[index]
+        shard = self.files[index]
         (packed,) = self._spans.read(index, np.array([[0, shard.nbytes]]))
         try:
             data = _unpacked(packed, shard.codec, shard.raw_nbytes)

@@ -6,14 +6,14 @@ import json
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.formats.file_spans import content_of
+from datarax_ray.read.formats.file_spans import IndexedFile, content_of
 from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import for_people
@@ -32,27 +32,28 @@ class Column(NamedTuple):
     size: int | None
 
 
-@dataclass(frozen=True)
-class MDSShard:
-    """One shard. path, nbytes: of the file that is read. codec: what it is packed with, None for nothing.
+@dataclass(frozen=True, kw_only=True)
+class MDSShard(IndexedFile):
+    """One shard. bounds: empty of a packed one, which is unpacked as a whole.
 
-    raw_nbytes: once it is unpacked.
-    bounds: int64 (num_samples + 1,), where each sample begins in it, and the last one ends; None of a packed one, which
-        is unpacked as a whole.
-    content: of some of the file's bytes (content_of).
+    codec: what the file is packed with, None for nothing. raw_nbytes: once it is unpacked.
     """
 
-    path: str
-    nbytes: int
     num_samples: int
     columns: tuple[Column, ...]
     raw_nbytes: int
     codec: str | None
-    bounds: Indices | None = field(compare=False)
-    content: str
+
+    @property
+    def num_records(self) -> int:
+        return self.num_samples
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return self.num_samples, "" if self.codec else super().identity[1]
 
 
-def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[MDSShard, ...]]:
+def find_shards(paths: Any, filesystem: Any) -> tuple[Any, list[MDSShard]]:
     """The filesystem, and the shards with a sample of everything that `paths` names, each looked at.
 
     paths: folders with an index.json, or that file, as filesystems.find_on takes them.
@@ -60,23 +61,29 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, tuple[MDSShard, ...]]
     Raises: FileNotFoundError; ValueError for an index.json that is none of MDS, for shards of other sizes than it says
     (all are listed), for columns that differ, and where there is no sample in all shards together.
     """
-    filesystem, found = _indexes(paths, filesystem)
-
+    named: Any = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if isinstance(named, Sequence) and all(isinstance(path, str | os.PathLike) for path in named):
+        named = [_index_of(os.fspath(path)) for path in named]
+    try:
+        filesystem, found = find_on(named, filesystem, (INDEX,), named=paths)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error}. MDS shards are found by the {INDEX} beside them; of a folder of splits, name one: DIR/train"
+        ) from error
     listed = inspect_all(partial(_listed, filesystem), found, "read")
     entries = [entry for entries in listed for entry in entries if entry[1]["samples"]]
     if not entries:
         raise ValueError(f"there are 0 samples in {', '.join(map(str, found[:3]))}; a stream needs at least one")
-    told = inspect_all(
+    shards = inspect_all(
         lambda each: _inspect(filesystem, *each), entries, name=lambda each: f"{each[0]}, a shard of it,"
     )
-    shards = tuple(told)
-    names = [column.name for column in shards[0].columns]
-    odd = next((shard for shard in shards if [column.name for column in shard.columns] != names), None)
-    if odd is not None:
-        raise ValueError(
-            f"{shards[0].path} has the columns {names}, and {odd.path} has {[column.name for column in odd.columns]}; "
-            "a source reads shards of the same columns"
-        )
+    names = [[column.name for column in shard.columns] for shard in shards]
+    for shard, its in zip(shards, names, strict=True):
+        if its != names[0]:
+            raise ValueError(
+                f"{shards[0].path} has the columns {names[0]}, and {shard.path} has {its}; a source reads shards of "
+                "the same columns"
+            )
     return filesystem, shards
 
 
@@ -93,19 +100,6 @@ def bounds_of(data: Any, num_samples: int, nbytes: int) -> Indices:
     if bounds[0] < begin or bounds[-1] != nbytes or (np.diff(bounds) < 0).any():
         raise ValueError("its samples do not lie one behind the other, up to its end: it is damaged, or no MDS shard")
     return bounds
-
-
-def _indexes(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...]]:
-    """The filesystem, and the path of each index.json."""
-    named: Any = [paths] if isinstance(paths, str | os.PathLike) else paths
-    if isinstance(named, Sequence) and all(isinstance(path, str | os.PathLike) for path in named):
-        named = [_index_of(os.fspath(path)) for path in named]
-    try:
-        return find_on(named, filesystem, (INDEX,), named=paths)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{error}. MDS shards are found by the {INDEX} beside them; of a folder of splits, name one: DIR/train"
-        ) from error
 
 
 def _index_of(path: str) -> str:
@@ -156,27 +150,34 @@ def _inspect(filesystem: Any, folder: str, entry: Mapping[str, Any]) -> MDSShard
     """The shard, as it is, or packed where it is not there unpacked."""
     from pyarrow.fs import FileType
 
-    raw, packed, codec = entry["raw_data"], entry.get("zip_data"), None
-    told = raw
-    path = f"{folder}/{raw['basename']}"
-    if packed is not None and filesystem.get_file_info(path).type is not FileType.File:
-        told, path, codec = packed, f"{folder}/{packed['basename']}", CODECS[entry["compression"].partition(":")[0]]
+    file, packed, codec = entry["raw_data"], entry.get("zip_data"), None
+    if packed is not None and filesystem.get_file_info(f"{folder}/{file['basename']}").type is not FileType.File:
+        file, codec = packed, CODECS[entry["compression"].partition(":")[0]]
+    path = f"{folder}/{file['basename']}"
     columns = zip(entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True)
-    bounds = None
-    with filesystem.open_input_file(path) as file:
-        nbytes = file.size()
-        if nbytes != told["bytes"]:
+    bounds = np.empty(0, np.int64)
+    with filesystem.open_input_file(path) as raw:
+        nbytes = raw.size()
+        if nbytes != file["bytes"]:
             raise ValueError(
-                f"{path} has {nbytes:,} bytes, and its {INDEX} says {told['bytes']:,}: it was cut, or is of another "
+                f"{path} has {nbytes:,} bytes, and its {INDEX} says {file['bytes']:,}: it was cut, or is of another "
                 "dataset. Copy it again"
             )
         if codec is None:
             try:
-                head = read_whole(file, 0, min(nbytes, 4 * (entry["samples"] + 2)))
-                bounds = bounds_of(head, entry["samples"], nbytes)
+                bounds = bounds_of(
+                    read_whole(raw, 0, min(nbytes, 4 * (entry["samples"] + 2))), entry["samples"], nbytes
+                )
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
-        content = content_of(file, nbytes)
+        content = content_of(raw, nbytes)
     return MDSShard(
-        path, nbytes, entry["samples"], tuple(Column(*each) for each in columns), raw["bytes"], codec, bounds, content
+        path,
+        nbytes,
+        bounds,
+        content,
+        num_samples=entry["samples"],
+        columns=tuple(Column(*each) for each in columns),
+        raw_nbytes=entry["raw_data"]["bytes"],
+        codec=codec,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.decode.rows import json_value
-from datarax_ray.read.formats.webdataset.shards import KEY
+from datarax_ray.read.formats.webdataset.tar import KEY
 
 
 def _npy(data: bytes) -> np.ndarray:

@@ -1,0 +1,150 @@
+"""The samples in a tar file: where each begins and ends, found by one walk over the headers.
+
+Source: the webdataset package, tariterators.py. A name is split at the first dot behind the last slash into key and
+extension; consecutive members of one key are a sample; links, folders and what lies below `__name__` are skipped.
+Headers of plain files are read here, all others (GNU's and PAX's long names among them) by Python's tarfile, one at a
+time: its own loop ends in silence at a damaged one. A sample's bytes, cut out of the file, are a tar again, so that
+reading is the same walk.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from zlib import adler32
+
+KEY = "__key__"
+BUFFER_NBYTES = 32 * 1024  # what the walk over a local file reads at a time: longer members are jumped over
+_NAME = re.compile(r"(?P<key>(.*/)?[^.]+)\.(?P<extension>[^/]*)")
+_META = re.compile(r"__[^/]*__(/|$)")
+# Mode, owner, group, size, time, checksum and the type of a regular file, in the octal that tar, tarfile and webdataset
+# write; and the numbers of a device, which such a file has not.
+_PLAIN_NUMBERS = re.compile(
+    rb"(?:[0-7]{7}[ \0]|[0-7]{6} \0){3}(?P<size>[0-7]{11})[ \0][0-7]{11}[ \0](?P<checksum>[0-7]{6}\0 |[0-7]{7}[ \0])0"
+)
+_PLAIN_DEVICES = (bytes(16), b"0000000\0" * 2, b"000000 \0" * 2)
+_ZEROS = bytes(tarfile.BLOCKSIZE)
+
+
+class Member(NamedTuple):
+    """What a header says: where it begins, with those before it that belong to it, and where the data are."""
+
+    name: str
+    offset: int
+    offset_data: int
+    size: int
+    kind: str  # regular, sparse, link or other
+
+
+@dataclass
+class Sample:
+    """Consecutive members of one key, by extension, and the bytes [start, stop) of the tar that hold them."""
+
+    key: str
+    start: int
+    stop: int
+    members: dict[str, Member]
+
+
+def samples(file: Any, nbytes: int, links: list[str] | None = None) -> Iterator[Sample]:
+    """The samples of an open file of so many bytes, which is a tar from its beginning to its end.
+
+    links: gets the names of links that would be members of samples; they hold no data, and are left out.
+
+    Raises: ValueError, which names the member, for what is damaged, cut, sparse, or twice in one sample.
+    """
+    sample, name = None, "the beginning"
+    members = _members(file)
+    while True:
+        try:
+            info, stop = next(members)
+        except StopIteration:
+            break
+        except (tarfile.TarError, ArithmeticError, MemoryError, RecursionError) as error:
+            raise ValueError(f"behind {name} there is no header of a member ({error})") from error
+        name = repr(info.name)
+        if not info.offset < stop <= nbytes:
+            raise ValueError(f"{name} goes on to byte {stop:,} and the file to {nbytes:,}: it was cut, or is damaged")
+        named = _NAME.fullmatch(info.name)
+        if named is None or _META.match(info.name):
+            continue
+        if info.kind in ("link", "other"):
+            if links is not None and info.kind == "link":
+                links.append(info.name)
+            continue
+        key, extension = named["key"], named["extension"].lower()
+        if info.kind == "sparse":
+            raise ValueError(f"{name} is stored as a sparse file, without its holes; write the tar without --sparse")
+        if sample is None or key != sample.key:
+            if sample is not None:
+                yield sample
+            sample = Sample(key, info.offset, stop, {})
+        if extension in sample.members or extension == KEY:
+            raise ValueError(
+                f"{name} is the second {extension!r} of the sample {key!r}, and one of them would be lost; give each "
+                "sample a key of its own, and each of its members an extension"
+            )
+        sample.members[extension] = info
+        sample.stop = stop
+    if sample is not None:
+        yield sample
+
+
+def _members(file: Any) -> Iterator[tuple[Member, int]]:
+    """Every member, and where the next one begins. file: at its beginning."""
+    tar: tarfile.TarFile | None = None  # made for the first header that is not plain; it reads that of the file first
+    found, at = _plain_member(file.read(tarfile.BLOCKSIZE), 0), 0
+    while True:
+        if found is None:
+            if tar is None:
+                file.seek(0)
+                tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
+            file.seek(at)
+            info = tar.next() if at == 0 else tarfile.TarInfo.fromtarfile(tar)
+            if info is None:  # the zeros that end it are all there is
+                break
+            found, at = _member_of(info), tar.offset
+        else:
+            at = found.offset_data + -(-found.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        if tar and (odd := {"path", "size"} & tar.pax_headers.keys()):
+            raise ValueError(f"a global header gives every member that follows the same {' and '.join(sorted(odd))}")
+        yield found, at
+        file.seek(at)
+        block = file.read(tarfile.BLOCKSIZE)
+        if not block:
+            raise ValueError(
+                f"it ends behind {found.name!r} without the zeros that end a tar: it was cut, or its writer was never "
+                "closed. Write or copy it again; if nothing is missing, `truncate --size=+1024` adds them"
+            )
+        if block == _ZEROS:
+            break
+        found = None if tar and tar.pax_headers else _plain_member(block, at)
+    file.seek(at)
+    while part := file.read(BUFFER_NBYTES):
+        if part.strip(b"\0"):
+            raise ValueError("behind the zeros that end it there is more; join tars by `tar --concatenate`")
+
+
+def _member_of(info: tarfile.TarInfo) -> Member:
+    kind = "link" if info.islnk() or info.issym() else "other"
+    if info.isreg():
+        kind = "sparse" if info.issparse() else "regular"
+    return Member(info.name, info.offset, info.offset_data, info.size, kind)
+
+
+def _plain_member(block: bytes, at: int) -> Member | None:
+    """What tarfile makes of a header of a regular file with nothing unusual in it, at less cost; None of any other."""
+    numbers = _PLAIN_NUMBERS.fullmatch(block, 100, 157)
+    if numbers is None or len(block) < tarfile.BLOCKSIZE or block[329:345] not in _PLAIN_DEVICES:
+        return None
+    # adler32 begins with a sum of bytes, which is exact for 256 of them
+    total = (adler32(block[:256]) & 0xFFFF) + (adler32(block[256:]) & 0xFFFF) - (adler32(block[148:156]) & 0xFFFF) - 1
+    if total + 8 * ord(" ") != int(numbers["checksum"].rstrip(b"\0 "), 8):
+        return None
+    name = block[:100].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    prefix = block[345:500].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    data = at + tarfile.BLOCKSIZE
+    return Member(f"{prefix}/{name}" if prefix else name, at, data, int(numbers["size"], 8), "regular")
