@@ -23,6 +23,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
+from datarax_ray.read.formats.kinds import READ
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.kinds import KINDS
 
@@ -33,7 +34,7 @@ RAW, IN_ORDER, SHUFFLED, IN_BLOCKS = "raw, file order", "file order", "shuffled"
 _WORTH = 1.5
 _FEW_BATCHES = 4  # of an epoch: below it, the cost of starting a batch is most of the time
 # Of the files' sources, those that shuffle single records unless shuffle_block_size is set, and a size to try.
-_BLOCKS: dict[str, Any] = {"ArrayRecordSourceModule": "auto", "WebDatasetSource": 256}
+_BLOCKS = {kind.source: kind.block_size for kind in READ.values()}
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]
     plain = changed(config, shuffle=False, **sizes)
     ways = {RAW: replace(plain, transforms=()), IN_ORDER: plain, SHUFFLED: changed(config, shuffle=True)}
     size = _BLOCKS.get(type(source).__name__)
-    if size and getattr(config, "shuffle_block_size", None) is None and getattr(stream.reader, "group_size", 2) > 1:
+    in_groups = size != "auto" or stream.reader.traits.group_size > 1
+    if size and in_groups and getattr(config, "shuffle_block_size", None) is None:
         ways[IN_BLOCKS] = changed(config, shuffle=True, shuffle_block_size=size)
     return ways
 

@@ -17,8 +17,10 @@ from datarax_ray import DecodeImage, load
 from datarax_ray.cli.screen import Screen
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
+from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.sniff import DECODERS, record_format
 from datarax_ray.read.lines import written_whole
+from datarax_ray.read.streams.indexed import IndexedStream
 
 _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
@@ -59,9 +61,10 @@ def _facts(source: Any) -> dict[str, Any]:
     reader, files = stream.reader, stream.settings().get("files", {})
     facts: dict[str, Any] = {"source": type(source).__name__}
     facts |= {name.removeprefix("num_"): files[name] for name in ("num_files", "num_shards") if name in files}
-    if (num_records := getattr(reader, "num_records", None)) is not None:  # a stream of shards has none
-        facts |= {"records": num_records, "stored bytes a record": int(reader.mean_nbytes)}
-    if (group_size := getattr(reader, "group_size", None)) is not None:
+    if isinstance(stream, IndexedStream):
+        facts |= {"records": reader.num_records, "stored bytes a record": int(reader.mean_nbytes)}
+    if isinstance(reader, ArrayRecordReader):
+        group_size = reader.group_size
         facts["group size"] = group_size
         facts["advice"] = (
             "single records: a global shuffle reads each by itself"

@@ -6,9 +6,11 @@ checkpoints record its settings. It holds no position and no open file.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.homes import Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
@@ -19,16 +21,35 @@ from datarax_ray.read.block import Block
 MAX_NAMES = 4  # of files, in a line for people
 
 
-class Reader(Protocol):
-    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it.
+@dataclass(frozen=True)
+class ReaderTraits:
+    """What schedulers, caches and actors need to know of a reader, beside its records. Each reader states it once.
 
-    One with a `cached(max_nbytes)` gives a reader of the same records that keeps so many bytes of them in memory (see
-    read.formats.cache), and one that does tells of it in `counts()`; one with a `read_at(positions, records)` is told
-    the positions of the stream as well; one with a `read_rows(records)` may give FixedRecords there, at no more copies;
-    one with is_managed=True reads in a context of a user's (see Stream.is_managed); one with keeps_records=True keeps
-    what it has decoded for later reads, for good; one with keeps_groups=True keeps groups until all of their records
-    were read; one with reads_ahead=True has an `expect(records)`, to be told of a read that will come (see Stream).
+    broken: what `read` raises where a record is broken, rather than the whole source.
+    group_size: records that are stored and decoded together, where most are; 1 for single records.
+    keeps_groups: decoded groups are kept until all of their records were read.
+    keeps_records: decoded records are kept for later reads, for good.
+    caches_itself: `cached` gives a reader that keeps records in its own way.
+    reads_ahead: `expect` is of use.
+    is_managed: reading enters a context of the user's, which is left at `close`.
+    homes: which nodes have which records; None where all do.
     """
+
+    broken: type[Exception]
+    group_size: int = 1
+    keeps_groups: bool = False
+    keeps_records: bool = False
+    caches_itself: bool = False
+    reads_ahead: bool = False
+    is_managed: bool = False
+    homes: Homes | None = None
+
+
+class Reader(Protocol):
+    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it."""
+
+    @property
+    def traits(self) -> ReaderTraits: ...
 
     @property
     def num_records(self) -> int: ...
@@ -38,16 +59,23 @@ class Reader(Protocol):
         """Stored bytes of a record, on average."""
         ...
 
-    @property
-    def broken(self) -> type[Exception]:
-        """What `read` raises where a record is broken, rather than the whole source."""
-        ...
-
     def read(self, records: Indices) -> Any:
-        """The record at each index, in the order asked: a list, or FixedRecords; a dict of columns where they are
+        """The record at each index, in the order asked: a list, or FixedRecords; a dict of columns where records are
         stored as such.
         """
         ...
+
+    def read_rows(self, records: Indices) -> Any:
+        """As read, for callers that take FixedRecords, where that saves a copy."""
+        return self.read(records)
+
+    def read_at(self, positions: Indices, records: Indices, in_rows: bool = False) -> Any:
+        """As read, for these positions of the stream, ascending. in_rows: as read_rows."""
+        return self.read_rows(records) if in_rows else self.read(records)
+
+    def expect(self, records: Indices) -> None:
+        """One read will soon ask for these records, after those that were expected before."""
+        return
 
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
@@ -57,7 +85,24 @@ class Reader(Protocol):
         """Plain values that identify the data, of constant size."""
         ...
 
-    def close(self) -> None: ...
+    def cached(self, max_nbytes: int) -> Reader:
+        """A reader of the same records that keeps so many bytes of them in memory, where traits.caches_itself.
+
+        By default the reader itself, whose records are in memory anyway.
+        """
+        return self
+
+    def counts(self) -> dict[str, int]:
+        """What is kept in memory, and how often it was of use; {} where nothing is."""
+        return {}
+
+    def clear(self) -> None:
+        """Forget what is kept in memory."""
+        return
+
+    def close(self) -> None:
+        """Close what is open. Reading opens it again."""
+        return
 
 
 class CountedOrder(StatefulOrder, Protocol):

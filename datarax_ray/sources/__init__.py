@@ -1,13 +1,25 @@
 """The in-process sources, as Flax NNX modules with datarax's names and signatures: faces over plan, read and feed."""
 
-from datarax_ray.sources.array_record_source import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.sources.array_record_source import (
+    ArrayRecordSourceConfig,
+    ArrayRecordSourceModule,
+    TFDSSource,
+    TFDSSourceConfig,
+)
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_source import from_hf
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 from datarax_ray.sources.materialized_source import MaterializedSource
-from datarax_ray.sources.mds_source import MDSSource, MDSSourceConfig
 from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources.record_files_source import (
+    MDSSource,
+    MDSSourceConfig,
+    TFRecordSource,
+    TFRecordSourceConfig,
+    WebDatasetSource,
+    WebDatasetSourceConfig,
+)
 from datarax_ray.sources.tables import (
     CSVSource,
     CSVSourceConfig,
@@ -16,9 +28,6 @@ from datarax_ray.sources.tables import (
     ParquetSource,
     ParquetSourceConfig,
 )
-from datarax_ray.sources.tfds_source import TFDSSource, TFDSSourceConfig
-from datarax_ray.sources.tfrecord_source import TFRecordSource, TFRecordSourceConfig
-from datarax_ray.sources.webdataset_source import WebDatasetSource, WebDatasetSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",

@@ -12,9 +12,7 @@ from datarax_ray.plan.arguments import mapping, names, ordered
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
-from datarax_ray.sources.base.files import FilesSource
-from datarax_ray.sources.base.remote import RemoteFilesConfig
-from datarax_ray.sources.base.row_groups import RowGroupsConfig, in_row_groups
+from datarax_ray.sources.base.files import FilesSource, RemoteFilesConfig, RowGroupsConfig, in_row_groups
 
 # Of a row of text all is parsed: there is nothing to spare by reading less.
 _ALL_FIELDS = "All fields are read; keep some in a transform: transforms=[lambda element: {'x': element['x']}]"

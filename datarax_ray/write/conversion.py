@@ -124,7 +124,7 @@ def _schema_of(reader: Any) -> Any:
     for first, _ in reader.runs(0, reader.num_records):
         try:
             return reader.table(first, first + 1).schema
-        except reader.broken as error:
+        except reader.traits.broken as error:
             broken = broken or error
     assert broken is not None
     raise broken
@@ -244,7 +244,7 @@ class ReadTables:
             yield first, self.reader.table(first, last).cast(self.schema)
             return
         except Exception as error:
-            if not is_of_data(error, (self.reader.broken, pa.ArrowException)):  # type: ignore[arg-type]
+            if not is_of_data(error, (self.reader.traits.broken, pa.ArrowException)):  # type: ignore[arg-type]
                 raise
             if last - first == 1 or self.reader.breaks_whole:
                 skip_record(self.on_error, self.reader, first, f"{type(error).__name__}: {message_of(error)}", error)

@@ -247,9 +247,7 @@ class Materializing:
 
     @classmethod
     def of(cls, stream: IndexedStream, num_transforms: int) -> Materializing:
-        """Raises: ValueError for records that depend on their positions, or lie on some nodes alone."""
-        if hasattr(stream.reader, "read_at") and not getattr(stream.reader, "keeps_records", False):
-            raise ValueError("this source makes its elements of positions, so there is nothing to write for a record")
+        """Raises: ValueError for records that lie on some nodes alone."""
         if stream.homes is not None:
             raise ValueError(
                 "the files lie on some nodes alone (files_on_nodes); copy them to where all nodes have them"

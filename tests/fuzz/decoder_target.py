@@ -20,6 +20,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import decode
 from datarax_ray.read.decode.example_proto import example_class
+from datarax_ray.read.stream import Reader, ReaderTraits
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS
@@ -27,10 +28,10 @@ from tests.fuzz.mutations import MUTATIONS
 _NAME = "memory[0]"
 
 
-class _OneRecord:
+class _OneRecord(Reader):
     """A reader of one record, whatever its bytes."""
 
-    broken = RuntimeError
+    traits = ReaderTraits(RuntimeError)
     num_records = 1
     mean_nbytes = 1
 

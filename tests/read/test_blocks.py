@@ -15,16 +15,17 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.errors import RecordError
+from datarax_ray.read.stream import Reader, ReaderTraits
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, record, stored_index
 
 
-class Memory:
+class Memory(Reader):
     """Records in memory; those given as broken cannot be read."""
 
-    broken = RuntimeError
+    traits = ReaderTraits(RuntimeError)
 
     mean_nbytes = 20
 

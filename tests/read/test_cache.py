@@ -9,15 +9,15 @@ import pytest
 
 from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.cache import CachedReader
-from datarax_ray.read.formats.kept_records import KeptRecords
+from datarax_ray.read.formats.cache import CachedReader, KeptRecords
+from datarax_ray.read.stream import Reader, ReaderTraits
 from tests.data import record
 
 
-class Counting:
+class Counting(Reader):
     """A reader that notes what is asked of it."""
 
-    num_records, mean_nbytes = 10, 7
+    traits, num_records, mean_nbytes = ReaderTraits(RuntimeError), 10, 7
 
     def __init__(self):
         self.asked, self.closed = [], 0
@@ -80,10 +80,10 @@ def test_it_is_the_same_data_and_is_pickled_without_its_records(files):
     cached.close()
 
 
-class Records:
+class Records(Reader):
     """A reader of records made by a function of their index."""
 
-    num_records, mean_nbytes = 1000, 16
+    traits, num_records, mean_nbytes = ReaderTraits(RuntimeError), 1000, 16
 
     def __init__(self, make):
         self.make, self.num_read = make, 0

@@ -17,6 +17,7 @@ from datarax_ray.read.elements.owning import own
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.stream import Reader, ReaderTraits
 from datarax_ray.read.streams.indexed import IndexedStream
 
 N = 12
@@ -50,10 +51,10 @@ class ReusesItsBuffers(InMemory):
         return self.element
 
 
-class Loaded:
+class Loaded(Reader):
     """A reader of a format of one's own, whose elements are made when they are read."""
 
-    broken, num_records, mean_nbytes = RuntimeError, N, 50
+    traits, num_records, mean_nbytes = ReaderTraits(RuntimeError), N, 50
 
     def read(self, records):
         return [stored(i) for i in records.tolist()]

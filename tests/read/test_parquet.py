@@ -513,7 +513,7 @@ def test_rows_beside_one_without_a_place_are_as_those_of_any_group(tmp_path, sha
             one, other = (reader.read(np.array([record])) for reader in (found, wanted))
             assert as_python(one, 1) == as_python(other, 1)
             assert spec(one) == spec(other)
-        with pytest.raises(found.broken, match=r"^field 'odd' \(int64\) is null"):
+        with pytest.raises(found.traits.broken, match=r"^field 'odd' \(int64\) is null"):
             found.read(np.array([580]))
         found.close()
         assert as_python(found.read(np.array([581])), 1) == as_python(wanted.read(np.array([581])), 1)

@@ -17,7 +17,7 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines
-from datarax_ray.read.stream import Reader
+from datarax_ray.read.stream import Reader, ReaderTraits
 from datarax_ray.read.streams.indexed import read_records
 
 
@@ -25,10 +25,10 @@ class BrokenError(ValueError):
     pass
 
 
-class Numbers:
+class Numbers(Reader):
     """Each record is its number; those that are broken fail all that they are read with."""
 
-    broken: type[Exception] = BrokenError
+    traits = ReaderTraits(BrokenError)
 
     def __init__(self, broken: set[int], as_columns: bool) -> None:
         self.is_broken = broken

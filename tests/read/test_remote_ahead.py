@@ -149,7 +149,7 @@ def test_it_takes_half_of_the_room_at_most_and_all_of_it_stays_below_the_limit(t
 def test_without_room_nothing_is_asked_for_ahead(tmp_path, served):
     write_file(tmp_path / "a.array_record", map(noise, range(100)))
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=0))
-    assert not reader.reads_ahead
+    assert not reader.traits.reads_ahead
     served.count()
     reader.expect(np.arange(50))
     assert served.count()[0] == 0

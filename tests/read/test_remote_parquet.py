@@ -177,7 +177,7 @@ def test_what_is_expected_is_read_without_a_request(data, served):
     paths = write_wide(data)
     reader = ParquetReader.of(urls_of(served, paths), remote=Remote(waits_s=()))
     reader.read(np.array([0, ROWS]))  # has its files open
-    assert reader.reads_ahead
+    assert reader.traits.reads_ahead
     reads = [np.arange(start, start + 2 * GROUP) for start in (300, 700, 1500)]
     for records in reads:
         reader.expect(records)

@@ -18,7 +18,6 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from datarax_ray.sources.base.remote import requests_of
 from tests import oracle
 from tests.data import DropThirds, FailAt, decode, record, write_file, write_files
 
@@ -73,36 +72,25 @@ class TestConfig:
 class TestRequests:
     """What is said of files behind URLs: 1,000 of 64 MB, with 16,000 records of 4 KB each."""
 
-    @staticmethod
-    def said(
-        kept_nbytes: int, group_size: int = 1, *, by_group: bool = False, num_files: int = 1000, **how: Any
-    ) -> Any:
-        urls = [f"https://me:secret@host/{number}" for number in range(num_files)]
+    @pytest.mark.parametrize(
+        ("kept", "group_size", "how", "said"),
+        [
+            (256 * 2**20, 1, {}, ["up to 16,000,000 requests of some 4.0 KB in an epoch", "each host keeps 0.3 GB"]),
+            (256 * 2**20, 1, {}, ["single records", 'shuffle_block_size="auto"', "cache_dir="]),
+            (0, 250, {"by_group": True}, ["1,000 files behind URLs (https://host/0 the first), 64.0 GB: up to 64,000"]),
+            (10**11, 1, {}, ["each host keeps 100.0 GB"]),
+        ],
+    )
+    def test_requests_of_an_epoch_are_logged_and_single_records_warned_of_with_the_remedy(
+        self, kept: int, group_size: int, how: dict[str, Any], said: list[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "datarax_ray")
+        urls = [f"https://me:secret@host/{number}" for number in range(1000)]
         files = [RecordFile(url, 16_000, 64_000_000, group_size, 0, 16_000, version='"v"') for url in urls]
-        return requests_of(files, kept_nbytes, by_group=by_group, is_shuffled=True, **how)
-
-    def test_single_records_of_more_than_is_kept_are_warned_of_with_the_remedy(self) -> None:
-        is_warning, text = self.said(256 * 2**20)
-        assert is_warning
-        assert text.startswith(
-            "1,000 files behind URLs (https://host/0 the first), 64.0 GB, in an order of single records: up to "
-            "16,000,000 requests of some 4.0 KB in every epoch, since 0.3 GB of them are kept on each host. "
-        )
-        assert 'shuffle_block_size="auto"' in text
-        assert "cache_dir=" in text
-        assert "shuffle_block_size" not in self.said(256 * 2**20, has_blocks=False)[1]
-
-    def test_groups_and_what_is_kept_are_told_in_one_line(self) -> None:
-        assert self.said(0, 250, by_group=True) == (
-            False,
-            "1,000 files behind URLs (https://host/0 the first), 64.0 GB, in block order: up to 64,000 groups of some "
-            "1,000.0 KB in an epoch; 0.0 GB of them are kept on each host",
-        )
-        assert not self.said(10**11)[0]
-        assert not self.said(0, num_files=4)[0]
-
-    def test_files_on_disks_are_not_told_of(self, files: list[Path]) -> None:
-        assert requests_of(make(files)._files, 0, by_group=False, is_shuffled=True) is None
+        ArrayRecordSourceConfig(remote_nbytes=kept).log_requests(files, **{"by_group": False} | how)
+        (logged,) = caplog.records
+        assert (logged.levelname == "WARNING") == (kept < 10**9 and not how)
+        assert all(each in logged.getMessage() for each in said)
 
 
 class TestReading:

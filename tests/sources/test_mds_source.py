@@ -114,7 +114,7 @@ def test_shards_behind_urls_are_read_alike(tmp_path: Path) -> None:
 def test_what_its_own_writer_wrote_is_read(kind: str) -> None:
     """By mosaicml-streaming 0.13; see mds/README.md for what it was given."""
     reader = MDSReader.of(BY_MOSAIC / kind, pickles_as_bytes=True)
-    assert (reader.num_records, reader.keeps_groups) == (5, kind != "raw")
+    assert (reader.num_records, reader.traits.keeps_groups) == (5, kind != "raw")
     for i, found in enumerate(reader.read(np.arange(5))):
         pictures = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) + 10 * i
         expected: dict[str, Any] = {

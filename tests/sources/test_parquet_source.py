@@ -182,7 +182,7 @@ def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path: Path)
 
 def test_a_window_is_as_many_row_groups_as_there_is_memory_for(tmp_path: Path) -> None:
     from datarax_ray.plan.orders.record_groups import RecordGroups
-    from datarax_ray.sources.base.row_groups import _window_blocks
+    from datarax_ray.sources.base.files import _window_blocks
 
     assert _window_blocks(RecordGroups([10_000] * 50), row_nbytes=1000) == 26  # of 10 MB: 256 MiB
     assert _window_blocks(RecordGroups([10] * 50), row_nbytes=1) == 64

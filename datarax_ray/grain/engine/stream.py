@@ -99,7 +99,7 @@ class SampledStream:
 
     @property
     def is_managed(self) -> bool:
-        return getattr(self.reader, "is_managed", False)
+        return self.reader.traits.is_managed
 
     def close(self) -> None:
         self.reader.close()

@@ -24,6 +24,7 @@ from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.identity.contents import sampled_spans
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import Reader, ReaderTraits
 
 MAX_OPEN_FILES = 256  # of 1,024 descriptors that a process often has
 _REMOTE_BUFFER_NBYTES = 8 * 2**20
@@ -194,20 +195,22 @@ class FileSpans:
         return self._open[index]
 
 
-class RecordsInFiles:
+class RecordsInFiles(Reader):
     """The records of many files under one index, [0, num_records), in the order of the files.
 
     A reader pickles as what it was made from, so that only the first one looks at all files. options: what a kind of
     reader takes beside the files. Several threads may read, and close.
     """
 
-    broken: type[Exception] = BrokenRecordError
-
     def __init__(self, filesystem: Any, files: Sequence[Any], **options: Any) -> None:
         self.files = tuple(files)
         self._given = {"filesystem": filesystem, "files": self.files} | options
         self._starts = np.cumsum([0, *(file.num_records for file in self.files)])
         self._spans = FileSpans(filesystem, self.files)
+
+    @property
+    def traits(self) -> ReaderTraits:
+        return ReaderTraits(BrokenRecordError)
 
     @property
     def num_records(self) -> int:
@@ -221,8 +224,8 @@ class RecordsInFiles:
     def read(self, records: Indices) -> list[Any]:
         """The record at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
 
-        Raises: `broken` for a damaged record; OSError where a file is gone or its storage fails; ValueError where it is
-        no longer the file that was indexed.
+        Raises: BrokenRecordError for a damaged record; OSError where a file is gone or its storage fails; ValueError
+        where it is no longer the file that was indexed.
         """
         wanted, where = np.unique(records, return_inverse=True)
         stored: list[tuple[int, int, bytes]] = []
@@ -248,7 +251,7 @@ class RecordsInFiles:
         return self._spans.read(index, self.files[index].spans(numbers))
 
     def _record(self, index: int, number: int, stored: bytes) -> Any:
-        """The record with this number in a file, out of its bytes. Raises: `broken`."""
+        """The record with this number in a file, out of its bytes. Raises: BrokenRecordError."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from datarax_ray.read.formats.decoded_groups import (
     UnlikeRowsError,
     read_together,
 )
+from datarax_ray.read.stream import Reader, ReaderTraits
 
 
-class GroupedRows:
+class GroupedRows(Reader):
     """The rows of many files under one index, [0, num_records), in the order of the files.
 
     given: to the constructor of the reader, by name; it alone is pickled, so that only the first reader looks at all
@@ -33,8 +34,6 @@ class GroupedRows:
     schema: of the columns that are read, as Arrow has it. Several threads may read, and close.
     """
 
-    broken: type[Exception] = BrokenRowGroupError
-    keeps_groups = True
     instead = ""  # of a field whose values have no place, beside fill_nulls
     breaks_whole = True  # one that does not decode has no row that can be read
 
@@ -78,8 +77,13 @@ class GroupedRows:
         return read_together(self._groups, self._group_nbytes)
 
     @property
-    def keeps_records(self) -> bool:
-        return bool(self._given["keep_nbytes"])
+    def traits(self) -> ReaderTraits:
+        return ReaderTraits(
+            BrokenRowGroupError,
+            keeps_groups=True,
+            keeps_records=bool(self._given["keep_nbytes"]),
+            caches_itself=True,
+        )
 
     def cached(self, max_nbytes: int = sys.maxsize) -> Self:
         """A reader of the same rows that keeps the groups it has decoded, as far as these bytes go."""

@@ -11,6 +11,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.identity.sampled_rows import ADDRESS, hash_array, rows_digest, spread
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import Reader, ReaderTraits
 
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
@@ -61,7 +63,7 @@ _MAX_SAMPLED = 1000  # elements of any kind, each looked at in Python
 _SAMPLED_NBYTES = 4 * 2**20  # of arrays, for their digest: what is hashed in some milliseconds
 
 
-class RandomAccessReader:
+class RandomAccessReader(Reader):
     """The elements of a Grain data source, a PyTorch or Hugging Face dataset, or any object indexed the same way.
 
     Reads by `__getitems__` or `_getitems` (a list of indices) where there is one. A context manager is entered before
@@ -73,7 +75,8 @@ class RandomAccessReader:
     are structured or of one value; ValueError for what is empty.
     """
 
-    broken: type[Exception] = Exception  # whatever else a data source raises for an index is about that index
+    traits = ReaderTraits(Exception)  # whatever a data source raises for an index is about that index
+    num_records = 0
 
     def __init__(self, data: Any, num_threads: int = 0) -> None:
         if isinstance(data, str | bytes):
@@ -103,7 +106,8 @@ class RandomAccessReader:
         self._is_entered = False
         self._lock = lock_of(data)
         # leaving a Hugging Face dataset destroys it, and it needs no entering
-        self.is_managed = hasattr(data, "__enter__") and not _is_hugging_face(data, _DATASET)
+        is_managed = hasattr(data, "__enter__") and not _is_hugging_face(data, _DATASET)
+        self.traits = replace(self.traits, is_managed=is_managed)
         self.num_records = len(data)
         if not self.num_records:
             raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
@@ -133,7 +137,7 @@ class RandomAccessReader:
     def _read_within(self, records: Indices) -> list[Any]:
         """As _read, in the context of the data source where it is one, and alone."""
         with self._lock:
-            if self.is_managed and not self._is_entered:
+            if self.traits.is_managed and not self._is_entered:
                 self._data.__enter__()
                 self._is_entered = True
             return self._read(records)
@@ -198,7 +202,7 @@ class RandomAccessReader:
         return dataset_digests(self._data)  # once: every state has it, and a Dataset does not change
 
     def close(self) -> None:
-        if not self.is_managed:
+        if not self.traits.is_managed:
             return  # or it would wait for another source that reads it
         with self._lock:
             if self._is_entered:
@@ -209,7 +213,7 @@ class RandomAccessReader:
         return self.__dict__ | {"_is_entered": False}
 
 
-class ArraysReader:
+class ArraysReader(Reader):
     """The rows of a (nested) dict of arrays of one length. In actors all of a node read one copy, in the object store.
 
     Lists become arrays where that changes none of their values: text and mixtures with it stay as they are, as objects.
@@ -219,7 +223,8 @@ class ArraysReader:
     name that is no str.
     """
 
-    broken: type[Exception] = IndexError
+    traits = ReaderTraits(IndexError, caches_itself=True)
+    num_records = 0
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         if (name := next((name for name in arrays if not isinstance(name, str)), None)) is not None:
@@ -259,10 +264,6 @@ class ArraysReader:
 
     def read(self, records: Indices) -> Columns:
         return map_leaves(lambda array: objects_copied(array[records]), self._columns)
-
-    def cached(self, max_nbytes: int = 0) -> ArraysReader:
-        """Itself: it is in memory."""
-        return self
 
     def locate(self, record: int) -> str:
         return f"arrays[{record}]"

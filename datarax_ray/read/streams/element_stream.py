@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from datarax_ray.plan.homes import Homes
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError, Step, check_arguments, steps
 from datarax_ray.read.stream import check_on_error, whole_epochs
@@ -63,28 +64,29 @@ class ElementStream:
 
     @property
     def is_kept(self) -> bool:
-        """Whether who reads keeps what it has decoded for later reads, or has its bytes on their way from afar before
-        it reads, so that nobody else should do that too.
-
-        Groups only where these are shuffled: a request in file order is for some in a row, and cuts at most two.
+        """Whether a reader keeps decoded records for later reads, or fetches their bytes before it reads, so that no
+        other reader should do that too.
         """
-        keeps_groups = self.order.is_shuffled and getattr(self.reader, "keeps_groups", False)
-        return keeps_groups or getattr(self.reader, "keeps_records", False) or self.reads_ahead
+        return self.reads_ahead
 
     def counts(self) -> dict[str, int]:
         """What is kept in memory in this process, and how often it was of use; {} where nothing is (cacheable=True)."""
-        found: dict[str, int] = getattr(self.reader, "counts", dict)()
-        return found
+        return {}
 
     @property
     def is_managed(self) -> bool:
         """See Stream.is_managed."""
-        return getattr(self.reader, "is_managed", False)
+        return False
 
     @property
     def reads_ahead(self) -> bool:
         """See Stream."""
-        return getattr(self.reader, "reads_ahead", False)
+        return False
+
+    @property
+    def homes(self) -> Homes | None:
+        """Which nodes have which records, where only some have each; None where all do."""
+        return None
 
     def close(self) -> None:
         """Close what is open; reading opens it again."""

@@ -82,7 +82,7 @@ def read_records(
     if not len(records):
         return asked, None
     parts: list[tuple[range, Any]] = []  # which of them, in their order
-    call = Call(lambda *_: None, "reading", catch=ChildProcessError if ended else reader.broken)
+    call = Call(lambda *_: None, "reading", catch=ChildProcessError if ended else reader.traits.broken)
 
     def read(first: int, stop: int) -> bool:
         """Read these, in parts where that fails: an error does not say which record it is about. Returns whether what
@@ -91,7 +91,7 @@ def read_records(
         try:
             if ended:
                 raise ChildProcessError(f"every process that reads it ends: {ended}")
-            parts.append((range(first, stop), _read(reader, positions[first:stop], records[first:stop], in_rows)))
+            parts.append((range(first, stop), reader.read_at(positions[first:stop], records[first:stop], in_rows)))
             return True
         except BaseException as error:
             if stop - first == 1:
@@ -120,14 +120,6 @@ def _joined(parts: list[tuple[range, Any]], asked: Progress) -> Columns:
     for those, part in parts:  # bytes, or images of several sizes
         asked.elements += unstack_to_stack(part, len(those)) if isinstance(part, Mapping) else part
     return None
-
-
-def _read(reader: Reader, positions: Indices, records: Indices, in_rows: bool) -> Any:
-    if (read_at := getattr(reader, "read_at", None)) is not None:
-        return read_at(positions, records)
-    if in_rows and (read_rows := getattr(reader, "read_rows", None)) is not None:
-        return read_rows(records)
-    return reader.read(records)
 
 
 @dataclass(frozen=True)
@@ -160,8 +152,28 @@ class IndexedStream(ElementStream):
 
     @property
     def homes(self) -> Homes | None:
-        """Which nodes have which records, where only some have each; None where all do."""
-        return getattr(self.reader, "homes", None)
+        """See ElementStream.homes."""
+        return self.reader.traits.homes
+
+    @property
+    def is_kept(self) -> bool:
+        """See ElementStream. Groups only where they are shuffled: a request in file order cuts at most two."""
+        traits = self.reader.traits
+        return (traits.keeps_groups and self.order.is_shuffled) or traits.keeps_records or traits.reads_ahead
+
+    @property
+    def is_managed(self) -> bool:
+        """See Stream.is_managed."""
+        return self.reader.traits.is_managed
+
+    @property
+    def reads_ahead(self) -> bool:
+        """See Stream."""
+        return self.reader.traits.reads_ahead
+
+    def counts(self) -> dict[str, int]:
+        """See ElementStream."""
+        return self.reader.counts()
 
     @functools.cached_property
     def _order_at_home(self) -> Order:
@@ -188,7 +200,7 @@ class IndexedStream(ElementStream):
     def expect_at(self, positions: Indices, records: Indices) -> None:
         """As expect, of what block_at will be asked for."""
         if self.reads_ahead:
-            self.reader.expect(records)  # type: ignore[attr-defined]  # see reads_ahead
+            self.reader.expect(records)
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         """The elements at positions [start, stop), not stacked; filtered ones are missing.

@@ -21,7 +21,7 @@ from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.differences import first_difference
 from datarax_ray.read.elements.transforms import Call, Progress
-from datarax_ray.read.formats.cache import cached
+from datarax_ray.read.formats.cache import CachedReader, cached
 from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Origins, Written, component_path, opened
 from datarax_ray.read.laps import lap
@@ -55,8 +55,8 @@ class MaterializedStream(IndexedStream):
         files = live.reader.fingerprint()
         code = code_digests(live.transforms[: written.num_transforms])
         changed = written.check({"files": files, "transforms": code}, where)
-        if getattr(live.reader, "keeps_records", False):
-            reader = cached(reader, getattr(live.reader, "max_nbytes", None))
+        if isinstance(live.reader, CachedReader):
+            reader = cached(reader, live.reader.max_nbytes)
         given = live.order, live.num_epochs, live.transforms, live.on_error, live.first_yields
         found = cls(reader, *given, written=written, origins=origins, files=files)
         if changed:

@@ -67,7 +67,7 @@ class Mixed:
             object.__setattr__(self, "length", operator.index(self.length))
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
-        if any(getattr(getattr(each, "reader", None), "homes", None) for each in self.components):
+        if any(each.homes is not None for each in self.components):
             raise ValueError("a mixture's components cannot be files that lie on some nodes alone (files_on_nodes)")
 
     @property
@@ -107,6 +107,11 @@ class Mixed:
     def counts(self) -> dict[str, int]:
         """See ElementStream.counts; of all components."""
         return dict(sum((Counter(component.counts()) for component in self.components), Counter[str]()))
+
+    @property
+    def homes(self) -> None:
+        """See Stream.homes: no component has any."""
+        return None
 
     @property
     def is_managed(self) -> bool:

@@ -1,17 +1,33 @@
-"""What sources of files share: how a config says what is shuffled, and how paths are opened."""
+"""What sources of files share: how records are shuffled, what is kept of remote files, and how paths are opened."""
 
 from __future__ import annotations
 
+import functools
+import logging
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from flax import nnx
 
+from datarax_ray.plan.arguments import mapping, whole
+from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
+from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.read.elements.transforms import Step
+from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.paths import kept
+from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
-from datarax_ray.sources.base.row_groups import warn_of_nulls
+
+logger = logging.getLogger("datarax_ray")
+
+FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group is decoded once
+# Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
+_WINDOW_NBYTES = 256 * 2**20
 
 Config = TypeVar("Config", bound=IndexedSourceConfig)
 
@@ -30,6 +46,115 @@ class BlocksConfig(IndexedSourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_shuffled(self, "shuffle_block_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsConfig(IndexedSourceConfig):
+    """What is shuffled of records that are decoded in groups; see RowGroupsConfig. unit: what a group is called."""
+
+    unit: ClassVar[str] = "row groups"
+    shuffle_window: int | None = None
+    shuffle_block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shuffled(self, "shuffle_window", "shuffle_block_size")
+        if self.shuffle_window is not None and self.shuffle_block_size is not None:
+            raise ValueError(
+                f"shuffle_window counts {self.unit}, which shuffle_block_size leaves aside; give one of them"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGroupsConfig(WindowsConfig):
+    """How groups of rows are read; see IndexedSourceConfig for the other fields.
+
+    shuffle: in every epoch, row groups in a new order, and rows mixed within windows of them: each row group is decoded
+        once, at the price that a row comes near others of its window. False is the order of the files.
+    shuffle_window: row groups in a window (small ones count together as one of 4 MiB); None for as many as 256 MiB of
+        decoded rows, at least 1 and at most 64. A window is in memory at once, over all actors.
+    shuffle_block_size: shuffle blocks of this many rows instead of row groups, in windows of 64. 1 is one permutation
+        of all rows, and slow: a chunk needs rows of nearly every row group, which are decoded again and again unless
+        cacheable=True keeps them, the dataset once over all actors.
+    fill_nulls: what to put in place of nulls, by field ("a.b" inside a struct); None for a field keeps it on the host,
+        as objects, whatever it holds. Without it a number or struct that is null in the first rows is on the host, with
+        None; a null that only comes later breaks its row. Where a field inside a struct is named, a
+        null of the struct is one of each field in it; {"a": None} has the struct itself, as dicts and None. In CSV a
+        text of no characters is null for the fields named here.
+    """
+
+    fill_nulls: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fill_nulls is not None:
+            mapping("fill_nulls", self.fill_nulls, "field")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFilesConfig(IndexedSourceConfig):
+    """How files behind URLs are read; see IndexedSourceConfig for the other fields.
+
+    remote_nbytes: of these files, what is kept in memory in each process; one block's where that is more.
+    cache_dir, cache_nbytes: a folder of each host that reads, absolute or from ~, in which what was read of files
+    behind URLs is kept for later epochs and starts, and how many bytes it may hold, of all processes; both or neither.
+    """
+
+    remote_nbytes: int = Remote.nbytes
+    cache_dir: str | os.PathLike[str] | None = None
+    cache_nbytes: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes))
+        if self.remote_nbytes < 0:
+            raise ValueError(f"remote_nbytes must be at least 0, got {self.remote_nbytes}")
+        if (self.cache_dir is None) != (self.cache_nbytes is None):
+            raise ValueError(
+                f"cache_dir={self.cache_dir!r} and cache_nbytes={self.cache_nbytes!r} go together: the folder, and how "
+                "many bytes it may hold. Give both, or neither for no cache on disk"
+            )
+        if self.cache_dir is not None:
+            folder, nbytes = os.fspath(self.cache_dir), whole("cache_nbytes", self.cache_nbytes)
+            if not os.path.isabs(os.path.expanduser(folder)):
+                raise ValueError(f"cache_dir={folder!r} is relative to nothing on other hosts; give an absolute path")
+            if nbytes < 0:
+                raise ValueError(f"cache_nbytes must be at least 0, got {nbytes}")
+            object.__setattr__(self, "cache_dir", folder)
+            object.__setattr__(self, "cache_nbytes", nbytes)
+        super().__post_init__()
+
+    @property
+    def remote(self) -> Remote:
+        """How files behind URLs are read."""
+        folder, nbytes = os.fspath(self.cache_dir or ""), self.cache_nbytes or 0
+        return Remote(self.remote_nbytes, cache_dir=folder, cache_nbytes=nbytes)
+
+    def log_requests(self, files: Sequence[RecordFile], *, by_group: bool, has_blocks: bool = True) -> None:
+        """Log how many requests an epoch of files behind URLs takes: a warning where each record is one.
+
+        by_group: whether the order reads each group at once. has_blocks: whether the source has an order by blocks.
+        """
+        far = [file for file in files if file.version]
+        if not far:
+            return
+        nbytes, num_records = sum(file.nbytes for file in far), sum(file.take for file in far)
+        num_groups = sum(-(-file.take // file.group_size) for file in far)
+        kept_nbytes = self.remote_nbytes + (self.cache_nbytes or 0)
+        told = (
+            f"{len(far):,} files behind URLs ({far[0].name} the first), {nbytes / 1e9:,.1f} GB: up to {{:,}} requests "
+            f"of some {nbytes / max(1, num_groups) / 1e3:,.1f} KB in an epoch; each host keeps "
+            f"{kept_nbytes / 1e9:,.1f} GB"
+        )
+        if by_group or kept_nbytes >= nbytes or num_records <= FEW_RECORDS:
+            logger.info("%s", told.format(num_groups))
+            return
+        blocks = 'shuffle_block_size="auto" asks for whole groups, in another order; ' if has_blocks else ""
+        logger.warning(
+            "%s. The order is one of single records, and an actor gets some 1,600 requests answered a second. %s"
+            "cache_dir= with cache_nbytes= keeps them on a disk of each host; more actors ask for more at once.",
+            told.format(num_records),
+            blocks,
+        )
 
 
 class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: ignore[call-arg]
@@ -61,3 +186,48 @@ class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: 
     def _opened(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """The reader of paths, on filesystem; and the order, in arguments of IndexedSourceModule."""
         raise NotImplementedError
+
+
+def in_row_groups(config: WindowsConfig, reader: Any) -> tuple[Any, dict[str, Any]]:
+    """The reader, with room for two windows of its row groups, and the order that the config names.
+
+    reader: of read.formats.parquet, or one like it. The order is in arguments of IndexedSourceModule. By default a
+    window has as many row groups as 256 MiB of decoded rows.
+    """
+    block_size, window_blocks = config.shuffle_block_size, WINDOW_BLOCKS
+    groups = reader.groups if block_size is None else None
+    if groups is not None and config.shuffle:
+        largest = int(np.diff(groups.starts).max()) * reader.mean_nbytes
+        window_blocks = config.shuffle_window or _window_blocks(groups, reader.mean_nbytes)
+        reader = reader.with_room_for(2 * window_blocks * largest)  # the last of one window and the next
+    return reader, {
+        "block_size": None if block_size == 1 else block_size,
+        "groups": groups,
+        "window_blocks": window_blocks,
+    }
+
+
+def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
+    """Row groups whose decoded rows are 256 MiB, by the larger of them."""
+    typical = int(np.quantile(np.diff(groups.starts), 0.9)) * max(1, row_nbytes)
+    return max(1, min(WINDOW_BLOCKS, _WINDOW_NBYTES // max(1, typical)))
+
+
+def warn_of_nulls(reader: GroupedRows, steps: Sequence[Step]) -> None:
+    """Say which numbers are no array, once of the same files. A transform of single elements has a None to fill in or
+    to leave out, which is an error where it stays.
+    """
+    names = reader.numbers_with_nulls
+    if names and all(step.kind == "map_columns" for step in steps):
+        _warn_of_nulls(reader.locate(0), tuple(names))
+
+
+@functools.cache  # each copy of a source looks at the first rows anew
+def _warn_of_nulls(first: str, names: tuple[str, ...]) -> None:
+    logger.warning(
+        "numbers with nulls stay on the host, as objects with None: %s. fill_nulls={%r: 0} in the source's config "
+        "makes an array of them, fill_nulls={%r: None} ends this warning",
+        ", ".join(names),
+        names[0],
+        names[0],
+    )

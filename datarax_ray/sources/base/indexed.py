@@ -299,9 +299,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
     def reset_cache(self) -> None:
         """Forget the records kept in memory; has an effect only with cacheable=True."""
         if self.config.cacheable:
-            clear = getattr(self._reader, "clear", None)
-            if clear is not None:  # arrays are in memory anyway
-                clear()
+            self._reader.clear()
 
     def __repr__(self) -> str:
         return (

@@ -331,10 +331,10 @@ def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_
 def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> None:
     path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n")
     reader = TextReader.of(path, CSV())
-    with pytest.raises(reader.broken, match=rf"{path}, block \d+ of its rows: field 'x' .*fill_nulls={{'x': value}}"):
+    with pytest.raises(reader.traits.broken, match=rf"{path}, block \d+ of its rows: field 'x' .*fill_nulls={{'x'"):
         reader.read(np.array([2**21 - 1, 2**21]))
     assert values(reader.read(np.array([2**21 - 1]))) == {"x": [1], "y": ["a"]}
-    with pytest.raises(reader.broken, match=r"field 'x' \(int64\) is null.*fill_nulls={'x': value}"):
+    with pytest.raises(reader.traits.broken, match=r"field 'x' \(int64\) is null.*fill_nulls={'x': value}"):
         reader.read(np.array([2**21]))
     filled = TextReader.of(path, CSV(), fill_nulls={"x": -1})
     assert values(filled.read(np.array([0, 2**21]))) == {"x": [1, -1], "y": ["a", ""]}

@@ -43,9 +43,10 @@ from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.formats.written_folders import check_folders
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import Reader, ReaderTraits
 
 
-class ArrayRecordReader:
+class ArrayRecordReader(Reader):
     """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
 
     A file is opened when it is first read. A reader pickles as the list of its files with their counts, so only the
@@ -59,8 +60,6 @@ class ArrayRecordReader:
     homes: which nodes have which records; None where all do.
     """
 
-    broken: type[Exception] = RuntimeError  # array_record's word for a record that it cannot read
-
     def __init__(
         self,
         files: Sequence[RecordFile],
@@ -71,7 +70,7 @@ class ArrayRecordReader:
         homes: Homes | None = None,
     ) -> None:
         self.files = tuple(files)
-        self.homes = homes
+        self._homes = homes
         self._remote = remote
         mirrored = [RemoteFile(file.path, file.nbytes, file.version, file.footer) for file in self.files]
         self._mirrors = Mirrors(mirrored, remote)
@@ -120,16 +119,17 @@ class ArrayRecordReader:
         """Compressed bytes of a record, on average."""
         return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
 
-    @property
-    def keeps_groups(self) -> bool:
-        return bool(self._room)
+    @functools.cached_property
+    def traits(self) -> ReaderTraits:
+        return ReaderTraits(
+            RuntimeError,  # array_record's word for a record that it cannot read
+            group_size=self.group_size,
+            keeps_groups=bool(self._room),
+            reads_ahead=self._has_remote and self._remote.nbytes > 0,
+            homes=self._homes,
+        )
 
-    @property
-    def reads_ahead(self) -> bool:
-        """Whether `expect` is of use."""
-        return self._has_remote and self._remote.nbytes > 0
-
-    @property
+    @functools.cached_property
     def group_size(self) -> int:
         """Records that are stored together, in the file where these are most."""
         return max(file.group_size for file in self.files)
@@ -150,7 +150,7 @@ class ArrayRecordReader:
 
     def with_room_for(self, num_records: int, run: int = 1) -> ArrayRecordReader:
         """A reader of the same records that keeps decoded groups with so many, up to 512 MiB. run: see groups."""
-        return ArrayRecordReader(self.files, self._limits, num_records, self._remote, run, self.homes)
+        return ArrayRecordReader(self.files, self._limits, num_records, self._remote, run, self._homes)
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -174,7 +174,7 @@ class ArrayRecordReader:
 
         A read that was expected shows that those before it have come, or will not.
         """
-        if self.reads_ahead and len(records):
+        if self.traits.reads_ahead and len(records):
             with self._decoding:
                 self._ahead.expect(records)
 
@@ -256,7 +256,7 @@ class ArrayRecordReader:
             "room": self._room,
             "remote": self._remote,
             "run": self._run,
-            "homes": self.homes,
+            "homes": self._homes,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from datarax_ray.read.formats.arrow.elements import settle, without_pil
 from datarax_ray.read.formats.arrow.types import stored
 from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, spread
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import Reader, ReaderTraits
 
 _NUM_SAMPLED = 256  # rows for the digest
 _SAMPLED_NBYTES = 4 * 2**20  # of rows in Python: some tenths of a second
@@ -38,7 +39,7 @@ class UndecodableError(ValueError):
     """A stored value, an image for example, that does not decode."""
 
 
-class DatasetReader:
+class DatasetReader(Reader):
     """The rows of a datasets.Dataset, after its select, shuffle and filter, with its format's columns.
 
     All rows decide what a column becomes (see read.formats.arrow.columns). Images are decoded.
@@ -49,7 +50,8 @@ class DatasetReader:
     it is read (set_transform), or has features that only `datasets` can decode.
     """
 
-    broken: type[Exception] = UndecodableError
+    traits = ReaderTraits(UndecodableError, caches_itself=True)
+    num_records = mean_nbytes = 0
     breaks_whole = False  # see GroupedRows
 
     def __init__(self, dataset: Any, name: str) -> None:
@@ -100,10 +102,6 @@ class DatasetReader:
         for key in self._decoded:
             table = _embedded(table, key, self._features[key])
         return table
-
-    def cached(self, max_nbytes: int = 0) -> DatasetReader:
-        """Itself: the pages of mapped files stay in memory as it is."""
-        return self
 
     def locate(self, record: int) -> str:
         """Where a row is, for people: "name[17]"."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from datarax_ray.read.formats.decoded_groups import (
 from datarax_ray.read.formats.file_spans import BrokenRecordError, RecordsInFiles
 from datarax_ray.read.formats.mds.encodings import Decode, decoder_of, is_pickle
 from datarax_ray.read.formats.mds.shards import INDEX, MDSShard, bounds_of, find_shards
+from datarax_ray.read.stream import ReaderTraits
 
 
 class MDSReader(RecordsInFiles):
@@ -61,10 +63,10 @@ class MDSReader(RecordsInFiles):
         """Bytes of an unpacked sample, on average."""
         return sum(shard.raw_nbytes for shard in self.files) // self.num_records
 
-    @property
-    def keeps_groups(self) -> bool:
-        """Whether a shard is packed, so that its samples are best read together."""
-        return any(shard.codec for shard in self.files)
+    @functools.cached_property
+    def traits(self) -> ReaderTraits:
+        """Samples of packed shards are best read together."""
+        return ReaderTraits(BrokenRecordError, keeps_groups=any(shard.codec for shard in self.files))
 
     @property
     def groups(self) -> RecordGroups:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, ChangedError, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import ReaderTraits
 
 logger = logging.getLogger("datarax_ray")
 
@@ -85,9 +87,8 @@ class ParquetReader(GroupedRows):
         return cls(footers, types=_types(footers, dict(fill_nulls or {}), remote), remote=remote)
 
     @property
-    def reads_ahead(self) -> bool:
-        """Whether `expect` has an effect."""
-        return self._ahead is not None and self._remote.nbytes > 0
+    def traits(self) -> ReaderTraits:
+        return replace(super().traits, reads_ahead=self._ahead is not None and self._remote.nbytes > 0)
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -106,7 +107,7 @@ class ParquetReader(GroupedRows):
         """Request the bytes of these rows ahead, as far as there is room. One read will take these rows, after the
         reads that were expected before; see read_ahead.
         """
-        if self._ahead is not None and self.reads_ahead and len(records):
+        if self._ahead is not None and self.traits.reads_ahead and len(records):
             with self._lock:
                 self._ahead.expect(records)
 
