@@ -33,6 +33,8 @@ from .sources import HFStreamingConfig as HFStreamingConfig
 from .sources import HFStreamingSource as HFStreamingSource
 from .sources import JSONLinesSource as JSONLinesSource
 from .sources import JSONLinesSourceConfig as JSONLinesSourceConfig
+from .sources import LanceSource as LanceSource
+from .sources import LanceSourceConfig as LanceSourceConfig
 from .sources import MaterializedSource as MaterializedSource
 from .sources import MDSSource as MDSSource
 from .sources import MDSSourceConfig as MDSSourceConfig

@@ -39,6 +39,11 @@ _CONSEQUENCES = {
         f"{_FILES}, or start a new run. allow_drift=('files',) continues at the same position of the new files: some "
         "records of this epoch come again, and others never come.",
     ),
+    "files.version": (
+        "a row may have another index in another version, and resuming would skip or repeat records",
+        "To continue with the version of the checkpoint: set version= of the source's config to it. Or start a new "
+        "run; allow_drift=('files',) continues at the same position of the new version.",
+    ),
     "files.schema": (
         _FIELDS,
         "Set the old columns=, exclude_columns=, column_types=, column_names= or delimiter=, or pass "

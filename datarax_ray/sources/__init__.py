@@ -9,6 +9,7 @@ from datarax_ray.sources.array_record_source import (
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_source import from_hf
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
+from datarax_ray.sources.lance_source import LanceSource, LanceSourceConfig
 from datarax_ray.sources.materialized_source import MaterializedSource
 from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
@@ -40,6 +41,8 @@ __all__ = [
     "HFStreamingSource",
     "JSONLinesSource",
     "JSONLinesSourceConfig",
+    "LanceSource",
+    "LanceSourceConfig",
     "MDSSource",
     "MDSSourceConfig",
     "MaterializedSource",

@@ -88,6 +88,7 @@ KINDS = (
     Kind("tar", "WebDatasetSource", magic=((257, b"ustar"),), block_size=256),
     Kind("TFRecord", "TFRecordSource", "with DecodeExample() for tf.train.Example", test=_is_tfrecord),
     Kind("MDS", "MDSSource", "by its folder", test=_is_mds),
+    Kind("Lance", "LanceSource", "by its folder", ends=b"LANC"),
     Kind("Arrow", advice=by_datasets("arrow"), magic=_ARROW),
     Kind("PNG", advice=_FOLDERS, magic=((0, b"\x89PNG\r\n\x1a\n"),)),
     Kind("JPEG", advice=_FOLDERS, magic=((0, b"\xff\xd8\xff"),)),

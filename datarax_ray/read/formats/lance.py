@@ -1,0 +1,150 @@
+"""Rows of a Lance dataset by index, at one version. Source: lancedb.github.io/lance (format, and the Python API).
+
+A dataset is a folder, or a URL, of fragments and of a manifest for each version. Appending, deleting and compacting
+write a new version, in which a row may have another index; the files of the old one stay until they are cleaned up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datarax_ray.plan.arguments import nearest
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.forked import OneProcess
+from datarax_ray.read.formats.arrow.column_types import ColumnTypes
+from datarax_ray.read.formats.arrow.columns import UnlikeError
+from datarax_ray.read.formats.file_spans import BrokenRecordError
+from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.retry import retried
+from datarax_ray.read.stream import Reader, ReaderTraits
+
+_FIRST_ROWS = 4096  # by which the types of columns are decided, and the size of a row is told
+_ONE_PROCESS = OneProcess("what reads Lance datasets")  # its threads do not survive a fork
+
+
+class LanceReader(Reader):
+    """The rows of one version of a dataset, as columns. Several threads may read.
+
+    given: version, columns, types and what identifies the version; a reader pickles as it, and opens the dataset when
+    it first reads.
+    """
+
+    traits = ReaderTraits(BrokenRecordError)
+    num_records = mean_nbytes = 0
+
+    def __init__(self, uri: str, given: Mapping[str, Any], storage_options: Mapping[str, str] | None = None) -> None:
+        self.uri = uri
+        self.version: int = given["version"]
+        self.num_records, self.mean_nbytes = given["num_records"], given["mean_nbytes"]
+        self._given = given
+        self._storage_options = storage_options
+        self._dataset: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        uri: str | os.PathLike[str],
+        version: int | None = None,
+        columns: Sequence[str] | None = None,
+        fill_nulls: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> LanceReader:
+        """Open a version of the dataset, None for the latest one.
+
+        Raises: ImportError without pylance; ValueError for what is no dataset, or has no such version, column or row.
+        """
+        uri = os.fspath(uri)
+        if "://" not in uri:
+            uri = os.path.abspath(os.path.expanduser(uri))
+        dataset = _opened(uri, version, storage_options)
+        names = list(dataset.schema.names) if columns is None else list(columns)
+        if unknown := [name for name in names if name not in dataset.schema.names]:
+            there = dataset.schema.names
+            raise ValueError(f"columns names {unknown}, and {redacted(uri)} has {there}.{nearest(unknown, there)}")
+        num_records = dataset.count_rows()
+        if not num_records:
+            raise ValueError(f"there are 0 records in {redacted(uri)}; a stream needs at least one")
+        first = dataset.take(list(range(min(num_records, _FIRST_ROWS))), columns=names)
+        fragments = [
+            [[os.path.basename(file.path) for file in fragment.data_files()], str(fragment.deletion_file())]
+            for fragment in dataset.get_fragments()
+        ]
+        given = {
+            "version": dataset.version,
+            "num_records": num_records,
+            "mean_nbytes": first.nbytes // len(first),
+            "columns": names,
+            "types": ColumnTypes.of(first, fill=dict(fill_nulls or {})),
+            "digest": digest(fragments),
+            "schema": digest([[name, str(first.schema.field(name).type)] for name in sorted(names)]),
+        }
+        return cls(uri, given, storage_options)
+
+    def read(self, records: Indices) -> Columns:
+        """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+
+        Raises: BrokenRecordError for a null, or a list of another length, that has no place; OSError where the files of
+        the version were cleaned up or their storage fails.
+        """
+        _ONE_PROCESS.check()
+        table = retried(lambda: self._taken(records), redacted(self.uri))
+        try:
+            columns: Columns = self._given["types"].columns(table)
+            return columns
+        except UnlikeError as error:
+            raise BrokenRecordError(
+                f"{error}; give the source's config fill_nulls={{{error.field!r}: value}} to put a value in place of "
+                f"nulls, or {{{error.field!r}: None}} to have the field on the host as Python has it"
+            ) from None
+
+    def locate(self, record: int) -> str:
+        """Where a row is, for people: "path@version[row]"."""
+        return f"{redacted(self.uri)}@{self.version}[{record}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the version, wherever the dataset lies: its number, rows, files, and columns."""
+        fill = self._given["types"].fill
+        found = {name: self._given[name] for name in ("num_records", "version", "digest", "schema")}
+        return found | ({"fill_nulls": digest(sorted([name, repr(fill[name])] for name in fill))} if fill else {})
+
+    def close(self) -> None:
+        """Close the dataset. Reading opens it again."""
+        self._dataset = None
+
+    def _taken(self, records: Indices) -> Any:
+        if (dataset := self._dataset) is None:
+            dataset = self._dataset = _opened(self.uri, self.version, self._storage_options)
+        return dataset.take(records.tolist(), columns=self._given["columns"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LanceReader, (self.uri, self._given, self._storage_options)
+
+
+def _opened(uri: str, version: int | None, storage_options: Mapping[str, str] | None) -> Any:
+    """The dataset at a version. Raises: ValueError with the versions that are there."""
+    _ONE_PROCESS.check()
+    try:
+        import lance
+    except ImportError as error:
+        raise ImportError("Lance datasets need pylance: pip install 'datarax-ray[lance]'") from error
+    options = None if storage_options is None else dict(storage_options)
+    try:
+        latest = lance.dataset(uri, storage_options=options)
+    except ValueError as error:
+        raise ValueError(
+            f"{redacted(uri)} is no Lance dataset, a folder NAME.lance or the URL of one: {error}"
+        ) from error
+    if version is None or version == latest.version:
+        return latest
+    try:
+        return latest.checkout_version(version)
+    except (ValueError, OSError) as error:
+        there = [each["version"] for each in latest.versions()]
+        raise ValueError(
+            f"{redacted(uri)} has no version {version} any more, only {there[-8:]}: it was cleaned up. Restore it, or "
+            "start a new run on one of these"
+        ) from error
