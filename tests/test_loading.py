@@ -9,7 +9,6 @@ import re
 import shutil
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import scipy.sparse
 from array_record.python.array_record_module import ArrayRecordWriter
 
 import datarax_ray
-from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, from_hf, load
+from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
@@ -287,15 +286,6 @@ def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
         make({"x": each} for each in itertools.count())
 
 
-def test_a_generator_function_that_was_not_called_is_refused_with_what_takes_it() -> None:
-    def rows() -> Iterator[dict[str, int]]:
-        yield {"x": 7}
-
-    with pytest.raises(TypeError, match=r"got <function .*; .* from_hf\(datasets\.IterableDataset\.from_generator\("):
-        load(rows)
-    assert list(from_hf(datasets.IterableDataset.from_generator(rows), num_epochs=1)) == [{"x": 7}]  # as it says
-
-
 def test_no_number_of_epochs_is_the_same_error_for_every_format(tmp_path: Path) -> None:
     datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "saved")
     (tmp_path / "a.csv").write_text("x\n1\n")
@@ -329,13 +319,6 @@ def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make
     public = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__}  # which are loaded when first used
     source = eval(found[0], {**public, "data": data})
     assert [element["x"] for element in source] == [1, 2]
-
-
-def test_a_generator_of_paths_is_a_list_of_them(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.csv").write_text(f"x\n{name}\n")
-    paths = (tmp_path / f"{name}.csv" for name in "ba")
-    assert load(paths).get_batch(2)["x"].tolist() == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -391,13 +374,6 @@ def test_images_beside_a_table_are_told_of_and_beside_a_note_they_are_what_is_me
     assert "a/0.png and other images there are not read: load chose CSV" in caplog.text
 
 
-def test_what_reads_several_texts_is_told_of_them_all(tmp_path: Path) -> None:
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("one\ntwo\n")
-    with pytest.raises(ValueError, match=rf'from_hf\("text", data_files="{tmp_path}/\*.txt"\) reads it'):
-        load(tmp_path)
-
-
 def test_an_image_folder_whose_classes_are_named_as_splits_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -443,19 +419,6 @@ def test_a_link_to_a_folder_above_it_is_refused_and_one_to_another_folder_is_fol
     (tmp_path / "data/cat/loop").symlink_to(tmp_path / "data")
     with pytest.raises(ValueError, match=r"loop is a link to a folder that it is in"):
         ImageFolder(tmp_path / "data")
-
-
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ("imagefolder:gs://bucket/images", "a directory of this machine, got 'gs://bucket/images'; mount the bucket"),
-        ("imagefolder:", "names nothing: it is imagefolder:NAME"),
-        ("hf:", "names nothing: it is hf:NAME"),
-    ],
-)
-def test_what_is_no_folder_or_names_nothing_is_said_to_be_so(paths: str, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        load(paths)
 
 
 @pytest.mark.parametrize("name", ["parquet", "tar", "csv", "jsonl", "record"])
@@ -504,12 +467,6 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
     for make in (load, lambda paths: CSVSource(CSVSourceConfig(), paths)):
         with pytest.raises(ValueError, match="'' is no path; '.' is the directory"):
             make("")
-
-
-def test_a_page_in_place_of_a_file_is_known_as_one(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("<!DOCTYPE HTML>\n<html><a href='a'>a</a></html>")
-    with pytest.raises(ValueError, match="It looks like an HTML file: a server gives one for a folder, whose URL ends"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["odd{a,b}", "odd{1..2}"])
@@ -596,28 +553,6 @@ def test_files_of_the_format_that_a_directory_is_not_read_with_are_told(
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warned) == bool(said)
     assert said.replace("D/", f"{folder}/") in "".join(warned)
-
-
-def test_directories_of_array_record_files_that_a_glob_does_not_search_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(tmp_path)
-    shutil.copytree(tmp_path / "record", tmp_path / "record/sub")
-    for pattern, num_records, is_told in (("*", 10, True), ("*.array_record", 10, False), ("**", 20, False)):
-        caplog.clear()
-        paths = str(tmp_path / "record" / pattern)
-        assert len(ArrayRecordSourceModule(ArrayRecordSourceConfig(), paths)) == num_records
-        assert (
-            f"left out 1 directories with ArrayRecord files in them, {tmp_path}/record/sub" in caplog.text
-        ) is is_told
-
-
-def test_a_directory_of_files_without_suffixes_is_refused_with_what_reads_them(tmp_path: Path) -> None:
-    write(tmp_path)
-    shutil.move(tmp_path / "parquet/x.parquet", tmp_path / "parquet/part-0")
-    with pytest.raises(FileNotFoundError, match=r"Parquet file: ParquetSource reads it\. Give a glob"):
-        load(tmp_path / "parquet")
-    assert len(load(str(tmp_path / "parquet/*"))) == 10
 
 
 def test_what_urls_and_slices_named_like_array_record_hold_is_told_by_the_source_that_reads_them(

@@ -23,7 +23,7 @@ from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.materialized.written import yields_in
 from datarax_ray.read.formats.remote.urls import redacted
-from datarax_ray.read.formats.tfds.prepared import find_prepared
+from datarax_ray.read.formats.tfds import find_prepared
 from datarax_ray.read.streams.indexed import run_of
 from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
 from datarax_ray.sources.base.files import FEW_RECORDS, RemoteFilesConfig

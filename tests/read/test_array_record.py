@@ -210,13 +210,6 @@ def refused(path, message: str, error=ValueError) -> str:
     return str(caught.value)
 
 
-def test_a_missing_file_in_a_list_is_named(tmp_path, grouped):
-    refused(tmp_path / "none.array_record", "no such file", FileNotFoundError)
-    refused(FileInstruction(str(tmp_path / "x"), 0, 1, 1).filename, "no such file", FileNotFoundError)
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        ArrayRecordReader.of([grouped[0], FileInstruction(str(tmp_path / "x"), 0, 1, 1)])
-
-
 @pytest.mark.parametrize("content", [b"", b"x", b"hello world\n" * 10_000, b"\0" * 65536, b"\0" * 200_000])
 def test_what_is_no_array_record_file_is_refused_with_path_reason_and_remedy(tmp_path, content):
     path = tmp_path / "bad.array_record"
@@ -231,15 +224,6 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path, large):
     for size in {1, 100, 65535, 65537, len(content) // 2, len(content) - 1, *range(65536, len(content), 65536)}:
         path.write_bytes(content[:size])
         refused(path, "is not a complete ArrayRecord file: .*cut short")
-
-
-def test_a_corrupt_postscript_is_refused(tmp_path, large):
-    content, path = bytearray(large.read_bytes()), tmp_path / "bad.array_record"
-    for at in (-65536, -65500):
-        broken = content.copy()
-        broken[at] ^= 0xFF
-        path.write_bytes(broken)
-        refused(path, "is not a complete ArrayRecord file")
 
 
 def test_no_flipped_byte_gives_other_records(tmp_path):
@@ -272,16 +256,6 @@ def test_no_record_in_all_files_is_an_error_and_an_empty_one_among_others_is_not
     with pytest.raises(ValueError, match="there are 0 records"):
         ArrayRecordReader.of(f"{full}[1:1]")
     assert ArrayRecordReader.of([empty, full, other]).read(np.arange(3)) == [record(i) for i in range(3)]
-
-
-def test_all_broken_files_are_listed_at_once(tmp_path, grouped):
-    bad = [tmp_path / f"bad{i:02d}.array_record" for i in range(12)]
-    for path in bad:
-        path.write_bytes(b"no")
-    with pytest.raises(ValueError, match=r"12 of 13 files cannot be read:") as caught:
-        ArrayRecordReader.of([*bad, grouped[0]])
-    assert all(path.name in str(caught.value) for path in bad[:10])
-    assert str(caught.value).endswith("and 2 more")
 
 
 def test_slices_outside_their_file_and_wrong_counts_are_refused(grouped):
@@ -454,28 +428,10 @@ def test_whenever_a_file_is_cut_every_record_before_the_error_is_right(tmp_path,
     cut.join()
 
 
-def test_a_file_that_was_closed_for_others_is_the_same_when_it_is_opened_again(tmp_path):
-    path, other = random_file(tmp_path / "a.array_record"), random_file(tmp_path / "b.array_record", seed=1)
-    third = random_file(tmp_path / "c.array_record", seed=2)
-    reader = ArrayRecordReader.of([path, third], OpenLimits(most=1))
-    reader.read(np.array([0, 500]))
-    other.rename(path)
-    with pytest.raises(ValueError, match=r"a\.array_record changed while it was read: its inode was"):
-        reader.read(np.array([0]))
-
-
 def test_empty_records_are_records(tmp_path):
     path = write_file(tmp_path / "empty.array_record", [b"", b"a", b"", b"", b"b"], 2)
     block = description_of(path, "raise").read(ReadRequest(0, 5))
     assert block.columns.tolist() == [b"", b"a", b"", b"", b"b"]
-
-
-def test_a_record_of_200_mb_is_one_as_any_other(tmp_path):
-    large = b"abcd" * (50 * 2**20)
-    path = write_file(tmp_path / "large.array_record", [b"first", large, b"last"])
-    block = description_of(path, "raise").read(ReadRequest(0, 3))
-    assert [len(stored) for stored in block.columns] == [5, 200 * 2**20, 4]
-    assert block.columns[1] == large
 
 
 @pytest.mark.parametrize("group_size", [1, 4])
@@ -493,15 +449,6 @@ def test_a_file_of_the_same_size_and_head_is_known_by_what_it_holds(tmp_path, gr
     assert {key for key in before if before[key] != after[key]} == {"content"}
     with pytest.raises(ValueError, match=r"a\.array_record held 2000 records in .* and holds 2000 others in"):
         reader.read(np.array([0]))
-
-
-def test_one_record_of_another_compressed_length_is_another_file(tmp_path):
-    good = [os.urandom(100) for _ in range(20_000)]
-    path = write_file(tmp_path / "a.array_record", good)
-    before = ArrayRecordReader.of(path).fingerprint()
-    write_file(path, [*good[:9000], bytes(100), *good[9001:]])
-    after = ArrayRecordReader.of(path).fingerprint()
-    assert {key for key in before if before[key] != after[key]} == {"content"}
 
 
 # Threads
@@ -619,25 +566,6 @@ def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_
     reader.close()
 
 
-def test_threads_that_read_large_records_of_several_sizes_first_at_once_have_them(tmp_path, monkeypatch):
-    want = of_side(10, 0, odd=(5,))
-    reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))
-    read, together = reader.read, threading.Barrier(2)
-
-    def first_read(records):
-        found = read(records)
-        with contextlib.suppress(threading.BrokenBarrierError):  # later reads
-            together.wait()
-        together.abort()
-        return found
-
-    monkeypatch.setattr(reader, "read", first_read)
-    with ThreadPoolExecutor(2) as threads:
-        halves = list(threads.map(reader.read_rows, [np.arange(5), np.arange(5, 10)]))
-    assert [*halves[0], *halves[1]] == want
-    reader.close()
-
-
 def test_a_large_record_that_is_broken_is_named_and_the_others_are_there(tmp_path):
     want = of_side(6, 0)
     path = write_file(tmp_path / "a.array_record", want)
@@ -649,15 +577,6 @@ def test_a_large_record_that_is_broken_is_named_and_the_others_are_there(tmp_pat
     block = stream.read(ReadRequest(0, 6))
     assert [skip.where for skip in block.skipped] == [f"{path}[3]"]
     assert [row.tobytes() for row in block.columns["data"]] == [want[index] for index in (0, 1, 2, 4, 5)]
-
-
-def test_a_large_record_that_was_cut_meanwhile_is_none(tmp_path):
-    path = write_file(tmp_path / "a.array_record", of_side(6, 0))
-    reader = ArrayRecordReader.of(path)
-    assert len(reader.read_rows(np.arange(2))) == 2
-    os.truncate(path, 64 * 1024)
-    with pytest.raises(ValueError, match="changed while it was read"):
-        reader.read_rows(np.arange(6))
 
 
 def test_relative_paths_are_those_of_the_program_that_named_them(

@@ -64,13 +64,6 @@ def test_so_it_is_with_every_claim(name: str) -> None:
         ArrayRecordSourceConfig(**{name: "no"})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["drop_remainder", "pad_remainder", "on_host"])
-def test_a_text_does_not_drop_the_last_batch(name: str) -> None:
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
-    with pytest.raises(TypeError, match=f"{name} is True or False, got 'no'"):
-        Pipeline(source=source, batch_size=3, **{name: "no"})  # type: ignore[arg-type]
-
-
 def test_a_number_of_epochs_is_a_whole_one() -> None:
     with pytest.raises(TypeError, match=r"num_epochs is a whole number, got 1\.5"):
         ArrayRecordSourceConfig(num_epochs=1.5)  # type: ignore[arg-type]
@@ -134,11 +127,6 @@ def test_a_config_refuses_what_no_field_can_be_when_it_is_made(
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         config(**{field: value}, **({"shuffle": True} if field.startswith("shuffle_") else {}))
-
-
-def test_names_may_be_given_as_a_list() -> None:
-    assert ParquetSourceConfig(exclude_columns=["a"]).exclude_columns == ("a",)  # type: ignore[arg-type]
-    assert CSVSourceConfig(column_names=["a", "b"]).column_names == ("a", "b")  # type: ignore[arg-type]
 
 
 def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path: Path) -> None:
@@ -219,21 +207,11 @@ def test_a_class_of_one_s_own_over_a_source_takes_what_it_takes() -> None:
     assert len(Mine(3)) == 3
 
 
-@pytest.mark.parametrize("source", [HFEagerSource, HFStreamingSource])
-def test_so_it_is_with_those_of_hugging_face(source: Any) -> None:
-    with pytest.raises(TypeError, match=f"config is a ParquetSourceConfig; {source.__name__} takes a HF"):
-        source(ParquetSourceConfig())
-
-
 @pytest.mark.parametrize("source", [*SOURCES, RandomAccessSource, Pipeline])
 def test_help_says_what_a_class_is_made_of(source: Any) -> None:
     found = inspect.signature(source)
     assert list(found.parameters) == list(inspect.signature(source.__init__).parameters)[1:]
     assert "rngs" in found.parameters or source is MixtureSource
-
-
-def test_a_source_s_own_call_keeps_its_signature() -> None:
-    assert "input" in inspect.signature(RandomAccessSource(RandomAccessSourceConfig(), [1])).parameters
 
 
 @pytest.mark.parametrize("transform", [DecodeJson(), DecodeRaw("uint8", (9,)), json.loads])

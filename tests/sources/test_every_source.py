@@ -474,16 +474,6 @@ def test_a_state_of_other_elements_in_memory_is_refused(before: Any, after: Any)
     source(after).set_state(state)
 
 
-@pytest.mark.parametrize(
-    ("data", "is_told"),
-    [((np.zeros((5, 2)), np.zeros(5)), True), ((np.zeros(2), np.zeros(2)), False), ((0, 1), False)],
-)
-def test_a_tuple_of_columns_is_told_to_be_one_of_elements(data: Any, is_told: bool, caplog: Any) -> None:
-    """As TensorDataset(x, y) and from_tensor_slices((x, y)) take it; here it would train on two whole columns."""
-    assert len(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)) == 2
-    assert ("a tuple of 2 arrays of 5 rows each is 2 elements" in caplog.text) == is_told
-
-
 def test_objects_that_say_their_address_are_the_same_data_in_another_process() -> None:
     class Plain:
         pass

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from flax import nnx
 
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
-from datarax_ray.plan.fingerprint import DriftError, check_drift
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError, SkippedError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -47,14 +46,6 @@ class Tagged:
 
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
         return {"source": self.source, "index": element["index"], "copy": 0}
-
-
-ARGS = SimpleNamespace(scale=2)
-
-
-class Scaled(Tagged):
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        return super().map(element) | {"index": element["index"] * ARGS.scale}
 
 
 def component(
@@ -409,25 +400,6 @@ class TestErrors:
                 make(MixtureSource(other)).set_state(state)
             with pytest.raises(DriftError, match=r"mixture\.seed"):
                 make(MixtureSource([component(n, 7) for n in range(count)], seed=1)).set_state(state)
-
-    def test_settings_that_transforms_of_many_read_count_beside_what_earlier_states_have(
-        self, monkeypatch: Any
-    ) -> None:
-        def settings() -> dict[str, Any]:
-            return MixtureSource([component(n, 7, Scaled(n)) for n in range(5)]).describe().settings()
-
-        before = settings()
-        monkeypatch.setattr(ARGS, "scale", 3)
-        with pytest.raises(DriftError, match=r"transforms\.used: .*Set the old value"):
-            check_drift(before, settings())
-        del before["transforms"]["used"]
-        check_drift(before, settings())
-
-
-def test_numpys_numbers_as_options_are_saved_as_plain_ones() -> None:
-    parts = [RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(10)}) for _ in range(2)]
-    mixture = MixtureSource(parts, weights=np.array([3, 1]), seed=np.int64(1), length=np.int64(12))
-    assert json.loads(json.dumps(mixture.get_state())) == mixture.get_state()
 
 
 def test_sources_that_are_no_list_are_told_and_a_generator_is_one() -> None:

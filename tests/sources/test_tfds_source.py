@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import shutil
 import subprocess
 import sys
@@ -272,14 +271,6 @@ def test_a_uint64_of_any_size_is_the_int64_of_its_bits(shape: Any, outer: Any, s
     record = example(**{name: int64_list(*values) for name, values in stored.items()})
     decode = DecodeTfds((Leaf(("x",), "numbers", "uint64", shape, outer),))
     assert plain(decode.map(record)) == {"x": want}
-
-
-def test_its_description_travels_and_says_the_same_after_reading() -> None:
-    source = make("test")
-    state = source.get_state()
-    again = pickle.loads(pickle.dumps(source.describe()))
-    assert [plain(e) for e in again.read_at(0, 4)] == values(SAID["elements"]["test"])
-    assert again.settings() == source.describe().settings() == state["settings"]
 
 
 def test_the_data_source_of_tfds_is_a_random_access_source() -> None:

@@ -55,13 +55,6 @@ def test_without_decoding_members_are_their_bytes(pictures: Path) -> None:
     assert sample == {"__key__": "train/0", "png": picture(0), "cls": b"0", "json": b'{"size": [4, 0]}'}
 
 
-def test_a_copy_decodes_once(pictures: Path) -> None:
-    source = make(pictures)
-    again = source.copy()
-    assert [sample["cls"] for sample in again] == list(range(6))
-    again.set_state(source.get_state())
-
-
 def test_a_member_that_does_not_decode_names_file_sample_and_member_or_is_left_out(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", [(f"k{i}.cls", b"x" if i == 2 else b"1") for i in range(4)])
     with pytest.raises(
@@ -91,17 +84,3 @@ def test_a_state_of_other_members_or_another_decoding_is_refused(tmp_path: Path)
     (tmp_path / "shard-001.tar").rename(tmp_path / "shard-002.tar")
     with pytest.raises(DriftError, match="files.digest: the checkpoint was written with"):
         make(tmp_path).set_state(state)
-
-
-def test_shuffled_samples_are_all_of_them_in_each_epoch(tmp_path: Path) -> None:
-    write_tars(tmp_path, (20, 33))
-    source = make(f"{tmp_path}/shard-{{000,001}}.tar", shuffle=True, num_epochs=2)
-    ids = [sample["id"] for sample in source]
-    assert sorted(ids[:53]) == sorted(ids[53:]) == list(range(53))
-    assert ids[:53] != ids[53:]
-
-
-@pytest.mark.parametrize("config", [{"shuffle_block_size": 4}, {"shuffle": True, "shuffle_block_size": 0}])
-def test_a_block_size_needs_a_shuffle(config: Any) -> None:
-    with pytest.raises(ValueError, match="shuffle_block_size must be at least 1 and needs shuffle=True"):
-        WebDatasetSourceConfig(**config)

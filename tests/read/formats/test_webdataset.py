@@ -26,7 +26,6 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 from webdataset import autodecode
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
-from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.file_spans import MAX_OPEN_FILES, BrokenRecordError
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader, expand_braces
@@ -105,13 +104,6 @@ def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path: Path) -> No
     for _ in range(2):
         assert [sample["id"] for sample in reader.read(np.arange(count))] == [b"%d" % i for i in range(count)]
     reader.close()
-
-
-def test_every_format_of_long_names_is_read(tmp_path: Path) -> None:
-    name = "/".join(["directory" * 9] * 4) + "/key.TXT"
-    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        path = write_tar(tmp_path / f"{format}.tar", [(name, b"a"), ("other.txt", b"b")], format)
-        assert everything(path) == [{"__key__": name[:-4], "txt": b"a"}, {"__key__": "other", "txt": b"b"}]
 
 
 def test_a_local_path_and_a_url_are_the_same_data(tmp_path: Path) -> None:
@@ -347,12 +339,6 @@ def test_every_broken_file_is_listed(tmp_path: Path) -> None:
         WebDatasetReader.of(tmp_path)
 
 
-def test_other_formats_are_named_with_what_reads_them(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(b"PAR1" + bytes(600) + b"PAR1")
-    with pytest.raises(ValueError, match="It looks like a Parquet file: ParquetSource reads it"):
-        WebDatasetReader.of(tmp_path / "a.tar")
-
-
 def replaced(path: Path, data: bytes) -> None:
     (path.parent / "new").write_bytes(data)
     os.replace(path.parent / "new", path)
@@ -456,56 +442,6 @@ def test_mutated_headers_give_an_error_or_what_was_there(tmp_path: Path) -> None
         except ValueError:
             continue  # what is damaged may be refused where webdataset ends in silence
         assert got == want
-
-
-def test_storage_that_fails_for_a_while_is_asked_again_and_is_no_broken_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fsspec.implementations.local import LocalFileSystem
-
-    class Flaky(LocalFileSystem):
-        protocol = "flaky"
-        failing = 0
-
-        def _open(self, path: str, *args: Any, **options: Any) -> Any:
-            if type(self).failing:
-                type(self).failing -= 1
-                raise ConnectionResetError("reset by peer")
-            return super()._open(path, *args, **options)
-
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    (path,) = write_tars(tmp_path, (4,))
-    Flaky.failing = 2
-    reader = WebDatasetReader.of(str(path), filesystem=Flaky())
-    Flaky.failing = 2
-    assert len(reader.read(np.arange(4))) == 4
-    reader.close()
-    Flaky.failing = 9
-    with pytest.raises(StorageError, match=str(path)):
-        reader.read(np.arange(4))
-
-
-def test_threads_read_and_close_at_the_same_time(tmp_path: Path) -> None:
-    reader = WebDatasetReader.of(write_tars(tmp_path, (5, 5, 5)))
-    want = reader.read(np.arange(15))
-    errors: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        try:
-            for _ in range(40):
-                order = rng.permutation(15)
-                assert reader.read(order) == [want[i] for i in order]
-                reader.close()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
 
 
 def test_threads_read_files_at_the_same_time_and_one_that_closes_waits_for_none(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Finds what TensorFlow Datasets prepared as ArrayRecord files, and the records of a split, without TensorFlow.
+"""What TensorFlow Datasets prepared as ArrayRecord files, and the records of a split, without TensorFlow.
 
 A prepared dataset is a directory, on a disk or behind a URL, data_dir/name[/config]/version, with dataset_info.json
 (splits and their shards), features.json and the shards. Source: tensorflow_datasets/core: dataset_info.py, naming.py,
-read_only_builder.py.
+read_only_builder.py, splits.py (ReadInstruction, rounding "closest"), utils/shard_utils.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,13 @@ from datarax_ray.read.formats.paths import FileSlice
 from datarax_ray.read.formats.remote.clients import filesystem_of
 from datarax_ray.read.formats.remote.ranges import by_client, read_small
 from datarax_ray.read.formats.remote.urls import is_url, redacted
-from datarax_ray.read.formats.tfds.splits import shard_parts
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _NAME = re.compile(r"(?P<name>[\w-]+)(/(?P<config>[\w.-]+))?(:(?P<version>[\d.*]+))?")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+_SPLIT = re.compile(r"(?P<name>[\w-]+)(\[(?P<slice>[\d\w%:.-]+)\])?")
+_BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
 _MAX_NBYTES = 2**26  # of a file of JSON behind a URL; of datasets with thousands of shards and labels they have one MB
 
 
@@ -39,7 +40,7 @@ class Prepared:
     features: Mapping[str, Any] = field(hash=False)
 
     def files(self, split: str) -> tuple[FileSlice, ...]:
-        """The files and records of a split or sum of slices of splits; see read.formats.tfds.splits.
+        """The files and records of a split or sum of slices of splits; see shard_parts.
 
         Raises: ValueError where the split means no records, or there is none of this name.
         """
@@ -49,8 +50,8 @@ class Prepared:
                 f"split {split!r} of {redacted(self.directory)} has no records; a stream needs at least one"
             )
         return tuple(
-            FileSlice(self._path(part.split, part.shard), part.skip, part.take, self.lengths[part.split][part.shard])
-            for part in parts
+            FileSlice(self._path(name, shard), skip, take, self.lengths[name][shard])
+            for name, shard, skip, take in parts
         )
 
     def _path(self, split: str, shard: int) -> str:
@@ -190,3 +191,72 @@ def _stored(path: str) -> bytes | None:
         return read_small(path, _MAX_NBYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def shard_parts(spec: str, lengths: Mapping[str, Sequence[int]]) -> list[tuple[str, int, int, int]]:
+    """The parts of shards that a split means, in their order: split, shard, first record, number of records.
+
+    lengths: records in each shard, by split. A percentage p is record round(p * num_records / 100), a half going to the
+    even one.
+
+    Raises: ValueError for a split that is not there, a slice that is none, or one outside the split.
+
+    >>> shard_parts("train[:50%]+test", {"train": [6, 5], "test": [2]})
+    [('train', 0, 0, 6), ('test', 0, 0, 2)]
+    >>> shard_parts("train[5:8]", {"train": [6, 5]})
+    [('train', 0, 5, 1), ('train', 1, 0, 2)]
+    """
+    found = []
+    for part in re.split(r"\s*\+\s*", spec):
+        for split in lengths if part == "all" else (part,):
+            name, start, stop = _interval(split, lengths)
+            begin = 0
+            for shard, length in enumerate(lengths[name]):
+                lo, hi = max(start, begin), min(stop, begin + length)
+                if lo < hi:
+                    found.append((name, shard, lo - begin, hi - lo))
+                begin += length
+    return found
+
+
+def _interval(spec: str, lengths: Mapping[str, Sequence[int]]) -> tuple[str, int, int]:
+    """The split, and its records [start, stop)."""
+    match = _SPLIT.fullmatch(spec)
+    bounds = [_BOUND.fullmatch(bound) for bound in (match["slice"] or "0:").split(":")] if match else []
+    if match is None or not all(bounds) or len(bounds) > 2 or not any(bound and bound["value"] for bound in bounds):
+        raise ValueError(
+            f"split {spec!r} is none of 'train', 'train[100:200]', 'train[:80%]', 'train[2shard]', 'all', and sums of "
+            "these"
+        )
+    name, values = match["name"], [bound["value"] for bound in bounds if bound]
+    if name == "all":
+        raise ValueError(f"split {spec!r}: 'all' cannot be sliced; slice each split, as in 'train[:10%]+test[:10%]'")
+    if name not in lengths:
+        raise ValueError(f"there is no split {name!r}, only {list(lengths)}")
+    unit = next((bound["unit"] for bound in bounds if bound and bound["unit"]), None)  # "[50:80%]" is 50% to 80%
+    if len(values) == 1:
+        if unit != "shard":
+            raise ValueError(f"split {spec!r}: one record is [n:n+1], and one percent [n%:n+1%]; only shards are [n]")
+        values.append(str(int(values[0]) + 1))
+    total = sum(lengths[name])
+    try:
+        start, stop = _absolute(values, unit, lengths[name])
+    except ValueError as error:
+        raise ValueError(f"split {spec!r}: {error}") from error
+    if abs(start) > total or abs(stop) > total:
+        raise ValueError(f"split {spec!r} is records [{start}, {stop}), and {name} has {total}")
+    return name, start if start >= 0 else total + start, stop if stop >= 0 else total + stop
+
+
+def _absolute(values: Sequence[str | None], unit: str | None, lengths: Sequence[int]) -> tuple[int, int]:
+    total = sum(lengths)
+    first, last = values
+    if unit == "%":
+        start, stop = float(first or 0), float(last or 100)
+        if max(abs(start), abs(stop)) > 100:
+            raise ValueError(f"percentages are from -100 to 100, got {start:g} and {stop:g}")
+        return round(start * total / 100), round(stop * total / 100)
+    if unit == "shard":
+        end = len(lengths) if last is None else int(last)
+        return sum(lengths[: int(first or 0)]), sum(lengths[: end if end > 0 else len(lengths) + end])
+    return int(first or 0), total if last is None else int(last)

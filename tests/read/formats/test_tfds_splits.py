@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.read.formats.tfds.splits import shard_parts
+from datarax_ray.read.formats.tfds import shard_parts
 
-SAID = json.loads((Path(__file__).parent.parent / "sources" / "tfds" / "expected.json").read_text())["splits"]
+SAID = json.loads((Path(__file__).parents[2] / "sources" / "tfds" / "expected.json").read_text())["splits"]
 LENGTHS = {"train": (6, 5), "test": (2, 2)}
 
 
@@ -21,8 +21,8 @@ def test_a_split_is_what_tfds_says(split: str) -> None:
             shard_parts(split, LENGTHS)
         return
     got = [
-        [f"small-{p.split}.array_record-{p.shard:05d}-of-00002", p.skip, p.take, LENGTHS[p.split][p.shard]]
-        for p in shard_parts(split, LENGTHS)
+        [f"small-{name}.array_record-{shard:05d}-of-00002", skip, take, LENGTHS[name][shard]]
+        for name, shard, skip, take in shard_parts(split, LENGTHS)
     ]
     assert got == want
 

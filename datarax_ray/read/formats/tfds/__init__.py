@@ -1,1 +1,0 @@
-"""TensorFlow Datasets as they are prepared on disk, and its language of splits; without TensorFlow."""
