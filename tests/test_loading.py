@@ -453,10 +453,8 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x\n1\n")
     with Pipeline(source=source, batch_size=2) as pipeline, (tmp_path / "a.csv").open() as file:
         given: dict[str, tuple[Any, ...]] = {
-            "a source or Pipeline already": (source, pipeline, RandomAccessSource),
+            "is no path; give the str or pathlib.Path": (source, pipeline, RandomAccessSource, file, b"a.csv"),
             "which is none": (Endless(),),
-            "in place of the open file": (file,),
-            r"os.fsdecode\(path\)": (b"a.csv",),
         }
         for said, data in given.items():
             for each in data:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import numpy as np
 from flax import nnx
 
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.read.stream import Reader
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
-
-logger = logging.getLogger("datarax_ray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +52,6 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     ) -> None:
         reader: Reader = ArraysReader(data) if isinstance(data, Mapping) else RandomAccessReader(data)
         super().__init__(config, {"data": data}, reader, transforms=transforms, rngs=rngs, name=name)
-        # as of TensorDataset(x, y) and from_tensor_slices((x, y))
-        is_arrays = isinstance(data, tuple) and all(isinstance(each, np.ndarray | jax.Array) for each in data)
-        rows = {len(each) if np.ndim(each) else 0 for each in data} if is_arrays else set()
-        if len(rows) == 1 and (num_rows := rows.pop()) > len(data):
-            logger.warning(
-                "a tuple of %d arrays of %d rows each is %d elements, its items; to have the rows, give the arrays by "
-                'name: {"x": data[0], "y": data[1]}',
-                len(data),
-                num_rows,
-                len(data),
-            )
 
     def _reads(self) -> str:
         data = self._given.value["data"]

@@ -10,7 +10,6 @@ import math
 import operator
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,13 +103,11 @@ def kept(paths: Any) -> Any:
         if not os.fspath(paths):
             raise ValueError(f"{paths!r} is no path; '.' is the directory that this program runs in")
         return paths
-    said = f"a {type(paths).__name__} is no path"
-    if isinstance(paths, bytes | bytearray):
-        raise TypeError(f"{said}; os.fsdecode(path) makes one of it")
-    if isinstance(paths, io.IOBase):
-        raise TypeError(f"{said}; give that of the file, in place of the open file")
-    if inspect.isclass(paths) or callable(getattr(paths, "get_state", None)):
-        raise TypeError(f"{said}; where it is a source or Pipeline already, use it as it is")
+    if isinstance(paths, bytes | bytearray | io.IOBase) or inspect.isclass(paths) or hasattr(paths, "get_state"):
+        raise TypeError(
+            f"a {type(paths).__name__} is no path; give the str or pathlib.Path of a file, and use a source or Pipeline "
+            "as it is"
+        )
     if isinstance(paths, list | tuple) or not isinstance(paths, Iterable):
         return tuple(paths) if isinstance(paths, list) else paths
     return tuple(map(_path, paths))
@@ -137,12 +134,7 @@ def for_people(paths: Any) -> Any:
 
 
 def not_utf_8(name: Any) -> ValueError:
-    """The error for the name of a file or directory that Python or a library cannot say."""
-    if (encoding := sys.getfilesystemencoding()) != "utf-8":
-        return ValueError(
-            f"{name!a}: Python has names of files in {encoding} here, by the locale, and this one is not {encoding}. "
-            "Start the program, and Ray on every node, with PYTHONUTF8=1 in the environment"
-        )
+    """The error for the name of a file or directory that is not UTF-8."""
     return ValueError(
         f"{name!a}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
         "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
@@ -150,12 +142,10 @@ def not_utf_8(name: Any) -> ValueError:
 
 
 def _check_name(path: str) -> None:
-    if not path.isascii() and "://" not in path:
-        try:
-            os.fsencode(path)  # as Python needs it
-            path.encode()  # as libraries do
-        except UnicodeError as error:
-            raise not_utf_8(path) from error
+    try:
+        path.encode()
+    except UnicodeError as error:
+        raise not_utf_8(path) from error
 
 
 def check_links(files: Iterable[str]) -> None:
