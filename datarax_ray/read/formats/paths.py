@@ -105,8 +105,8 @@ def kept(paths: Any) -> Any:
         return paths
     if isinstance(paths, bytes | bytearray | io.IOBase) or inspect.isclass(paths) or hasattr(paths, "get_state"):
         raise TypeError(
-            f"a {type(paths).__name__} is no path; give the str or pathlib.Path of a file, and use a source or Pipeline "
-            "as it is"
+            f"a {type(paths).__name__} is no path; give the str or pathlib.Path of a file, and use a source or "
+            "Pipeline as it is"
         )
     if isinstance(paths, list | tuple) or not isinstance(paths, Iterable):
         return tuple(paths) if isinstance(paths, list) else paths
