@@ -15,8 +15,7 @@ from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import OneProcess
-from datarax_ray.read.formats.arrow.column_types import ColumnTypes
-from datarax_ray.read.formats.arrow.columns import UnlikeError
+from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
 from datarax_ray.read.formats.file_spans import BrokenRecordError
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import retried
