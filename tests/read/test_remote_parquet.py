@@ -12,7 +12,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
-from datarax_ray.read.formats.parquet import spans
+from datarax_ray.read.formats.parquet import row_groups
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.disk_cache import kept_in
@@ -159,13 +159,13 @@ def test_a_file_that_is_replaced_is_told_before_a_row_of_it_is_taken(data, serve
 
 def test_what_pyarrow_reads_beyond_what_was_fetched_is_fetched_then(data, served, monkeypatch):
     """As of files of parquet-mr before 1.2.9, whose footers say that columns are shorter than they are."""
-    whole = spans.RowGroupSpans.of
+    whole = row_groups.RowGroupSpans.of
 
     def half(layout, wanted):
         spans = whole(layout, wanted)
         return np.stack([spans[:, 0], (spans[:, 0] + spans[:, 1]) // 2], axis=1)
 
-    monkeypatch.setattr(spans.RowGroupSpans, "of", half)
+    monkeypatch.setattr(row_groups.RowGroupSpans, "of", half)
     paths = write_wide(data)
     reader = ParquetReader.of(urls_of(served, paths))
     records = np.arange(0, 2 * ROWS, 50)

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +26,6 @@ from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type, retyped, typed, with_shapes
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
-from datarax_ray.read.formats.parquet.spans import check_chunks
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.index import Index
@@ -376,6 +376,30 @@ def _footer(path: str, nbytes: int, metadata: Any, is_read: list[bool], schema: 
     )
 
 
+def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:
+    """Raise OSError unless the footer describes these columns of each row group in a way that pyarrow can read.
+
+    A footer has no checksum. Where it is damaged, pyarrow's `metadata.row_group(i).column(j)` may throw where nothing
+    catches, which ends the process. pyarrow's read-ahead looks up the same and raises. No row is read.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    asked: list[int] = []
+
+    def no_row(start: int, stop: int) -> bytes:
+        asked.append(start)  # an error would be kept, with all that its frames hold, by what pyarrow keeps of the file
+        return b""
+
+    if leaves:
+        opened = parquet.ParquetFile(BytesFile(no_row, sys.maxsize), metadata=metadata, pre_buffer=True)
+        try:
+            opened.read_row_groups(list(range(metadata.num_row_groups)), list(leaves), use_threads=False)
+        except (pa.ArrowException, OSError):
+            if not asked:  # before rows, which are not there
+                raise
+
+
 def _chosen(leaves: Sequence[Path], columns: Sequence[str] | None, exclude: Sequence[str]) -> tuple[Path, ...]:
     """The leaf columns under the names in columns, or under none of those in exclude."""
     names, under = exclude if columns is None else columns, _by_name(leaves)
@@ -455,3 +479,33 @@ def _repeated(kind: Any, path: Path = ()) -> list[str]:
 
 def _types(schema: Any) -> dict[str, str]:
     return {each.name: plain_type(each.type) for each in schema}
+
+
+class BytesFile:
+    """A file as Python's files are, as far as pyarrow uses them.
+
+    read: gives the bytes [start, stop), as bytes or pyarrow's buffer; called in pyarrow's threads as well.
+    """
+
+    closed = False
+
+    def __init__(self, read: Callable[[int, int], Any], nbytes: int) -> None:
+        self._read = read
+        self._nbytes = nbytes
+        self._at = 0
+
+    def read(self, count: int = -1) -> Any:
+        stop = self._nbytes if count < 0 else min(self._at + count, self._nbytes)
+        found = self._read(self._at, stop)
+        self._at = stop
+        return found
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._nbytes}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True

@@ -19,8 +19,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
-from datarax_ray.read.formats.parquet.footers import Footers, opened_in
-from datarax_ray.read.formats.parquet.spans import BytesFile, RowGroupSpans
+from datarax_ray.read.formats.parquet.footers import BytesFile, Footers, check_chunks, opened_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import Remote
@@ -29,6 +28,46 @@ from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
 
 _GAP_NBYTES = 64 * 2**10  # between columns: to read so much more costs less than to ask once more
+
+
+@dataclass(frozen=True)
+class RowGroupSpans:
+    """Where the row groups of a file lie, of the columns that are read. end: of all, where the footer begins."""
+
+    metadata: Any
+    columns: Sequence[int]
+    end: int
+
+    @classmethod
+    def of_metadata(cls, metadata: Any, leaves: Sequence[str], end: int) -> RowGroupSpans:
+        """Raises: as check_chunks."""
+        check_chunks(metadata, leaves)
+        wanted = set(leaves)
+        columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path in wanted]
+        return cls(metadata, columns, end)
+
+    @classmethod
+    def of_footer(cls, leaves: Sequence[str], stored: bytes, begin: int) -> RowGroupSpans:
+        """stored: a file's bytes from its footer on, which begins there. Raises: ValueError for what is none."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            return cls.of_metadata(parquet.read_metadata(pa.BufferReader(stored)), leaves, begin)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"its footer does not parse ({error})") from error
+
+    def of(self, wanted: Indices) -> Indices:
+        """The byte ranges of these row groups; see pages.Layout."""
+        spans = []
+        for index in wanted.tolist():
+            group = self.metadata.row_group(index)
+            for column in map(group.column, self.columns):
+                first = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+                last = min(first + column.total_compressed_size, self.end)
+                if 0 <= first < last:  # else the footer is damaged, and pyarrow will say how
+                    spans.append((first, last))
+        return np.array(sorted(spans), np.int64).reshape(-1, 2)
 
 
 class RowGroups:
