@@ -32,8 +32,8 @@ from datarax_ray.actors.sizing import (
     wish_key,
 )
 from datarax_ray.actors.starting import ActorOptions
-from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.stats import Timings
+from datarax_ray.feed.window import Bound
 
 logger = logging.getLogger("datarax_ray")
 

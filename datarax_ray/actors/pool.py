@@ -28,7 +28,6 @@ from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
-from datarax_ray.feed.bound import Bound
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.fingerprint import digest

@@ -153,7 +153,7 @@ class ReaderActor:
                 stream: Any = self._description
                 while self._expected:
                     stream.expect(self._expected.popleft())
-                make: Any = partial(timed, partial(digested, self._description.read))
+                make: Any = partial(timed, self._description.read)
                 if trial is not None:
                     trying = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
                     make = partial(digested, trying)

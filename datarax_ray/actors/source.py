@@ -21,9 +21,9 @@ from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries
 from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions
-from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
 from datarax_ray.feed.source import Describes, Source
 from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
+from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, Bound
 from datarax_ray.plan.arguments import NamedArguments, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import remedy_for

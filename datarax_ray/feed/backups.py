@@ -1,14 +1,12 @@
-"""Backups: what is late at one actor is asked of another one. Nothing here waits.
+"""Backups: parts that are late at one actor are asked of another. Nothing here waits.
 
-An actor reads what it is asked for in order, one after the other: it is at the first, and the others stand in line.
-Another one is asked
+An actor reads its parts in order: it is at the first one, and the others stand in line. Another actor is asked
 
-    for what stands in line     instead: an actor that has nothing to do, or any where the first takes long
-    for the first, if it        too: an actor that has nothing to do. The first answer counts, and the other one is
-    takes long                  dropped
+    for a part in line          instead: an idle actor, or any actor where the first part takes long
+    for the first part, if      too: an idle actor. The first answer counts, and the second is dropped
+    that takes long
 
-where long is by what requests take on average. The stream does not depend on it, as a request is a pure function: it is
-only about who reads.
+Long is measured by the average time of requests. A request is a pure function, so the stream is the same in any case.
 """
 
 from __future__ import annotations
@@ -20,20 +18,20 @@ from dataclasses import dataclass, replace
 
 from datarax_ray.feed.window import Part
 
-# A request takes long when it takes so many times what requests usually take (where noise has a sigma of 0.3 one in a
-# hundred does), and at least so many seconds: a look at what is read may be 0.02 s old.
+# A request takes long at this multiple of the usual time (with noise of sigma 0.3 one in a hundred does), and at least
+# this many seconds: a look at what is read may be 0.02 s old.
 LATE, MIN_LATE_S = 2.0, 0.2
 # Another actor must be this much sooner, or asking it (1 ms, and files that it may have to open) is not worth it.
 MIN_GAIN_S = 0.1
-# How many that stand in line at one actor are looked at at a time: thousands of actors have 16 each.
+# Parts of one actor that are looked at at a time: thousands of actors have 16 each.
 MAX_SEEN = 4
-# The average of what requests take is over about so many readings.
+# The average time of requests is over about this many readings.
 NUM_READINGS = 64
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Another actor is to be asked for a part. is_begun: whether its actor may be at it, and is to go on meanwhile."""
+    """Ask another actor for a part. is_begun: whether its actor may be reading it, and goes on meanwhile."""
 
     part: Part
     copy: Part
@@ -41,26 +39,26 @@ class Ask:
 
 
 class Backups:
-    """What is asked of whom, since when, and who is to be asked too. `now` is the time of any clock."""
+    """The parts that each actor was sent, since when, and which to ask of another actor. now: of any clock."""
 
     def __init__(self) -> None:
-        self._queues: dict[int, dict[Part, float]] = {}  # of each actor, when each part was sent; without what is read
+        self._queues: dict[int, dict[Part, float]] = {}  # of each actor, when each unread part was sent
         self._free_at: dict[int, float] = {}  # when an actor was seen to have read something
-        self._dropped: set[Part] = set()  # of these, what is read for nobody
-        self._fixed: set[Part] = set()  # of these, what nobody else may be asked for
+        self._dropped: set[Part] = set()  # of these, the parts that are read for nobody
+        self._fixed: set[Part] = set()  # of these, the parts that no other actor may be asked for
         self._copied: set[tuple[int, int]] = set()
         self._num_readings = 0
         self._takes_s = 0.0  # for each position of a chunk, on average; 0 until something is read
 
     def sent(self, part: Part, now: float, *, is_fixed: bool = False) -> None:
-        """Event: an actor was asked for it, the first or the second one. is_fixed: nobody else may be asked for it."""
+        """Event: an actor was sent the part. is_fixed: no other actor may be asked for it."""
         self._dropped.discard(part)
         if is_fixed:
             self._fixed.add(part)
         self._queues.setdefault(part.actor, {})[part] = now
 
     def read(self, part: Part, now: float) -> None:
-        """Event: it was seen that it is read, now or before."""
+        """Event: the part was seen to be read, now or before."""
         sent_at = self._queues.get(part.actor, {}).get(part)
         if sent_at is None:
             return
@@ -74,13 +72,13 @@ class Backups:
         self._takes_s += (seconds - self._takes_s) / self._num_readings
 
     def lost(self, part: Part) -> None:
-        """Event: whoever was asked for it will not answer."""
+        """Event: the actor will not answer for the part."""
         self._queues.get(part.actor, {}).pop(part, None)
         self._dropped.discard(part)
         self._fixed.discard(part)
 
     def dropped(self, part: Part) -> bool:
-        """Event: nobody waits for it any more. Returns whether its actor may be at it, and goes on until it is read."""
+        """Event: nobody waits for the part. Returns whether its actor may be reading it, and goes on until the end."""
         is_begun = next(iter(self._queues.get(part.actor, ())), None) == part
         if is_begun:
             self._dropped.add(part)
@@ -88,17 +86,12 @@ class Backups:
             self.lost(part)
         return is_begun
 
-    def is_in_line(self, part: Part) -> bool:
-        """Whether its actor is at another one, and was asked for this one, of which others may be asked."""
-        queue = self._queues.get(part.actor, {})
-        return part in queue and next(iter(queue)) != part and part not in self._fixed
-
     def over(self, part: Part) -> None:
-        """Event: nobody needs it any more."""
+        """Event: the part is over."""
         self._copied.discard((part.chunk, part.index))
 
     def asks(self, actors: Sequence[int], now: float) -> list[Ask]:
-        """What is to be asked of another actor now."""
+        """The parts to ask of another actor now."""
         late = {actor: wait_s for actor in self._queues if (wait_s := self._late_s(actor, now))}
         free = [(len(self._queues.get(actor, ())), actor) for actor in actors if actor not in late]
         heapq.heapify(free)
@@ -118,7 +111,7 @@ class Backups:
         return asks
 
     def _late_s(self, actor: int, now: float) -> float:
-        """How long it is at something, where that is long; else 0."""
+        """How long the actor has been at its first part, where that is long; else 0."""
         part, sent_at = next(iter(self._queues[actor].items()), (None, 0.0))
         if part is None:
             return 0.0
@@ -126,7 +119,7 @@ class Backups:
         return at_it_s if at_it_s > max(MIN_LATE_S, LATE * self._usual_s(part)) else 0.0
 
     def _waiting(self, late: Mapping[int, float]) -> Iterator[tuple[Part, int]]:
-        """What another actor may do sooner, each with how many its actor was asked for before."""
+        """The parts that another actor may read sooner, each with the number of parts before it in line."""
         for actor, queue in self._queues.items():
             for num_before, part in enumerate(itertools.islice(queue, MAX_SEEN)):
                 if part.attempt or part in self._dropped or part in self._fixed:
@@ -135,9 +128,9 @@ class Backups:
                     yield part, num_before
 
     def _usual_s(self, part: Part) -> float:
-        """What a request for as many positions usually takes."""
+        """The usual time of a request for as many positions."""
         return self._takes_s * (part.request.stop - part.request.start)
 
     def _since(self, actor: int, sent_at: float) -> float:
-        """Since when the actor may be at what it was sent then."""
+        """Since when the actor may be reading a part that it was sent then."""
         return max(sent_at, self._free_at.get(actor, sent_at))

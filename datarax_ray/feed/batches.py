@@ -1,14 +1,15 @@
 """From the blocks of consecutive chunks to batches: rows are scattered by position, with one copy and no row in Python.
 
-Legend: a row is an index into a global batch; a rank counts the elements of a chunk from 0; an ordinal counts those of
-one position, where it gives several; ranges are the rows of the batch that are kept here (one trainer's).
+Legend: a row is an index into a global batch. A rank counts the elements of a chunk from 0. An ordinal counts the
+elements of one position, where the position gives several. Ranges are the rows of the batch that this trainer keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_in, placed
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
-from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.elements.rows_consumed import Part
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.reused_memory import ReusedMemory
 
+# (start, stop, blocks) of consecutive chunks.
+Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
 # Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
 _FIRST_ROWS = 1024
 # Of each field, that wait to be filled: where a consumer lets go of one batch as it takes the next, it is one.
@@ -90,78 +92,87 @@ class HostBatch:
 
 
 class Intake:
-    """Takes the blocks of chunks in order; remembers what elements look like, and which records were skipped."""
+    """Takes the blocks of chunks in order; knows what elements look like, and which records were skipped."""
 
     def __init__(self) -> None:
         self._spec: dict[Path, FieldSpec] = {}
-        self._first = 0  # the position of an element that is so
+        self._first = 0  # the position of an element of this spec
         self.like: Columns = None  # zero rows of the columns seen first, to make buffers from; None before
         self._memories: list[ReusedMemory] = []  # of each field
-        self._skipped: list[Skipped] = []
+        self.skipped: list[Skipped] = []  # that no batch has reported, by position
 
     def take(self, stop: int, blocks: Sequence[Block]) -> tuple[list[Block], int, Exception | None]:
-        """The blocks of a chunk up to `stop` that hold elements, where the chunk fails (stop if nowhere), and why.
+        """The blocks of a chunk that hold elements, the position where the chunk fails (stop if nowhere), and why.
 
         What is before a failure is good, and the same for any number of actors; blocks may hold elements behind it.
         """
-        for block in blocks:
-            self._skipped += block.skipped
         failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
-        # in the order of their elements, so that which of two kinds is the odd one does not depend on the actors
+        if skipped := [skip for block in blocks for skip in block.skipped]:
+            self.skipped += sorted(skipped, key=lambda skip: skip.position)
+        # in the order of their elements, so that the odd one of two kinds does not depend on the actors
         found = sorted((b for b in blocks if len(b.positions)), key=lambda b: int(b.positions[0]))
-        failures += [(int(block.positions[0]), odd) for block in found if (odd := self._oddity(block)) is not None]
-        failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
+        for block in found:
+            first = int(block.positions[0])
+            if not self._spec:
+                self._look_at(block.columns, first)
+            elif (odd := odd_one(self._spec, self._first, block.columns, first)) is not None:
+                failures.append((first, odd))
+        if not failures:
+            return found, stop, None
+        failed_at, failure = min(failures, key=lambda pair: pair[0])
         return [block for block in found if block.positions[0] < failed_at], failed_at, failure
 
-    def waiting(self, most: int) -> tuple[Skipped, ...]:
-        """The broken records that were not asked for yet, where they are more than this."""
-        if len(self._skipped) <= most:
+    def skipped_before(self, stop: int | None) -> tuple[Skipped, ...]:
+        """The broken records before this position, or all of them, each reported once."""
+        if not self.skipped:
             return ()
-        told, self._skipped = self.left_over, []
+        told = tuple(skip for skip in self.skipped if stop is None or skip.position < stop)
+        self.skipped = self.skipped[len(told) :]
         return told
-
-    def skipped_before(self, stop: int) -> tuple[Skipped, ...]:
-        """The broken records before this position that were not asked for yet."""
-        told = tuple(skip for skip in self.left_over if skip.position < stop)
-        self._skipped = [skip for skip in self._skipped if skip.position >= stop]
-        return told
-
-    @property
-    def left_over(self) -> tuple[Skipped, ...]:
-        """Broken records that were not asked for yet."""
-        return tuple(sorted(self._skipped, key=lambda skip: skip.position))
 
     def empty(self, rows: int) -> Columns:
-        """So many rows of columns like those seen first, to be written."""
+        """Columns of this many rows like those seen first, to be written."""
         memories = iter(self._memories)
         return map_leaves(lambda array: next(memories).empty((rows, *array.shape[1:]), array.dtype), self.like)
 
-    def _oddity(self, block: Block) -> Exception | None:
-        """What is wrong with a block that has not the fields, shapes and dtypes of the first one."""
-        if not self._spec:
-            self._spec, self._first = dict(leaves(spec(block.columns))), int(block.positions[0])
-            self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), block.columns)
-            self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
-        return odd_one(self._spec, self._first, block.columns, int(block.positions[0]))
+    def _look_at(self, columns: Columns, first: int) -> None:
+        self._spec, self._first = dict(leaves(spec(columns))), first
+        self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), columns)
+        self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the elements of a chunk are: the positions that gave any, and how many there are up to and with each.
+    """Where the `total` elements of a chunk are.
 
-    Both int64 (k,), ascending.
+    positions, ends: the positions that give any, and how many elements there are up to and with each: int64 (k,),
+    ascending. None where the positions from `start` on give one element each: nothing is made of them then, as a chunk
+    for many trainers has millions.
+
+    >>> Ranks(5, 4).behind(3), Ranks(5, 4).of(np.array([6, 8])).tolist()
+    ((8, 0), [1, 3])
     """
 
-    positions: Indices
-    ends: Indices
+    start: int
+    total: int
+    positions: Indices | None = None
+    ends: Indices | None = None
 
-    @property
-    def total(self) -> int:
-        """Elements in the chunk."""
-        return int(self.ends[-1]) if len(self.ends) else 0
+    @classmethod
+    def among(cls, start: int, stop: int, blocks: Sequence[Block]) -> Ranks:
+        """The ranks of the chunk [start, stop) whose elements these blocks have."""
+        positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
+        found, counts = np.unique(positions[positions < stop], return_counts=True)
+        ends = np.cumsum(counts, dtype=np.int64)
+        total = int(ends[-1]) if len(ends) else 0
+        if total and total == len(found) == found[-1] - found[0] + 1:  # to look for them is a fifth of the driver
+            return cls(int(found[0]), total)
+        return cls(start, total, found, ends)
 
     def behind(self, done: int) -> tuple[int, int]:
-        """Where the stream goes on behind so many elements of the chunk: position, and elements of it before that."""
+        """Where the stream goes on behind this many elements: the position, and its elements before that."""
+        if self.positions is None or self.ends is None:
+            return self.start + done, 0
         index = int(np.searchsorted(self.ends, done))  # the position of the last of them
         position = int(self.positions[index])
         if self.ends[index] == done:
@@ -169,121 +180,82 @@ class Ranks:
         return position, done - (int(self.ends[index - 1]) if index else 0)
 
     def of(self, positions: Indices) -> Indices:
-        """The rank of the first element at each of these positions: int64 (k,). Ranks behind the last for those behind.
+        """The rank of the first element at each position: int64 (k,); not below `total` for those behind the last.
 
-        positions: ascending, each in `self.positions` or behind the last of them.
+        positions: ascending, each one that gives elements, or behind the last of them.
         """
-        if len(self.ends) and self.total == len(self.positions) == self.positions[-1] - self.positions[0] + 1:
-            return positions - self.positions[0]  # one element of each; to look for them would be a fifth of the driver
+        if self.positions is None or self.ends is None:
+            return positions - self.start
         begins = np.concatenate([np.zeros(1, np.int64), self.ends])
         return begins[np.searchsorted(self.positions, positions)]
 
-    def num_at(self, start: int) -> int:
+    def num_at(self, position: int) -> int:
         """Elements of the chunk's first position."""
-        return int(self.ends[0]) if len(self.positions) and self.positions[0] == start else 0
+        if self.positions is None or self.ends is None:
+            return int(self.total > 0 and self.start == position)
+        return int(self.ends[0]) if self.total and self.positions[0] == position else 0
 
 
 @dataclass(frozen=True)
-class OneEach:
-    """The same of a chunk [start, stop) whose positions give one element each. Nothing is made of them: of a chunk for
-    many trainers there are millions, and each trainer has some of them alone.
+class _Part:
+    """Elements of one block. ranks: of each in its chunk, ascending, so that a run of ranks is a slice.
 
-    >>> OneEach(5, 9).total, OneEach(5, 9).behind(3), OneEach(5, 9).of(np.array([6, 8])).tolist()
-    (4, (8, 0), [1, 3])
+    arrays: what is copied to the batch: every column, the positions, and, where there are any, ordinals and digests.
     """
 
-    start: int
-    stop: int
-
-    @property
-    def total(self) -> int:
-        return max(0, self.stop - self.start)
-
-    def behind(self, done: int) -> tuple[int, int]:
-        return self.start + done, 0
-
-    def of(self, positions: Indices) -> Indices:
-        return positions - self.start
-
-    def num_at(self, start: int) -> int:
-        return min(1, self.total)
-
-
-def ranks_in(start: int, stop: int, blocks: Sequence[Block], *, is_one_to_one: bool) -> Ranks | OneEach:
-    """The ranks of the chunk [start, stop) in these blocks. is_one_to_one: see Yields."""
-    if is_one_to_one:
-        return OneEach(start, stop)
-    positions = np.concatenate([np.empty(0, np.int64), *(block.positions for block in blocks)])
-    found, counts = np.unique(positions[positions < stop], return_counts=True)
-    return Ranks(found, np.cumsum(counts, dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """Elements of one block: their columns and positions, the rank of each in its chunk, ascending, and its ordinal.
-
-    Searching in ranks gives a run of them as a slice. ordinals: None where all are the first of their position.
-    digests: of each, None where nobody wants them.
-    """
-
-    columns: Columns
-    positions: Indices
     ranks: Indices
-    ordinals: Indices | None
-    digests: Digests | None
+    arrays: list[np.ndarray]
 
-    def copy(self, lo: int, hi: int, rows: Indices, pieces: list[tuple[slice, Any]], buffers: Columns) -> None:
-        """Copy elements [lo, hi) to these rows of the buffers, ascending; pieces: of the rows, see _pieces."""
-        columns = zip(leaves(buffers), leaves(self.columns), strict=True)
-        pairs = [(buffer, column[lo:hi]) for (_, buffer), (_, column) in columns]
+    def copy(self, lo: int, hi: int, rows: Indices, buffers: list[np.ndarray]) -> None:
+        """Copy elements [lo, hi) to these rows of the buffers, ascending: consecutive rows are one memory copy."""
+        pieces: list[tuple[slice, Any]] = [(slice(lo, hi), slice(int(rows[0]), int(rows[0]) + len(rows)))]
+        if rows[-1] - rows[0] + 1 != len(rows):
+            cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+            if (len(cuts) - 2) * _MIN_PIECE_ROWS > len(rows):
+                pieces = [(slice(lo, hi), rows)]
+            else:
+                runs = itertools.pairwise(cuts)
+                pieces = [(slice(lo + a, lo + b), slice(rows[a], rows[a] + b - a)) for a, b in runs]
         for source, where in pieces:
-            for buffer, column in pairs:
-                buffer[where] = column[source]
+            for buffer, array in zip(buffers, self.arrays, strict=True):
+                buffer[where] = array[source]
 
 
 @dataclass(frozen=True)
-class _Together(_Placed):
+class _Together(_Part):
     """The elements of several blocks as if they were one: for batches that have few rows of each.
 
-    columns: the arrays of each block. block, index: of each element, in the order of their ranks: int64 (k,).
+    parts: the arrays of each block. block, index: of each element, in the order of their ranks: int64 (k,).
     """
 
+    parts: list[list[np.ndarray]]
     block: Indices
     index: Indices
 
     @classmethod
-    def of(cls, parts: Sequence[_Placed]) -> _Together:
-        ranks, positions = (np.concatenate(each) for each in zip(*((p.ranks, p.positions) for p in parts), strict=True))
+    def of(cls, parts: Sequence[_Part]) -> _Together:
+        ranks, sizes = np.concatenate([part.ranks for part in parts]), [len(part.ranks) for part in parts]
         order = np.argsort(ranks)
-        nth = [part.ordinals for part in parts if part.ordinals is not None]
-        digests = [part.digests for part in parts if part.digests is not None]
-        sizes = [len(part.ranks) for part in parts]
-        return cls(
-            [[array for _, array in leaves(part.columns)] for part in parts],
-            positions[order],
-            ranks[order],
-            np.concatenate(nth)[order] if nth else None,
-            np.concatenate(digests)[order] if digests else None,
-            np.repeat(np.arange(len(parts)), sizes)[order],
-            np.concatenate([np.arange(size) for size in sizes])[order],
-        )
+        block = np.repeat(np.arange(len(parts)), sizes)[order]
+        index = np.concatenate([np.arange(size) for size in sizes])[order]
+        return cls(ranks[order], parts[0].arrays, [part.arrays for part in parts], block, index)
 
-    def copy(self, lo: int, hi: int, rows: Indices, pieces: list[tuple[slice, Any]], buffers: Columns) -> None:
+    def copy(self, lo: int, hi: int, rows: Indices, buffers: list[np.ndarray]) -> None:
         """One by one, as slices: an array in a column of objects is no row of numbers."""
-        where = list(zip(*(each.tolist() for each in (rows, self.block[lo:hi], self.index[lo:hi])), strict=True))
-        for (_, buffer), *arrays in zip(leaves(buffers), *self.columns, strict=True):
-            for row, block, index in where:
-                buffer[row : row + 1] = arrays[block][index : index + 1]
+        where = zip(rows.tolist(), self.block[lo:hi].tolist(), self.index[lo:hi].tolist(), strict=True)
+        for row, block, index in where:
+            for buffer, array in zip(buffers, self.parts[block], strict=True):
+                buffer[row : row + 1] = array[index : index + 1]
 
 
 class Batcher:
-    """Takes complete chunks in order, gives batches in order.
+    """Takes complete chunks in order, gives batches in order. intake: of the blocks; knows what no batch reported.
 
     rows: which of every batch to keep.
     start, stop: positions of the stream, stop None if endless, or where the end is behind the last chunk.
     offset: elements of the record at start that were delivered before.
-    yields: of the stream's positions; where that is not one element for each, blocks must tell of all elements of a
-        chunk, otherwise of these rows at least.
+    yields: of the stream's positions; where that is not one element for each, blocks must have the positions of all
+        elements of a chunk, otherwise of these rows at least.
     """
 
     def __init__(
@@ -296,6 +268,7 @@ class Batcher:
         yields: Yields = ONE_TO_ONE,
         offset: int = 0,
     ) -> None:
+        self.intake = Intake()
         self._rows = rows
         self._batch_size = rows.batch_size
         self._stop = stop
@@ -303,7 +276,6 @@ class Batcher:
         self._yields = yields
         self._done = offset  # ranks of the next chunk that were delivered before
         self._reached = start
-        self._intake = Intake()
         self._room = _FIRST_ROWS  # that the last batch took, where that is not known from the beginning
         self._begin(start, offset)
 
@@ -313,14 +285,20 @@ class Batcher:
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
         self._reached = stop
-        blocks, failed_at, failure = self._intake.take(stop, blocks)
-        ranks = ranks_in(start, min(stop, failed_at), blocks, is_one_to_one=self._yields.is_one_to_one)
-        parts = [self._place(ranks, block) for block in blocks]
+        blocks, failed_at, failure = self.intake.take(stop, blocks)
+        stop = min(stop, failed_at)
+        is_one_to_one = self._yields.is_one_to_one
+        ranks = Ranks(start, max(0, stop - start)) if is_one_to_one else Ranks.among(start, stop, blocks)
+        parts = [self._part(ranks, block) for block in blocks]
         if self._batch_size < _FEW_ROWS * len(parts):
             parts = [_Together.of(parts)]
         done, self._done = self._done, 0
-        if failed_at > start:
-            self._check_offset(start, ranks, done)
+        if done and failed_at > start and done > (given := ranks.num_at(start)):
+            raise ValueError(
+                f"the stream goes on behind {done} elements of the record at position {start}, and that gives {given}: "
+                "a transform gives other elements than when the state was taken, so going on would skip or repeat "
+                "some. Make flat_map and filter functions of their element alone."
+            )
         while done < ranks.total:
             take = min(self._batch_size - self._row, ranks.total - done)
             for part in parts:
@@ -337,139 +315,98 @@ class Batcher:
         if self._row and not self._drop_remainder:
             yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
-    def waiting(self, most: int) -> tuple[Skipped, ...]:
-        """The broken records that no batch has told of, where they are more than this: no batch will tell of them."""
-        return self._intake.waiting(most)
-
-    @property
-    def left_over(self) -> tuple[Skipped, ...]:
-        """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
-        return self._intake.left_over
-
-    def _place(self, ranks: Ranks | OneEach, block: Block) -> _Placed:
-        nth = ordinals(block.positions) if self._yields.may_repeat else None
-        rank = ranks.of(block.positions) if nth is None else ranks.of(block.positions) + nth
-        if block.selected is None:
-            return _Placed(block.columns, block.positions, rank, nth, block.digests)
-        selected = rows_of(block.selected)
-        told = (block.positions, rank, nth, block.digests)
-        return _Placed(block.columns, *(None if array is None else array[selected] for array in told))  # type: ignore[arg-type]
-
-    def _check_offset(self, start: int, ranks: Ranks | OneEach, offset: int) -> None:
-        given = ranks.num_at(start)
-        if offset > given:
-            raise ValueError(
-                f"the stream goes on behind {offset} elements of the record at position {start}, and that gives "
-                f"{given}: a transform gives other elements than when the state was taken, so going on would skip "
-                "or repeat some. Make flat_map and filter functions of their element alone."
-            )
+    def _part(self, ranks: Ranks, block: Block) -> _Part:
+        rank = ranks.of(block.positions)
+        arrays: list[np.ndarray] = [block.positions]
+        if self._yields.may_repeat:
+            arrays.append(ordinals(block.positions))
+            rank = rank + arrays[-1]
+        if block.digests is not None:
+            arrays.append(block.digests)
+        if block.selected is not None:
+            selected = rows_of(block.selected)
+            rank, arrays = rank[selected], [array[selected] for array in arrays]
+        return _Part(rank, [*(column for _, column in leaves(block.columns)), *arrays])
 
     def _begin(self, start: int, offset: int) -> None:
         """Start the batch at this place; its buffers are made with the first rows."""
         self._start, self._offset = start, offset
         self._row = 0
-        self._buffers: Columns = None
-        self._positions = np.empty(0, np.int64)
-        self._ordinals = np.empty(0, np.int64)
-        self._digests: Digests | None = None  # where nobody wants them
+        self._columns: Columns = None
+        self._buffers: list[np.ndarray] = []  # as the arrays of a part; [] before there are any
         rows = self._batch_size
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
         # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
         self._ranges = self._rows.of(rows) if self._yields.is_one_to_one else ((0, rows),)
 
-    def _scatter(self, elements: _Placed, first: int, last: int) -> None:
-        """Copy what the block has of the ranks [first, last) to their rows of this batch."""
-        lo, hi = np.searchsorted(elements.ranks, (first, last))
-        rows = elements.ranks[lo:hi] - first + self._row
+    def _scatter(self, part: _Part, first: int, last: int) -> None:
+        """Copy what the part has of the ranks [first, last) to their rows of this batch."""
+        lo, hi = np.searchsorted(part.ranks, (first, last))
+        rows = part.ranks[lo:hi] - first + self._row
         for begin, end, place in placed(self._ranges):
-            inner = np.searchsorted(rows, (begin, end))
-            if inner[0] < inner[1]:
-                self._copy(elements, lo + inner[0], lo + inner[1], rows[slice(*inner)] - begin + place)
+            at, to = np.searchsorted(rows, (begin, end))
+            if at < to:
+                mine = rows[at:to] - begin + place
+                self._make_room(int(mine[-1]) + 1, part)
+                part.copy(lo + at, lo + to, mine, self._buffers)
 
-    def _copy(self, elements: _Placed, lo: int, hi: int, rows: Indices) -> None:
-        """Copy elements [lo, hi) of the block to these rows of the buffers, ascending."""
-        self._reserve(int(rows[-1]) + 1, is_digested=elements.digests is not None)
-        pieces = _pieces(rows)
-        elements.copy(lo, hi, rows, pieces, self._buffers)
-        for source, where in pieces:
-            self._positions[where] = elements.positions[lo:hi][source]
-            if elements.ordinals is not None:
-                self._ordinals[where] = elements.ordinals[lo:hi][source]
-            if elements.digests is not None and self._digests is not None:
-                self._digests[where] = elements.digests[lo:hi][source]
-
-    def _reserve(self, rows: int, *, is_digested: bool) -> None:
-        """Make the buffers hold so many rows: all that this trainer takes, or, where that is not known, what has come.
+    def _make_room(self, rows: int, part: _Part) -> None:
+        """Make the buffers hold this many rows: all that this trainer takes; where that is not known, what has come.
 
         Twice as many each time, and from the second batch on what the first one took: a batch_size beyond what the
         filters leave of the data costs no memory.
         """
-        have = len(self._positions)
-        if self._buffers is not None and rows <= have:
+        have = len(self._buffers[0]) if self._buffers else 0
+        if rows <= have:
             return
         size = num_rows_in(self._ranges)
         if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
-        buffers, positions, ordinals = self._intake.empty(size), np.full(size, _MISSING), np.empty(size, np.int64)
-        digests = np.zeros(size, np.uint64) if is_digested else None
-        if self._buffers is not None:
-            for (_, new), (_, old) in zip(leaves(buffers), leaves(self._buffers), strict=True):
-                new[:have] = old
-            positions[:have] = self._positions
-            ordinals[:have] = self._ordinals
-            if digests is not None and self._digests is not None:
-                digests[:have] = self._digests
-        self._buffers, self._positions, self._ordinals, self._digests = buffers, positions, ordinals, digests
-        self._room = size
+        self._columns = self.intake.empty(size)
+        columns = [column for _, column in leaves(self._columns)]
+        buffers = [*columns, *(np.full(size, _MISSING, array.dtype) for array in part.arrays[len(columns) :])]
+        for new, old in zip(buffers, self._buffers, strict=False):
+            new[:have] = old
+        self._buffers, self._room = buffers, size
 
     def _emit(self, stop: int, offset: int) -> HostBatch:
         """The batch, and the next one begun: behind `offset` elements of the record at stop."""
-        columns, positions = self._buffers, self._positions
-        if columns is None:
-            if self._intake.like is None:
+        if not self._buffers:
+            if self.intake.like is None:
                 raise ValueError(
                     f"the stream has fewer elements than there are trainers ({self._rows.share.num_parts}), and the "
                     f"one with process_index {self._rows.share.parts[0]} got none; use fewer trainers, or "
                     "drop_remainder=True."
                 )
-            columns = self._intake.empty(0)
-        digests = self._digests
-        ordinals = self._ordinals if self._yields.may_repeat else None
-        ranges = self._ranges
+            self._columns = self.intake.empty(0)
+            self._buffers = [
+                *(column for _, column in leaves(self._columns)),
+                *[np.empty(0, np.int64)] * (1 + self._yields.may_repeat),
+            ]
+        columns, arrays, ranges = self._columns, self._buffers, self._ranges
         if not self._yields.is_one_to_one:
             ranges = self._rows.of(self._row)
-            columns, positions = map_leaves(lambda array: joined(ranges, array), columns), joined(ranges, positions)
-            ordinals = None if ordinals is None else joined(ranges, ordinals)
-            digests = None if digests is None else joined(ranges, digests)
-        counted = () if digests is None else (digests[local(ranges, *each)] for each in self._rows.counted(self._row))
+            arrays = [joined(ranges, array) for array in arrays]
+            kept = iter(arrays)
+            columns = map_leaves(lambda _: next(kept), columns)
+        positions, *others = arrays[len(list(leaves(columns))) :]
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
+        nth = others.pop(0) if self._yields.may_repeat else None
+        counted = [others[0][local(ranges, *each)] for each in self._rows.counted(self._row)] if others else []
         batch = HostBatch(
             columns,
             positions,
             self._start,
             StreamState(stop, offset),
             self._row,
-            self._intake.skipped_before(stop),
-            ordinals,
+            self.intake.skipped_before(stop),
+            nth,
             self._offset,
             digest=sum(int(each.sum()) for each in counted),
             last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
         )
         self._begin(stop, offset)
         return batch
-
-
-def _pieces(rows: np.ndarray) -> list[tuple[slice, Any]]:
-    """Which of these ascending rows go where: consecutive ones (file order, or one actor) are one memory copy."""
-    if rows[-1] - rows[0] + 1 == len(rows):
-        return [(slice(None), slice(rows[0], rows[0] + len(rows)))]
-    cuts = (np.flatnonzero(np.diff(rows) != 1) + 1).tolist()
-    if len(cuts) * _MIN_PIECE_ROWS > len(rows):
-        return [(slice(None), rows)]
-    return [
-        (slice(lo, hi), slice(rows[lo], rows[lo] + hi - lo))
-        for lo, hi in zip([0, *cuts], [*cuts, len(rows)], strict=True)
-    ]

@@ -1,26 +1,24 @@
-"""The consumer: the one holder of where a stream goes on, and what is done about it when batches are handed out.
+"""The consumer: the one holder of where a stream goes on, and of what happens as batches are handed out.
 
-Whose position is which: each says what was handed out by the one that is asked for it. A source's own moves with what
-is asked of the source itself (`next`, get_batch); a Pipeline has another, which moves with what it yields. It takes the
-source's batches by Source.batches, which moves nothing, so `pipeline.source.position` stays where it was.
+A source and a Pipeline over it have a consumer each. A source's position moves with what is asked of the source itself
+(`next`, get_batch); a Pipeline's position moves with what the Pipeline yields. The Pipeline takes batches by
+Source.batches, which moves nothing, so `pipeline.source.position` stays where it was.
 
-Nothing here makes batches: a session does, ahead or when it is asked, from a state on. Whatever goes wrong ends it, and
-the next begins at what was handed out.
-
-What is saved is written by Consumed.to_json, and all that can be wrong with it is said in plan/state.py: a new field of
-a state is one of Consumed, and is read there.
+Nothing here makes batches: a session does, ahead or when it is asked. Any error ends the session, and the next session
+begins at what was handed out. Consumed.to_json writes what is saved; plan/state.py checks it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.trail import Trail, part_consumed
-from datarax_ray.feed.turns import Turns
 from datarax_ray.plan.evidence import Evidence
 from datarax_ray.plan.fingerprint import code_changes, flattened
 from datarax_ray.plan.rolling_digest import RollingDigest
@@ -36,19 +34,19 @@ _SAME_ROWS = frozenset(
 
 logger = logging.getLogger("datarax_ray")
 
+T = TypeVar("T")
+
 
 class Consumed(NamedTuple):  # as cheap as a StreamState
-    """What was handed out so far; with a batch, what was once that batch is.
+    """What was handed out so far. With a batch: what was handed out once that batch is.
 
     state: where the stream goes on.
-    num_before: broken records left out before the last batch.
-    skipped: those left out of that. Some may stand behind the state, where a short last batch is dropped: who goes on
-        from the state meets them again.
+    num_before: broken records skipped before the last batch.
+    skipped: broken records skipped in the last batch. Some may stand behind the state, where a short last batch is
+        dropped; who goes on from the state meets them again.
     is_end: the stream was seen to end here.
-    digest: of all that was handed out; None where nobody wants one.
+    digest: of all that was handed out; None without digest=True.
     num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's.
-    num_waiting: broken records behind the state that were told before the last of them (skipped), as no batch came for
-        long.
     trail: the last rows that were handed out.
     """
 
@@ -58,7 +56,6 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     is_end: bool = False
     digest: RollingDigest | None = None
     num_rows: int = 0
-    num_waiting: int = 0
     trail: Trail = Trail()
 
     def then(
@@ -71,28 +68,18 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         num_rows: int = 0,
         trail: Trail | None = None,
     ) -> Consumed:
-        """The same and a batch that ends at this state and leaves these out. digest, num_rows, trail: of it."""
+        """With a batch that ends at this state and skips these. digest, num_rows: of the batch. trail: behind it."""
         whole = None if self.digest is None else self.digest.plus(digest)
-        return Consumed(state, self.num_told, skipped, is_end, whole, num_rows, trail=trail or self.trail)
-
-    def without_batch(self, skipped: tuple[Skipped, ...], *, is_end: bool = False) -> Consumed:
-        """The same and these, behind the state, that are left out of what comes next, or of the end."""
-        num_before = self.num_skipped
-        num_waiting = self.num_told - num_before
-        return Consumed(self.state, num_before, skipped, is_end, self.digest, 0, num_waiting, self.trail)
-
-    def moved(self, state: StreamState) -> Consumed:
-        """The same with this state, before which all stands that was told."""
-        return self._replace(state=state, num_before=self.num_before + self.num_waiting, num_waiting=0)
+        return Consumed(state, self.num_told, skipped, is_end, whole, num_rows, trail or self.trail)
 
     @property
     def num_told(self) -> int:
-        """Broken records left out of what was handed out, and of what the end of the stream brought."""
-        return self.num_before + self.num_waiting + len(self.skipped)
+        """Broken records reported so far, with those at the end of the stream."""
+        return self.num_before + len(self.skipped)
 
     @property
     def num_skipped(self) -> int:
-        """Broken records left out before the state."""
+        """Broken records skipped before the state."""
         return self.num_before + sum(skip.position < self.state.position for skip in self.skipped)
 
     def to_json(self, settings: Mapping[str, Any], order: StatefulOrder) -> dict[str, Any]:
@@ -116,9 +103,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         unit: Unit = "elements",
         allow_drift: Iterable[str] = (),
     ) -> Self:
-        """What was saved. Raises: as StreamState.from_json; ValueError for what is no count of skipped records, and no
-        digest.
-        """
+        """What was saved. Raises: as StreamState.from_json; ValueError for an invalid count or digest."""
         checked = [name for name in allow_drift if name != ROWS]
         found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=checked)
         digest = RollingDigest.from_json(state["digest"]) if "digest" in state else None
@@ -129,26 +114,24 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         return cls(found, num_skipped_in(state), digest=digest, trail=trail)
 
 
-# A batch or an element, and what was handed out once it is; at the end of the stream no batch, and what is left to say.
-# NO_BATCH_YET with broken records that are told without one.
+# A batch or an element, and what was handed out once it is. At the end of the stream the batch is None.
 Delivery: TypeAlias = tuple[Any, Consumed]
-NO_BATCH_YET = object()
 
 
 class Session(Protocol):
     """Makes deliveries from one place on; a BackgroundIterator does so ahead of use. One that is dropped ends."""
 
     def next(self) -> Delivery:
-        """The next one. Not called any more after an error, or after the one at the end."""
+        """The next delivery. Not called again after an error, or after the delivery at the end."""
         ...
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `next` was interrupted while the next one is being made elsewhere."""
+        """Whether `next` was interrupted while another thread makes the delivery."""
         ...
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> Any:
-        """Drop what was made ahead. timeout_s: how long to wait for what is being made. then: called after that."""
+        """Drop what was made ahead. timeout_s: how long to wait for a delivery in the making. then: called last."""
         ...
 
 
@@ -174,9 +157,9 @@ class Reading:
 
 
 class Leg:
-    """A way through the stream from one place on, until the consumer goes on from another.
+    """A way through the stream from one place on, until the consumer goes on from another place.
 
-    consumed: what was handed out. session: what gives more, None while nothing does; key says which kind it is.
+    consumed: what was handed out. session: gives more, None while nothing does. key: the kind of the session.
     """
 
     def __init__(self, consumed: Consumed) -> None:
@@ -193,21 +176,20 @@ class Leg:
             then()
 
     def fail(self) -> None:
-        """End the session, where anything went wrong: the end of a failed one would pass for the end of the data."""
+        """End the session after an error: the end of a failed session would pass for the end of the data."""
         # What interrupts the wait (Ctrl-C, a signal's handler) must not wait for a batch that may never come.
-        waiting = self.session is not None and self.session.is_waiting
-        self.end(0 if waiting else None)
+        self.end(0 if self.session is not None and self.session.is_waiting else None)
 
 
 class Consumer:
     """What of a stream was handed out, replaced in one assignment, and the session that gives more.
 
-    skip_options: what is done about broken records. is_listing: whether they are listed in a file, too: by the first of
-    the trainers, who all leave out the same. is_closed: for good, by who has it. alone: see Turns; whoever takes, takes
-    in it.
+    A thread, or a signal's handler, may ask at any time for `consumed`, or have the stream go on from elsewhere: the
+    delivery that is being taken is then refused, and dropped.
 
-    A thread, or a signal's handler, may ask at any time what was handed out, or have it go on from elsewhere: what was
-    being taken is then refused, and dropped.
+    skip_options: what is done about broken records.
+    is_listing: whether they are listed in a file, too: by the first of the trainers, as all skip the same.
+    is_closed: set by the owner, for good.
     """
 
     def __init__(self, skip_options: SkipOptions = COUNT_ALONE, *, is_listing: bool = True) -> None:
@@ -223,14 +205,14 @@ class Consumer:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """The first 1000 broken records left out of what was handed out, since it went on from elsewhere."""
+        """The first 1000 broken records skipped in what was handed out, since the last seek."""
         return self._skipped_records.skipped
 
     def take(self, key: Any, begin: Begin, finish: Callable[[Any], Any] | None = None) -> Any:
-        """The next batch of a session of this key, which becomes what was handed out.
+        """The next batch of a session of this key, which becomes what was handed out. Called within `alone`.
 
-        finish: what is still to be done to it. Raises: StopIteration at the end of the stream; what making it raises,
-        and RuntimeError where the stream goes on from elsewhere by now: then nothing was handed out.
+        finish: applied to the batch. Raises: StopIteration at the end of the stream; what making the batch raises, and
+        RuntimeError where the stream goes on from elsewhere by now: then nothing was handed out.
         """
         leg = self._leg
         if leg.consumed.is_end:
@@ -239,18 +221,16 @@ class Consumer:
         if session is None:
             leg, session = self.opened(key, begin)
         try:
-            while (delivery := session.next())[0] is NO_BATCH_YET:
-                self.commit(leg, delivery[1], delivery[1].skipped)
-            batch, consumed = delivery
+            batch, consumed = session.next()
             if finish is not None and not consumed.is_end:
                 batch = finish(batch)
             self.commit(leg, consumed, consumed.skipped)
         except StopIteration as error:  # the end of the stream is a delivery
             leg.fail()
             raise RuntimeError(
-                "StopIteration was raised where a batch was made: by a stage that calls next() on what has no more, "
-                "say, or as another thread closed what makes the batches. The loop would have ended as if the stream "
-                "were over. Nothing was handed out; give next() a default, or look where it was raised"
+                "StopIteration was raised where a batch was made: by a stage that calls next() on an exhausted "
+                "iterator, say, or as another thread closed what makes the batches. The loop would have ended as if "
+                "the stream were over. Nothing was handed out; give next() a default, or look where it was raised"
             ) from error
         except BaseException:
             leg.fail()
@@ -261,7 +241,7 @@ class Consumer:
         return batch
 
     def opened(self, key: Any, begin: Begin) -> tuple[Leg, Session]:
-        """The leg that the stream is on, and a session of this key: the one that runs, or one that begins here."""
+        """The current leg, and its session of this key: the running one, or one that begins here."""
         leg = self._leg
         if leg.key != key:
             leg.end()
@@ -276,11 +256,11 @@ class Consumer:
         return leg, session
 
     def check(self, leg: Leg, skipped: Sequence[Skipped]) -> None:
-        """Raise SkippedError where these, left out of what is handed out next, would be too many."""
+        """Raise SkippedError where these, skipped in what is handed out next, would be too many."""
         self._skipped_records.check(skipped, leg.consumed.num_told)
 
     def commit(self, leg: Leg, consumed: Consumed, skipped: tuple[Skipped, ...]) -> None:
-        """What leaves these out is about to be handed out; in one assignment, the last, it was.
+        """Hand out, in one assignment, the last, a batch that skips these records.
 
         Raises: SkippedError where they are too many; OSError where skipped_path cannot be written; RuntimeError where
         the stream is on another leg by now.
@@ -288,11 +268,11 @@ class Consumer:
         if leg is not self._leg:
             raise RuntimeError(
                 "the stream goes on from elsewhere by now: another thread, or a signal's handler, moved it while a "
-                "batch was asked for. Nothing was handed out; the next is one from there"
+                "batch was asked for. Nothing was handed out; the next batch is one from there"
             )
         if skipped:
             self.check(leg, skipped)
-            self._enter(skipped)
+            self._list(skipped)
         leg.consumed = consumed
 
     def go_to(self, consumed: Consumed) -> None:
@@ -302,10 +282,10 @@ class Consumer:
         self._skipped_records.restart()
 
     def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
-        """End the session; where the stream goes on stays, and taking begins another. See Session.close."""
+        """End the session; the place stays, and taking begins another session. See Session.close."""
         self._leg.end(timeout_s, then)
 
-    def _enter(self, skipped: tuple[Skipped, ...]) -> None:
+    def _list(self, skipped: tuple[Skipped, ...]) -> None:
         listed = self._skipped_records.enter(skipped)
         for skip in listed:
             logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
@@ -317,10 +297,39 @@ class Consumer:
             )
 
 
+class Turns:
+    """Threads that take from one stream do so one after the other. In a process that was forked off nobody has one."""
+
+    def __init__(self) -> None:
+        self._made_in = os.getpid()
+        self._lock = threading.RLock()
+        self._is_busy = False  # somebody takes, and holds the lock
+
+    def alone(self, take: Callable[[], T]) -> T:
+        """Call `take` while no other thread takes.
+
+        Raises: RuntimeError in a signal's handler that interrupts `take`, and would wait for itself.
+        """
+        if self._made_in != os.getpid():
+            self.__init__()  # type: ignore[misc]
+        with self._lock:
+            if self._is_busy:
+                raise RuntimeError(
+                    "a signal's handler asked for a batch while the program that it interrupts was taking one, which "
+                    "goes on after it. Let the handler note that it ran, and look at that in the loop; states can be "
+                    "taken in it"
+                )
+            try:
+                self._is_busy = True
+                return take()
+            finally:  # nothing is called here: a handler that raises could come in between
+                self._is_busy = False
+
+
 def deliveries(
     stream: Generator[HostBatch, None, tuple[Skipped, ...]], consumed: Consumed, *, is_written: bool = True
 ) -> Generator[Delivery, None, None]:
-    """The batches of a stream, and its end. consumed: what was handed out where it begins.
+    """The batches of a stream, and its end. consumed: what was handed out where the stream begins.
 
     is_written: whether whoever has a batch may write to its arrays.
     """
@@ -329,12 +338,8 @@ def deliveries(
             try:
                 batch = next(stream)
             except StopIteration as end:
-                yield None, consumed.without_batch(end.value or (), is_end=True)
+                yield None, consumed.then(consumed.state, end.value or (), is_end=True)
                 return
-            if not batch.global_rows:
-                consumed = consumed.without_batch(batch.skipped)
-                yield NO_BATCH_YET, consumed
-                continue
             part = part_consumed(batch, is_written=is_written)
             trail = consumed.trail.then(part, consumed.state, is_next=batch.last_run == 0)
             consumed = consumed.then(

@@ -1,35 +1,35 @@
-"""The flow: the parts of a window's chunks, sent to a pool and received from it, a moment at a time."""
+"""The flow: sends the parts of a window's chunks to a pool of actors and receives their blocks, a moment at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-import types
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datarax_ray.feed.backups import Ask, Backups
 from datarax_ray.feed.opinions import Opinions
-from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.homes import may_read
-from datarax_ray.read.block import Block, digested, timed
-from datarax_ray.read.forked import lock_of
+from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
-# Between two looks at all that is in flight, for each 64 actors begun: a look at these takes a millisecond.
+# Between two looks at all parts in flight, for each 64 actors begun: a look at 64 actors takes a millisecond.
 LOOK_EVERY_S = 0.02
+# Each report of a stall comes after so many times the wait of the last one: 12 reports a day, not 3,000.
+BACKOFF = 2.0
+_MAX_NAMED = 4  # actors and what they are asked for: a line is for people
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A part's block is here. node: where it was read, "" where all is read in one place."""
+    """The block of a part is here. node: where it was read, "" where all blocks are read in one place."""
 
     part: Part
     block: Block
@@ -38,7 +38,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Lost:
-    """A part will not come from where it was asked; reason says why. was_read: whether its actor was at it."""
+    """A part will not come from the actor that was asked. was_read: whether the actor was reading it."""
 
     part: Part
     reason: str
@@ -46,114 +46,96 @@ class Lost:
 
 
 class Pool:
-    """Who reads: actors that are sent parts and answer with blocks. All but `receive` is for those of several."""
+    """Actors that are sent parts and answer with blocks."""
 
     def actors(self) -> tuple[int, ...]:
-        """Ids of those that read now. Waits a moment where there is none, and gives () where there still is none."""
-        return (0,)
+        """Ids of the actors that read now. Waits a moment where there is none; () where there still is none."""
+        raise NotImplementedError
 
     def nodes(self) -> Mapping[int, str]:
-        """The node of each actor that may be asked: all that run, the most promising first."""
+        """The node of each actor that runs, the most promising first."""
         return {}
 
     def blame(self, node: str, reason: str) -> None:
-        """This node failed at what another one could read."""
+        """This node failed at a part that another node could read."""
 
     def allowance(self) -> float:
-        """What a window may use of its bound in bytes now: 1.0 for all, less where other drivers read with the actors
-        too, more where there are more actors than when it began.
+        """The share of its bound in bytes that a window may use now.
+
+        1.0 for all of it; less where other drivers use the actors too, more where more actors run than at the begin.
         """
         return 1.0
 
     def weights(self) -> Mapping[int, float]:
-        """Of an even share, how much each actor should own; those that should own just that are left out."""
+        """How much each actor should own, in even shares; actors that should own 1.0 are left out."""
         return {}
 
     def send(self, part: Part) -> Any:
-        """Ask part.actor for the part. Does not wait; returns what to receive it by."""
+        """Ask part.actor for the part. Does not wait; returns a handle to receive it by."""
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost | None:
-        """Wait a moment until one of these parts is here or lost; None where none is. sent: what `send` returned."""
+        """Wait a moment until one of these parts is here or lost; None where none is. sent: the handle of each part."""
         raise NotImplementedError
 
     def lost(self, sent: Mapping[Part, Any]) -> Sequence[Lost]:
-        """The parts that are known to be lost by now. Does not wait."""
+        """The parts that are known to be lost. Does not wait."""
         return ()
 
     def ended(self, sent: Mapping[Part, Any]) -> Sequence[Part]:
-        """The parts that are known to be read by now, each told once. Does not wait."""
+        """The parts that are known to be read, each reported once. Does not wait."""
         return ()
 
     def used(self, block: Block) -> None:
-        """The stream takes this block, and no other for the same part."""
+        """The stream takes this block, and no other block for the same part."""
 
     def discard(self, sent: Mapping[Part, Any]) -> None:
         """Forget these parts, sent and not received."""
 
-    def stalled(self, said: str) -> None:
-        """The stream has waited long for these: tell."""
-        logger.warning(said)
+    def stalled(self, message: str) -> None:
+        """The stream has waited long: log it."""
+        logger.warning(message)
 
 
-@contextlib.contextmanager
-def reading(description: Stream) -> Iterator[None]:
-    """What to hold while this value reads in this process: its transforms may write to arrays that they hold, and who
-    reads it beside a stream (another stream, or who asks for single elements), or another one with one of its
-    transforms (one list of them for training and evaluation), does so in another thread.
+class Stall:
+    """Decides when a wait is worth a log line, and what the line says.
+
+    after_s: the wait before the first line. The next line comes when the wait has lasted twice as long, and so on.
     """
-    found = {id(part): part for part in _parts(description)}
-    with contextlib.ExitStack() as stack:
-        for key in sorted(found):  # in one order for all, or two would wait for each other
-            stack.enter_context(lock_of(found[key]))
-        yield
 
-
-def _parts(description: Any) -> Iterator[Any]:
-    """The objects that read a stream, and those of a user's that make its elements; of a mixture, of all components."""
-    for each in getattr(description, "components", ()):
-        yield from _parts(each)
-    yield getattr(description, "reader", description)
-    for transform in getattr(description, "transforms", ()):  # a method is another object each time that it is named
-        yield transform.__self__ if isinstance(transform, types.MethodType) else transform
-
-
-class LocalPool(Pool):
-    """Reads in this process, and only when a part is waited for."""
-
-    def __init__(self, description: Stream) -> None:
+    def __init__(self, description: Stream, after_s: float) -> None:
         self._description = description
-        self._is_elsewhere = getattr(description, "homes", None) is not None
-        self._reads_ahead = getattr(description, "reads_ahead", False)
-        self._expected: list[Any] = []  # requests
+        self._after_s = after_s
+        self.over()
 
-    def actors(self) -> tuple[int, ...]:
-        if self._is_elsewhere:
-            raise ValueError(
-                "the files lie on some nodes alone (files_on_nodes), and only actors there can read them: give the "
-                "source to a RaySource, RaySource(source, num_actors=...)"
-            )
-        return super().actors()
+    def over(self) -> None:
+        """Event: something came."""
+        self._began: float | None = None
+        self._due_s = self._after_s
 
-    def send(self, part: Part) -> None:
-        if self._reads_ahead:
-            self._expected.append(part.request)
-
-    def receive(self, sent: Mapping[Part, Any]) -> Arrived:
-        part = next(iter(sent))
-        expected, self._expected = self._expected, []
-        for request in expected:
-            self._description.expect(request)  # type: ignore[attr-defined]  # see Stream
-        with reading(self._description):
-            return Arrived(part, timed(self.read, part.request))
-
-    def read(self, request: Any) -> Block:
-        return digested(self._description.read, request)
+    def waited(self, now: float, parts: Sequence[Part]) -> str | None:
+        """Event: at this time, in seconds of any clock, these parts are still waited for. Returns the log line."""
+        if self._began is None:
+            self._began = now
+        if (waited_s := now - self._began) < self._due_s:
+            return None
+        self._due_s = waited_s * BACKOFF
+        named: dict[
+            str, dict[str, None]
+        ] = {}  # an actor is asked for several parts of a chunk where it reads for others
+        for part in parts:
+            asked = f"actor {part.actor}: positions [{part.request.start}, {part.request.stop})"
+            named.setdefault(asked, {}).update(dict.fromkeys(self._description.names(part.request)))
+        lines = [f"{asked} of {', '.join(files)}" if files else asked for asked, files in named.items()]
+        more = f" and {len(lines) - _MAX_NAMED} more" if len(lines) > _MAX_NAMED else ""
+        return (
+            f"the stream has waited {waited_s:.0f} s for {'; '.join(lines[:_MAX_NAMED]) or 'an actor that runs'}{more}"
+        )
 
 
 @dataclass
 class _Place:
-    """A part of a chunk that has not come. asked: as the window has asked for it. parts: as it was sent, to one actor
-    or to a second one too (see feed.backups).
+    """A part of a chunk that has not come. asked: as the window knows it. parts: as sent, to one actor or to two (see
+    feed.backups).
     """
 
     asked: Part
@@ -161,9 +143,9 @@ class _Place:
 
 
 class Flow:
-    """One window over a pool, turned by hand: `poll`, then take what is ready, or `receive` where nothing is.
+    """One window over a pool, turned by hand: `poll`, then take the `first` chunk where it is ready, else `receive`.
 
-    timings: what it counts for. clock: what time it is, in seconds.
+    timings: counts losses, waits and blocks. clock: gives the time, in seconds.
     """
 
     def __init__(
@@ -181,35 +163,32 @@ class Flow:
         self._clock = clock
         self._asked_of: Any = None
         self._homes = window.scheduler.limits.homes
-        self._is_owned = False  # whether there is somebody to ask, whatever it is
+        self._is_owned = False  # whether every partition has an owner
         self._places: defaultdict[int, dict[int, _Place]] = defaultdict(dict)  # of each chunk, by the index of the part
-        self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, with what to receive it by
-        self._read: defaultdict[int, list[Part]] = defaultdict(list)  # of each chunk, those that were seen to be read
+        self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, with the handle
+        self._read: defaultdict[int, list[Part]] = defaultdict(list)  # of each chunk, the parts known to be read
         self._backups = Backups()
-        self._left: dict[Part, Any] = {}  # what actors may be at for nobody
+        self._left: dict[Part, Any] = {}  # parts that actors may be reading for nobody
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
         self._opinions = Opinions()
         self._look_at = 0.0
 
     def readers(self) -> tuple[tuple[int, ...], Mapping[int, float]]:
-        """Who runs, and how much each reads; waits a moment where nobody does."""
+        """The actors that run, and their weights. Waits a moment where no actor runs."""
         with self._timings.making.lap("waiting"):
             return self._pool.actors(), self._pool.weights()
 
     def poll(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
-        """Ask these actors for what may be asked for. Does not wait.
+        """Send these actors the parts that the window asks for. Does not wait.
 
-        Returns whether something is lost, so that it is to be seen who can be asked now.
+        Returns whether a part was lost: then look again which actors run.
         """
         nodes = self._pool.nodes() if self._homes else None
         if actors and (actors, weights, nodes) != self._asked_of:
             self._asked_of = actors, weights, nodes
             self._is_owned = self.window.reassign(actors, weights, nodes)
-            for part, again in self.window.displaced() if self._is_owned else ():
-                if self._backups.is_in_line(part):
-                    self._ask_another(Ask(part, again, is_begun=False))
         self.window.allowed = self._pool.allowance()
-        if actors and self._is_owned:  # or parts would be asked of those who cannot answer
+        if actors and self._is_owned:  # or parts would be sent to actors that cannot answer
             for part in self.window.asks():
                 self._send(part)
         now = self._clock()
@@ -226,7 +205,7 @@ class Flow:
             elif part in self._sent[part.chunk]:
                 self._read[part.chunk].append(part)
                 self._drop_others(part)  # of two that are read at once, one is dropped
-        if self._lose_others(self._all_sent() if ended else sent):
+        if self._lose_known(self._all_sent() if ended else sent):
             return True
         if self.window.scheduler.limits.is_anywhere:
             for ask in self._backups.asks(actors, now):
@@ -234,7 +213,7 @@ class Flow:
         return False
 
     def receive(self, other: Flow | None = None) -> None:
-        """Wait a moment for a part of the first chunk; or of the other's first chunk, which has another number."""
+        """Wait a moment for a part of the first chunk, or of the first chunk of another flow."""
         others = {} if other is None else other._going()
         going = self._seen_first() or (other and other._seen_first())
         if not going:
@@ -248,12 +227,12 @@ class Flow:
         flow = self if other is None or event.part not in others else other
         if isinstance(event, Lost):
             flow._lose(event)
-            flow._lose_others(flow._all_sent())
+            flow._lose_known(flow._all_sent())
         else:
             flow._arrive(event)
 
     def first(self) -> tuple[int, int, list[Part], list[Block]]:
-        """(start, stop, parts, blocks) of the first chunk, which is ready. The blocks are no longer held here."""
+        """(start, stop, parts, blocks) of the first chunk, which is ready. The flow lets go of the blocks."""
         arrived, self._arrived = sorted(self._arrived, key=lambda each: each[0].index), []
         return *self.window.head_range, [part for part, _ in arrived], [block for _, block in arrived]
 
@@ -288,15 +267,15 @@ class Flow:
     def _all_sent(self) -> dict[Part, Any]:
         found: dict[Part, Any] = {}
         for sent in (*self._sent.values(), self._left):
-            found.update(sent)  # which takes their hashes as they are: of thousands of parts in flight, half of a look
+            found.update(sent)  # takes the hashes as they are: with thousands of parts, half the cost of a look
         return found
 
     def _going(self) -> dict[Part, Any]:
-        """The parts of the first chunk that are on their way. There may be thousands: nothing is made of them here."""
+        """The parts of the first chunk that are on their way: maybe thousands, so nothing is made of them here."""
         return self._sent[self.window.head_number] if self.window.num_open else {}
 
     def _seen_first(self) -> dict[Part, Any]:
-        """One of these that was seen to be read, if there is one: the others need not be asked of."""
+        """One of these that is known to be read, if there is one: then the pool need not look at the others."""
         going = self._going()
         seen = self._read[self.window.head_number] if going else []
         while seen:
@@ -305,7 +284,7 @@ class Flow:
         return {}
 
     def _take(self, part: Part) -> Any:
-        """What to receive it by, which is on its way no more."""
+        """The handle of a part that is on its way no more."""
         self._places[part.chunk][part.index].parts.remove(part)
         return self._sent[part.chunk].pop(part)
 
@@ -324,32 +303,32 @@ class Flow:
         whole = self._opinions.lost(part)
         self.window.lost(asked, was_read=loss.was_read, whole=whole)
 
-    def _lose_others(self, sent: Mapping[Part, Any]) -> bool:
-        """Whether something is known to be lost: all that an actor had at once, as it is asked for again in order."""
+    def _lose_known(self, sent: Mapping[Part, Any]) -> bool:
+        """Whether parts are known to be lost: all parts of an actor at once, since they are asked again in order."""
         losses = self._pool.lost(sent)
         for loss in losses:
             self._lose(loss)
         return bool(losses)
 
     def _settle(self, part: Part) -> Part:
-        """The part as the window has asked for it, which is over. Whoever is asked for it is so no more."""
+        """End the part, and return it as the window knows it. No actor is asked for it any more."""
         self._drop_others(part)
         self._backups.over(part)
         return self._places[part.chunk].pop(part.index).asked
 
     def _hear_out(self, part: Part) -> None:
-        """What was read for nobody says how fast its actor is."""
+        """Receive a part that was read for nobody, since it shows how fast its actor is."""
         sent = {part: self._left.pop(part)}
-        with contextlib.suppress(Exception):  # nobody waits for it, and what another one read is here
+        with contextlib.suppress(Exception):  # nobody waits for it, and another actor's block is here
             self._pool.receive(sent)
         self._pool.discard(sent)
 
     def _drop_others(self, part: Part) -> None:
-        """Whoever is asked for it, but this one, is so no more."""
+        """Drop the part at the other actors that were asked for it."""
         for each in [each for each in self._places[part.chunk][part.index].parts if each != part]:
             handle = self._take(each)
             if self._backups.dropped(each):
-                self._left[each] = handle  # it cannot be ended, and until it is read its actor has no time
+                self._left[each] = handle  # it cannot be ended, and its actor is busy until it is read
             else:
                 self._pool.discard({each: handle})
 
@@ -368,22 +347,22 @@ class Flow:
             self._pool.blame(node, said)
         part, block = found.part, found.block
         self._pool.used(block)
-        self.window.arrived(asked, block.whole_nbytes or block.nbytes, block.read_s)
+        self.window.arrived(asked, block.memory_nbytes, block.read_s)
         self.window.scheduler.arrived(part.request, block.learned)
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
             self._end_behind(part.chunk, block)
 
     def _others(self, part: Part) -> Mapping[int, str]:
-        """Where those are who may be asked for the part."""
+        """The nodes of the actors that may be asked for the part."""
         nodes = self._pool.nodes()
         if not self._homes:
             return nodes
         return {actor: node for actor, node in nodes.items() if may_read(part.request, self._homes, node)}
 
     def _end_behind(self, chunk: int, failed: Block) -> None:
-        """Ask for nothing of the chunk that is behind what ends its process: of a shard, which is read forwards, all
-        that is behind it would end others as well.
+        """Ask for no part of the chunk behind an element that ends its process: a shard is read forwards, so those
+        parts would end other processes.
         """
         for part in self.window.failed(chunk, failed.failure_position):
             if part.index in self._places[chunk]:  # or it waits to be asked again

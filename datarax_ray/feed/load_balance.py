@@ -1,7 +1,7 @@
-"""The pace of actors: how much each should own, by how fast it reads. Nothing here waits or knows the time.
+"""Load balance: how much each actor should own, by how fast it reads. Nothing here waits or knows the time.
 
-A weight is an actor's share of what is even, as plan.partitions.assign takes it. It changes seldom: a partition that
-moves leaves a cache and open files behind, and how long a part takes also says how busy the host was just then.
+A weight is an actor's ownership in even shares, as plan.partitions.assign takes it. Weights change seldom: a partition
+that moves leaves a cache and open files behind, and a single reading also depends on how busy the host just was.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import statistics
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# Of a new reading in the average: what is 30 readings old counts 4 %. A reading may be ten times the usual.
+# The share of a new reading in the average: one 30 readings old counts 4 %. A reading may be ten times the usual.
 _NEW = 0.1
-# What is read in less is put together: short reads say more about their fixed costs than about the actor.
+# Shorter reads are added up: they depend on fixed costs more than on the actor.
 MIN_READ_S = 0.02
 # Readings before an actor is compared, and that must agree in a row before its weight changes.
 NUM_AGREEING = 8
 # A weight stays as long as it is within this factor of what was measured.
 TOLERANCE = 1.5
-# The median of a thousand takes 0.3 ms, a third of what else a request costs: it is looked at again after one reading
-# for each so many of them.
+# The median of a thousand actors takes 0.3 ms, a third of the cost of a request, so it is taken again after one reading
+# for each 64 actors.
 LOOK_AFTER = 64
-# No actor gets less, or it would be measured no more; none gets more, where most of the others are ill for a while.
+# An actor with less would be measured no more; more would be too much where most other actors are slow for a while.
 MIN_WEIGHT, MAX_WEIGHT = 1 / 16, 2.0
 
 
@@ -62,12 +62,7 @@ class LoadBalance:
 
     def forget(self, actor: int) -> None:
         """Event: another process reads under this id, or none."""
-        known: tuple[dict[int, Any], ...] = (
-            self._short,
-            self._seconds,
-            self._num_readings,
-            self._off,
-        )
+        known: tuple[dict[int, Any], ...] = (self._short, self._seconds, self._num_readings, self._off)
         for of_actor in known:
             of_actor.pop(actor, None)
         self._weigh(actor, 1.0)

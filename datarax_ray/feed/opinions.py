@@ -1,11 +1,11 @@
-"""Second opinions: what fails on one node is read on another before it is believed. Nothing here waits.
+"""Second opinions: a part that fails on one node is read on another before the failure is believed. Nothing waits here.
 
-A record that is broken is so everywhere. A mount that is missing, a module that is not installed, a full disk are so on
-one host, and must be neither the end of the stream nor records that on_error leaves out.
+A broken record is broken everywhere. A missing mount, a missing module or a full disk concerns one host, and must
+neither end the stream nor make on_error skip records.
 
-    bad block -> asked for elsewhere: the whole of it where it fails, what it leaves out where it does not
-              -> believed where another node says the same, or nobody else can be asked
-              -> else the better block is, and the node of the other one is told of
+    bad block -> asked for on another node: the whole part where it fails, the skipped positions where it does not
+              -> believed where the other node agrees, or no other node can be asked
+              -> else the better block is believed, and the node of the worse block is blamed
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from datarax_ray.feed.window import Part
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 
-# One part is asked of so many: two say what a record is; where all of a request fails, a third may have what two lack.
+# Nodes that are asked for one part: two nodes decide about a record; a third may have files that two lack.
 MAX_NODES = 3
 
 
 @dataclass(frozen=True)
 class Believed:
-    """The part and its block are to be kept. blamed: nodes that failed where others did not, each with what it said."""
+    """The part and its block are kept. blamed: nodes that failed where others did not, each with its error."""
 
     part: Part
     block: Block
@@ -32,11 +32,11 @@ class Believed:
 
 @dataclass
 class _Case:
-    """A part in doubt: the best block of it so far, with the part that it answers and the node that it is from.
+    """A part in doubt: the best block so far, with the part that it answers and its node.
 
     tried: the nodes that were asked.
-    is_checking: whether what the block leaves out is being asked for, not the whole.
-    is_refuted: whether another node has read some of that.
+    is_checking: whether only the positions that the block skips are asked for.
+    is_refuted: whether another node has read some of these positions.
     """
 
     part: Part
@@ -49,7 +49,7 @@ class _Case:
 
 
 class Opinions:
-    """What nodes say of the parts in flight that are in doubt."""
+    """The parts in flight that are in doubt."""
 
     def __init__(self) -> None:
         self._cases: dict[tuple[int, int], _Case] = {}
@@ -59,16 +59,16 @@ class Opinions:
         return (part.chunk, part.index) in self._cases
 
     def heard(self, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
-        """Event: this node's block for a part is here. What to believe, or what to ask for in place of the part.
+        """Event: a node's block for a part is here. Returns what to believe, or the part to ask for instead.
 
-        nodes: of each actor that may be asked, where it is; the first ones rather than the last.
+        nodes: the node of each actor that may be asked, the most promising first.
         """
         case = self._cases.pop((part.chunk, part.index), None)
         if case is None:
             if block.failure is None and not block.skipped:
                 return Believed(part, block)
             return self._ask(_Case(part, block, node, {node}), nodes)
-        if node in case.tried:  # whoever was asked had gone, and it came to this one again
+        if node in case.tried:  # the actor that was asked had gone, and the part came to this node again
             if not case.is_checking and block.failure is None and not block.skipped:
                 return Believed(part, block, case.blamed)
             return self._ask(case, nodes)
@@ -85,13 +85,13 @@ class Opinions:
         return self._ask(case, nodes)
 
     def lost(self, part: Part) -> Part | None:
-        """Event: the part was lost. Who is asked for it begins anew: what for, where that is not this part itself."""
+        """Event: the part was lost, so the case begins anew. Returns the part to ask for; None for this part itself."""
         case = self._cases.pop((part.chunk, part.index), None)
         return None if case is None else replace(part, request=case.part.request)
 
     def _checked(self, case: _Case, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
-        """Another node was asked for what the block leaves out."""
-        if block.failure is not None:  # it can read none of it, so it cannot say
+        """Another node was asked for the positions that the block skips."""
+        if block.failure is not None:  # this node can read nothing, so it has no say
             case.tried.add(node)
             case.blamed[node] = _said(block)
             return self._ask(case, nodes)
@@ -105,7 +105,7 @@ class Opinions:
         return replace(case.part, actor=part.actor)
 
     def _ask(self, case: _Case, nodes: Mapping[int, str]) -> Believed | Part:
-        """The next to be asked, and what for; or the end of it."""
+        """The part to ask another actor for; or the end of the case."""
         block = case.block
         request = case.part.request
         others = [actor for actor, node in nodes.items() if node not in case.tried]
@@ -121,8 +121,8 @@ class Opinions:
 
 
 def _badness(block: Block) -> tuple[bool, int, bool, int]:
-    """The larger, the less a block gives: whether it fails, how early, whether as a whole (a node that reads up to a
-    broken record has read more), and how much it leaves out.
+    """Larger for a block that gives less: whether it fails, how early, whether as a whole (a node that reads up to a
+    broken record has read more), and how many records it skips.
     """
     is_failing = block.failure is not None
     is_whole = is_failing and not isinstance(block.failure, RecordError)

@@ -1,7 +1,7 @@
-"""What stood in a batch, told afterwards: the file and record that each row came from, straight from the order.
+"""Origins: the file and record of each row of any batch, after the fact, straight from the order.
 
-Nothing has to be logged while a model trains: a stream is a function of its settings, so any batch of it can be had
-again, or only be asked what was in it.
+Nothing is logged while a model trains: a stream is a function of its settings, so any of its batches can be made again,
+or only be located.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from datarax_ray.feed.batches import HostBatch, Pieces
-from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches, places
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import whole
@@ -33,7 +32,7 @@ _COUNTED = "; batches are counted from 0"
 
 
 class NoBatchError(IndexError):
-    """The stream ends before the batch. A command says this to a person; any other IndexError is of somebody's code."""
+    """The stream ends before the batch. Commands report it; any other IndexError comes from somebody's code."""
 
 
 class Origin(NamedTuple):
@@ -42,9 +41,8 @@ class Origin(NamedTuple):
     row: of the global batch.
     record: its file and number, as errors name them.
     position: of the record in the stream.
-    offset: what of the record came before: elements, where a flat_map makes several; tokens or documents, where rows
-        are packed.
-    places: [start, stop) of the packed row, where the piece stands; None where rows are elements.
+    offset: elements of the record before this one, behind a flat_map; tokens or documents before, in packed rows.
+    places: [start, stop) of the piece in the packed row; None where rows are elements.
     """
 
     row: int
@@ -55,18 +53,18 @@ class Origin(NamedTuple):
 
 
 def origins(description: Stream, start: StreamState, options: StreamOptions, step: int) -> list[Origin]:
-    """Where the rows of the batch `step` batches behind `start` came from, those of all trainers, by row.
+    """The origins of all rows of the batch `step` batches behind `start`, of all trainers, by row.
 
     Reads nothing where every position gives one row; else the stream from `start` to that batch, in this process.
 
-    Raises: NoBatchError where the stream ends before it; TypeError, ValueError for what is no step.
+    Raises: NoBatchError where the stream ends before the batch; TypeError, ValueError for an invalid step.
     """
     step = whole("step", step, _COUNTED, least=0)
     if rows_are_positions(description, options, start):
         positions = _positions(description, start, options, step)
         records = description.locations(np.arange(positions.start, positions.stop, dtype=np.int64), start)
         return [Origin(row, *of) for row, of in enumerate(zip(records, positions, strict=True))]
-    read = partial(batches, description, LocalPool(description))
+    read = partial(batches, description, None)
     (batch,) = replayed(description, read, start, options, step, step + 1)
     if batch.pieces is not None:
         assert options.packing is not None
@@ -81,7 +79,7 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
 def _locations(
     description: Stream, positions: Indices, start: StreamState, documents: DocumentSpec | None
 ) -> list[str]:
-    """Where what stands at each position is from; of a merged mixture by reading it once more, from `start` on."""
+    """The file and record of each position; a merged mixture is read once more, from `start` on."""
     if not isinstance(description, MergedStream):
         return description.locations(positions, start)
     found: dict[int, str] = {}
@@ -104,12 +102,12 @@ def _locations(
 def replayed(
     description: Stream, read: Batches, start: StreamState, options: StreamOptions, first: int, stop: int
 ) -> Generator[HostBatch, None, None]:
-    """The batches [first, stop) behind `start`, of the rows of all trainers; fewer where the stream ends.
+    """The batches [first, stop) behind `start`, with the rows of all trainers; fewer where the stream ends.
 
-    Begins with the first one where every position gives one row; else reads, and drops, those before it.
+    Begins with the first batch where every position gives one row; else reads and drops the batches before it.
 
-    Raises: TypeError, ValueError for what are no steps; NoBatchError where the stream ends before the first, and that
-    is known before it is read. Elsewhere the iterator raises it.
+    Raises: TypeError, ValueError for invalid steps; NoBatchError where the stream ends before the first batch. The
+    iterator raises it where the end is known only by reading.
     """
     first, stop = (whole(name, step, _COUNTED, least=0) for name, step in (("first", first), ("stop", stop)))
     if stop <= first:
@@ -125,7 +123,7 @@ def replayed(
 def _between(
     read: Callable[[], Generator[HostBatch, None, object]], number: int, first: int, stop: int
 ) -> Generator[HostBatch, None, None]:
-    """The batches [first, stop) of those that are read, the first of which has this number."""
+    """The batches [first, stop) of a stream. number: of the first batch that is read."""
     with closing(read()) as found:
         for batch in found:
             if number >= first:
@@ -138,13 +136,13 @@ def _between(
 
 
 def rows_are_positions(description: Stream, options: StreamOptions, start: StreamState) -> bool:
-    """Whether every position from there on gives one row, so that batches can be counted before they are read."""
+    """Whether every position from `start` on gives one row: then batches can be counted without reading."""
     yields = yields_from(description.yields, start.amendments, start.position)
     return options.packing is None and yields.is_one_to_one
 
 
 def _positions(description: Stream, start: StreamState, options: StreamOptions, step: int) -> range:
-    """Those of a batch, where every position gives one row."""
+    """The positions of a batch, where every position gives one row."""
     counted = CountedBatches(start.position, description.stop, options.batch_size, options.drop_remainder)
     if not (found := counted.positions(step)):
         raise _no_step(step, counted.num_batches or 0)

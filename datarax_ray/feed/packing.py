@@ -1,7 +1,7 @@
 """Packed batches: the documents of consecutive chunks into rows of seq_len tokens, with one copy, no token in Python.
 
-Legend: a batch is one flat line of batch_size * seq_len tokens; a piece is a document, or the part of one that a batch
-holds; a unit is what offsets in a record count (Packing.unit).
+Legend: a batch is one flat line of batch_size * seq_len tokens. A piece is a document, or the part of a document in one
+batch. Offsets in a record count units: tokens or documents (Packing.unit).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.elements.rows_consumed import Part, part_of
-from datarax_ray.read.errors import Skipped
 
 # Documents of a batch that a state records, and among how many they are looked for, where other trainers have some.
 _MAX_LAST, _MAX_SEEN = 8, 32
@@ -34,9 +33,9 @@ class _Documents:
     """The documents of a chunk in the order of the stream: int64 (k,) each.
 
     position, length; ends: running sum of lengths.
-    block, begin: where its tokens are.
-    size: in units; units: delivered of its position when the document before it is.
-    digest: uint64 (k,), None where nobody wants them.
+    block, begin: where the tokens are.
+    size: in units; units: of the position, before the document.
+    digest: uint64 (k,), None without digests.
     """
 
     position: Indices
@@ -56,11 +55,11 @@ class _Documents:
 class _Pieces:
     """Consecutive pieces of one batch: int64 (m,) each, m may be 0.
 
-    start: where each stands in the flat batch; size: its tokens.
-    block, begin: where these are.
-    position: of its document; units: of that position, that precede it.
-    is_full: whether the batch is complete with them.
-    digest: of the documents that end with them.
+    start: the place in the flat batch; size: tokens.
+    block, begin: where the tokens are.
+    position: of the document; units: of the position, before the piece.
+    is_full: whether these pieces complete the batch.
+    digest: of the documents that end with these pieces.
     ended: the last of these documents, as their numbers among `documents`.
     """
 
@@ -77,9 +76,9 @@ class _Pieces:
 
 
 class _Placing:
-    """Puts the documents of consecutive chunks into batches of so many rows. offset: units delivered of the first.
+    """Places the documents of consecutive chunks in batches. offset: units of the first position delivered before.
 
-    Lengths say where everything stands, so that who has no tokens yet can do it, too.
+    Needs only the lengths: a selector that has no tokens yet places documents, too.
     """
 
     def __init__(self, packing: Packing, batch_size: int, start: int, offset: int) -> None:
@@ -138,7 +137,7 @@ class _Placing:
         return _Documents(position, length, ends, owner[order], begin[order], size, units, digest)
 
     def _first(self, documents: _Documents, start: int) -> tuple[int, int]:
-        """The document to begin with, and how many of its tokens to leave out."""
+        """The document to begin with, and how many of its tokens to skip."""
         offset, self._delivered = self._delivered, 0
         if not offset:
             return 0, 0
@@ -154,7 +153,7 @@ class _Placing:
         return (index + 1, 0) if behind == documents.size[index] else (index, behind)
 
     def _place_at(self, documents: _Documents, index: int, skip: int) -> tuple[int, int]:
-        """Where the stream goes on when the documents before `index` are delivered, and `skip` tokens of that one."""
+        """Where the stream goes on behind the documents before `index`, and `skip` tokens of that document."""
         last = int(documents.position[index - (skip == 0)])
         if index < len(documents) and documents.position[index] == last:
             return last, int(documents.units[index]) + skip
@@ -162,10 +161,7 @@ class _Placing:
 
 
 class PackedRowSelector:
-    """Takes the places of chunks in order, and says which tokens of their documents stand in this trainer's rows.
-
-    Else as a RowSelector.
-    """
+    """Selects the tokens that stand in this trainer's rows; in every other way a RowSelector."""
 
     def __init__(self, packing: Packing, rows: TrainerRows, *, stop: int | None, offset: int, is_fixed: bool) -> None:
         self._rows = rows
@@ -194,7 +190,7 @@ class PackedRowSelector:
 
 @dataclass(frozen=True)
 class _Held:
-    """The rows that a block's columns hold, as runs: where each begins and ends, and the row that it begins at."""
+    """The tokens that a block's columns hold, as runs: where each begins and ends, and its first row of the columns."""
 
     columns: Columns
     begins: list[int]
@@ -209,7 +205,7 @@ class _Held:
         return cls(block.columns, *(part.tolist() for part in (runs[:, 0], runs[:, 1], np.cumsum(sizes) - sizes)))
 
     def of_run(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """[first, last) of each part of a run that is held, and the row of the columns that it begins at."""
+        """[first, last) of each held part of a run, and the row of the columns at which it begins."""
         for at in range(bisect_right(self.ends, begin), bisect_left(self.begins, end)):
             first = max(begin, self.begins[at])
             yield first, min(end, self.ends[at]), self.rows[at] + first - self.begins[at]
@@ -244,7 +240,7 @@ def _last_documents(pieces: _Pieces, held: Sequence[_Held]) -> Part | None:
 class PackedBatcher:
     """Takes complete chunks of documents in order, gives batches of packed rows; in every other way a Batcher.
 
-    Each trainer places the documents of the whole batch, and has the tokens of its rows, or of more.
+    Each trainer places the documents of the whole batch, and has at least the tokens of its own rows.
     """
 
     def __init__(
@@ -262,7 +258,7 @@ class PackedBatcher:
         self._batch_size = rows.batch_size
         self._stop = stop
         self._drop_remainder = drop_remainder
-        self._intake = Intake()
+        self.intake = Intake()
         self._placing = _Placing(packing, rows.batch_size, start, offset)
         self._reached = start
         self._begin(start, offset)
@@ -273,7 +269,7 @@ class PackedBatcher:
         Raises: the first failure in the blocks, after the batches that are whole before it.
         """
         self._reached = stop
-        blocks, failed_at, failure = self._intake.take(stop, blocks)
+        blocks, failed_at, failure = self.intake.take(stop, blocks)
         held = [_Held.of(block) for block in blocks]
         for pieces in self._placing.place(start, failed_at, blocks):
             if len(pieces.start):
@@ -289,15 +285,6 @@ class PackedBatcher:
         if rows and not (self._drop_remainder and rows < self._batch_size):
             yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
-    def waiting(self, most: int) -> tuple[Skipped, ...]:
-        """The broken records that no batch has told of, where they are more than this: no batch will tell of them."""
-        return self._intake.waiting(most)
-
-    @property
-    def left_over(self) -> tuple[Skipped, ...]:
-        """Broken records that no batch has told of: after the last chunk, those that stand after the last batch."""
-        return self._intake.left_over
-
     def _begin(self, start: int, offset: int) -> None:
         """Start the batch at this place; its buffers are made with the first document."""
         self._start, self._offset = start, offset
@@ -308,13 +295,13 @@ class PackedBatcher:
         self._last: Part | None = None
 
     def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
-        """Copy what is held of the pieces to their places: one slice for each run that is a run in its block, too."""
+        """Copy the held tokens to their places: one slice for each run that is a run in its block, too."""
         self._pieces.append(pieces)
         self._digest += pieces.digest
         self._last = _last_documents(pieces, held) or self._last
         if self._buffers is None:
-            self._check_fill(self._intake.like)
-            self._buffers = self._intake.empty(self._batch_size * self._packing.seq_len)
+            self._check_fill(self.intake.like)
+            self._buffers = self.intake.empty(self._batch_size * self._packing.seq_len)
         starts, sizes, owner, source = pieces.start, pieces.size, pieces.block, pieces.begin
         follows = (
             (owner[1:] == owner[:-1])
@@ -348,7 +335,7 @@ class PackedBatcher:
             self._start,
             StreamState(stop, offset, self._packing.unit),
             len(used),
-            self._intake.skipped_before(stop),
+            self.intake.skipped_before(stop),
             units,
             self._offset,
             pieces,
@@ -360,7 +347,7 @@ class PackedBatcher:
         return batch
 
     def _check_copied(self, ranges: tuple[tuple[int, int], ...], wanted: int) -> None:
-        """Whether the tokens of these rows, so many, are there: each is copied once."""
+        """Raise RuntimeError unless all tokens of these rows are there: each is copied once."""
         copied, seq_len = np.array(self._copied, np.int64).reshape(-1, 2), self._packing.seq_len
         found = sum(int(np.diff(np.clip(copied, lo * seq_len, hi * seq_len), axis=1).sum()) for lo, hi in ranges)
         if found != wanted:
@@ -386,14 +373,14 @@ class PackedBatcher:
         return columns
 
     def _row_begins(self, rows: Indices, pieces: Pieces) -> tuple[Indices, Indices]:
-        """Of these rows: the position of the first token, and the units of it that are before the row."""
+        """The position of the first token of each row, and the units of the position before the row."""
         order = np.argsort(pieces.start, kind="stable")
         begins = rows * self._packing.seq_len
         first = order[np.searchsorted(pieces.start[order], begins, "right") - 1]
         return pieces.position[first], pieces.units[first] + begins - pieces.start[first]
 
     def _check_fill(self, like: Columns) -> None:
-        """Raise ValueError where what fills a field, or begins its pieces, is no value of its dtype."""
+        """Raise ValueError where the padding of a field, or its first token, is no value of its dtype."""
         fill: list[tuple[str, str, int | None]] = [(name, "pad_id", v) for name, v in self._packing.padding.items()]
         fill += [(name, "bos_token_id", self._packing.first_token(name)) for name in like]
         for name, what, value in fill:

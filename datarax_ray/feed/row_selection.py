@@ -1,7 +1,7 @@
-"""Row selection: what of a chunk one trainer takes, once it is known where all of its elements are.
+"""Row selection: the rows of a chunk that one trainer takes, once the places of all elements are known.
 
-Legend: a rank counts the elements of a chunk from 0; a row is an index into a global batch; a selection is runs
-(plan.position) of the rows of a block's columns, which are elements, or the tokens of documents.
+Legend: a rank counts the elements of a chunk from 0. A row is an index into a global batch. A selection is runs
+(plan.position) of the rows of a block's columns: of elements, or of the tokens of documents.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from datarax_ray.feed.batches import ranks_in
+from datarax_ray.feed.batches import Ranks
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import Partitioning
@@ -26,20 +26,20 @@ from datarax_ray.read.block_cache import merged
 
 
 class Selector(Protocol):
-    """Says what one trainer takes of chunks, in order."""
+    """Selects the rows of one trainer, chunk by chunk, in order."""
 
     def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
-        """Of each block of the chunk [start, stop), the selection."""
+        """The selection of each block of the chunk [start, stop)."""
         ...
 
 
 class RowSelector:
-    """Takes the blocks of chunks in order, and says which of their elements are this trainer's.
+    """Selects the elements of this trainer.
 
-    Of a batch that a chunk begins and does not end, nobody knows yet how many rows it has. Where that changes whose
-    they are (a short last batch that is neither padded nor dropped), all are selected that may be this trainer's.
+    A chunk may begin a batch and not end it. A short last batch that is neither padded nor dropped deals its rows
+    differently, so all elements are selected that may be this trainer's.
 
-    stop, offset: as a Batcher's. is_fixed: whether each batch has all rows, as the last one is padded or dropped, or
+    stop, offset: as of a Batcher. is_fixed: whether each batch has all rows: the last one is padded or dropped, or
     there is none.
     """
 
@@ -50,7 +50,7 @@ class RowSelector:
         self._next_row = -offset  # of the first element of the next chunk, in the batch that it begins in
 
     def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
-        ranks = ranks_in(start, stop, blocks, is_one_to_one=False)
+        ranks = Ranks.among(start, stop, blocks)
         end = self._next_row + ranks.total
         selections = []
         for block in blocks:
@@ -60,7 +60,7 @@ class RowSelector:
         return selections
 
     def _are_mine(self, rows: Indices, end: int, *, is_last: bool) -> np.ndarray:
-        """rows: counted on from the batch that the chunk begins in. end: of the chunk's rows."""
+        """rows: counted from the begin of the batch in which the chunk begins. end: behind the chunk's rows."""
         size, full = self._rows.batch_size, self._rows.full
         tail = rows_of_tail(self._rows, end % size if is_last else None, is_fixed=self._is_fixed)
         row, is_tail = rows % size, rows >= end - end % size
@@ -68,16 +68,16 @@ class RowSelector:
 
 
 def rows_of_tail(rows: TrainerRows, num_rows: int | None, *, is_fixed: bool) -> tuple[tuple[int, int], ...]:
-    """The ranges that may be a trainer's of a batch that a chunk does not end. num_rows: of the last one, else None."""
+    """The ranges that may be a trainer's in a batch that a chunk does not end. num_rows: of the last batch, or None."""
     if is_fixed:
         return rows.full
-    # of fewer rows a part begins and ends earlier
+    # with fewer rows a trainer's part begins and ends earlier
     return ((0, rows.full[-1][1]),) if num_rows is None else rows.of(num_rows)
 
 
 @dataclass(frozen=True)
 class _Places:
-    """A chunk whose elements' places are known: of each block, who made it for which request, and what is selected."""
+    """A chunk with known places: of each block, the part that it answers, and the selection."""
 
     start: int
     stop: int
@@ -87,7 +87,7 @@ class _Places:
 
 
 class SelectedRowsScheduler:
-    """Deals what a selector selects, of chunks whose places another scheduler's requests told."""
+    """Deals the selected rows of chunks, once the requests of another scheduler brought the places."""
 
     def __init__(self, places: Scheduler, selector: Selector) -> None:
         self._places = places
@@ -105,15 +105,15 @@ class SelectedRowsScheduler:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no places are known that were not dealt; there may be more to come."""
+        """Whether all known places were dealt; more may come."""
         return not self._known
 
     def add_places(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
-        """Event: the places of the next chunk are there, each block for its part."""
+        """Event: the places of the next chunk are here, a block for each part."""
         self._known.append(_Places(start, stop, parts, blocks, self._selector.select(start, stop, blocks)))
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
-        """The next chunk that is known, of any size. Each part is asked of the actor that made its block."""
+        """The next known chunk, of any size. Each part is asked of the actor that made its block."""
         chunk = self._known.popleft()
         self._dealt.append(chunk)
         requests = tuple(
@@ -124,7 +124,7 @@ class SelectedRowsScheduler:
         return Chunk(chunk.start, chunk.stop, max(1, sum(map(num_rows_of, chunk.selections))), requests)
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:
-        """The blocks of the next chunk that was dealt, whole: those told first, with the columns of these. In order."""
+        """The blocks of the chunk that was dealt first: the places, with the columns of these blocks."""
         chunk, parts = self._dealt.popleft(), iter(blocks)
         return [
             merged(block, next(parts), selected) if len(selected) else block
@@ -132,14 +132,14 @@ class SelectedRowsScheduler:
         ]
 
     def split(self, request: Request) -> Sequence[Request]:
-        """Not at all: the elements were made before, when it was asked where they are."""
+        """Never: the elements were made when the actor was asked for the places."""
         return ()
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
-        """Nothing: it was told with the places."""
+        """Nothing: it came with the places."""
 
 
 def _part_of(request: Any, selected: Indices, num_elements: int) -> Any:
-    """The request for this selection of a block that has so many elements."""
+    """The request for this selection of a block with this number of elements."""
     sharing = replace(request.wanted.sharing, part=selected, num_elements=num_elements)
     return replace(request, wanted=replace(request.wanted, sharing=sharing))

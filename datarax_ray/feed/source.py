@@ -1,4 +1,4 @@
-"""A source: a description, a pool that reads it, and what was handed out of it. The face under every source."""
+"""A source: a description, the pool or process that reads it, and what was handed out. Lies under every source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Consumer, Delivery, Reading, deliveries
-from datarax_ray.feed.flow import LocalPool, Pool, reading
+from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
+from datarax_ray.feed.flow import Pool
+from datarax_ray.feed.in_process import held, locks_of
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.feed.trail import Trail, verify
 from datarax_ray.plan.arguments import whole
@@ -23,7 +24,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.copying import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.elements.rows_consumed import part_of
-from datarax_ray.read.errors import RecordError, Skipped, UnlikeError
+from datarax_ray.read.errors import RecordError, Skipped, SkippedError, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream
 
@@ -36,21 +37,21 @@ _options_of = lru_cache(16, typed=True)(StreamOptions)
 
 
 class Describes(Protocol):
-    """A source that can be distributed: it gives everything that decides its stream as a picklable value."""
+    """A source that can be distributed: everything that decides its stream is one picklable value."""
 
     def describe(self) -> Stream: ...
 
 
 def source_under(given: Any) -> Any:
-    """What gives the stream: what describes itself, or the source that it reads, as a Pipeline does; else as given."""
+    """The source itself, or the source that a Pipeline reads; anything else as given."""
     return given if hasattr(given, "describe") else getattr(given, "source", given)
 
 
 class Source(Uncopied):
     """The elements of a description, one by one or in batches, from a position that moves with what was handed out.
 
-    Iteration goes on from the position: after `set_state` as after a `break`. At the end of the last epoch it stops.
-    Several threads may take from it, each what no other one gets.
+    Iteration goes on from the position: after `set_state` as after a `break`. It stops at the end of the last epoch.
+    Several threads may take from one source; each element goes to one thread.
     """
 
     instead = "Make another one of the same description, and give it the state: set_state(get_state())."
@@ -58,17 +59,17 @@ class Source(Uncopied):
     def __init__(self, description: Stream, pool: Pool | None = None, skip_options: SkipOptions = COUNT_ALONE) -> None:
         self.description = description
         self.skip_options = skip_options
-        self._pool = pool or LocalPool(description)
+        self._pool = pool  # None to read in this process
         self._consumer = Consumer(skip_options)
 
     @property
     def skipped(self) -> list[Skipped]:
-        """The first 1000 broken records left out of what was handed out since the last seek."""
+        """The first 1000 broken records skipped in what was handed out since the last seek."""
         return self._consumer.skipped
 
     @property
     def num_skipped(self) -> int:
-        """How many broken records were left out since the last seek."""
+        """How many broken records were skipped since the last seek."""
         return self._consumer.consumed.num_told
 
     @property
@@ -78,7 +79,7 @@ class Source(Uncopied):
 
     @property
     def position(self) -> int:
-        """Where the stream goes on: the position of the first record not yet handed out, or not all of it."""
+        """Where the stream goes on: the position of the first record that was not handed out as a whole."""
         return self._consumer.consumed.state.position
 
     def __len__(self) -> int:
@@ -100,7 +101,7 @@ class Source(Uncopied):
             )
 
     def next_element(self, finish: Callable[[Any], Any] | None = None) -> Any:
-        """The next element. finish: what is still to be done to it; where that fails it was not given, and comes again.
+        """The next element. finish: applied to it; where that fails the element was not handed out, and comes again.
 
         Raises: StopIteration after the last epoch.
         """
@@ -136,7 +137,7 @@ class Source(Uncopied):
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        with reading(self.description):
+        with held(locks_of(self.description)):
             return self.description.read_at(start, max(start, stop), self.state)
 
     def describe(self) -> Stream:
@@ -151,11 +152,11 @@ class Source(Uncopied):
 
     def chunks(self, start: int, options: StreamOptions) -> Generator[tuple[int, int, list[Block]], None, None]:
         """The blocks of the stream from a position on, chunk by chunk; see feed.stream.chunks."""
-        return chunks(self.description, self._pool, start, self._bounded(options))
+        return chunks(self.description, self._pool, StreamState(start), self._bounded(options))
 
     def element_spec(self) -> Any:
         """A FieldSpec for each field of an element, from the first one of the stream; consumes nothing."""
-        stream = batches(self.description, LocalPool(self.description), StreamState(), StreamOptions(1, chunk_size=16))
+        stream = batches(self.description, None, StreamState(), StreamOptions(1, chunk_size=16))
         with closing(stream):
             first = next(stream, None)
         if first is None:
@@ -199,13 +200,13 @@ class Source(Uncopied):
         self._consumer.end(then=self.description.close)
 
     def _bounded(self, options: StreamOptions) -> StreamOptions:
-        """The options with what this source says of reading ahead, as a stream begins."""
+        """The options as a stream of this source begins, with its bounds on reading ahead."""
         return options
 
     def _told(self, options: StreamOptions) -> StreamOptions:
-        return replace(self._bounded(options), max_waiting=self.skip_options.max_waiting)
+        return replace(self._bounded(options), max_skipped=self.skip_options.max_skipped)
 
-    # Neither of what these make holds the source: one that is dropped ends at once, and its pool with it.
+    # No reading holds the source: a source that is dropped ends at once, and its pool with it.
 
     def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
         options = self._told(options)
@@ -245,8 +246,8 @@ def _one_by_one(
     many: StreamOptions,
     one: StreamOptions,
 ) -> Generator[Delivery, None, None]:
-    """The elements, read many at a time; where that fails, or many are broken, one alone, so that what is good before
-    the failure comes, and so do elements that do not stack.
+    """The elements, read many at a time; where that fails, one alone, so that what is good before the failure comes,
+    and so do elements that do not stack.
 
     The stream goes on from each as it does from a batch that ends there.
     """
@@ -258,14 +259,8 @@ def _one_by_one(
                     if batch is None:
                         yield None, after
                         return
-                    if batch is NO_BATCH_YET and options is many:  # elements before these may wait for others
-                        break
-                    if batch is NO_BATCH_YET:
-                        consumed = after
-                        yield batch, after
-                        continue
                     # the extra of the batch's own state may be about what comes after these rows
-                    begin, skipped, num_told = consumed.state, list(after.skipped), consumed.num_told
+                    begin, skipped = consumed.state, list(after.skipped)
                     ordinals = [0] * (batch.num_rows - 1) if batch.ordinals is None else batch.ordinals[1:].tolist()
                     pairs = pairwise(batch.positions.tolist())
                     states = [
@@ -283,15 +278,14 @@ def _one_by_one(
                             count = bisect_left(skipped, state.position, key=lambda skip: skip.position)
                             gone = tuple(skipped[:count])
                             del skipped[:count]
-                        consumed = Consumed(state, num_told, gone, trail=trail)
-                        num_told += len(gone)
+                        consumed = consumed.then(state, gone, trail=trail)
                         yield element, consumed
                     if options is one:
                         break
-            options = many if batch is not NO_BATCH_YET else one
+            options = many
         except GeneratorExit:  # also at the program's end, when the names below are gone
             raise
-        except (RecordError, UnlikeError, OverflowError):
+        except (RecordError, UnlikeError, SkippedError, OverflowError):
             if options is one:
                 raise
             options = one

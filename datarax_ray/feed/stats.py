@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from datarax_ray.feed.timeline.bins import OWN_WORK, TRAINER, WAITING, Timeline
+from datarax_ray.feed.timeline import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
 
@@ -51,12 +51,17 @@ class ActorWork:
     max_rss_nbytes: int = 0
 
     def plus(self, block: Block, last: WorkDone | None) -> ActorWork:
-        """With this block. last: what the actor had done when it told that last; None before it told anything."""
-        before, done = _before(block, last), block.done or _alone(block)
+        """With this block. last: what the actor had done by its last report; None before any report."""
+        done = block.done or WorkDone("", 1, len(block.positions), block.read_s)
+        before = WorkDone("", 0, 0, 0.0)
+        if last is not None and last.process == done.process:
+            before = last
+        elif last is None and done.num_blocks > 1:  # what it did for others before does not count
+            before = replace(done, read_s=done.read_s - block.read_s)
         return ActorWork(
             self.num_blocks + 1,
             self.num_elements + len(block.positions),
-            self.nbytes + (block.whole_nbytes or block.nbytes),
+            self.nbytes + block.memory_nbytes,
             self.read_s + block.read_s,
             self.busy_s + max(0.0, done.read_s - before.read_s),
             self.num_retries + max(0, done.num_retries - before.num_retries),
@@ -70,18 +75,6 @@ class ActorWork:
         """The part of the records that came from memory; None where nobody looked there."""
         asked = self.num_from_memory + self.num_from_storage
         return self.num_from_memory / asked if asked else None
-
-
-def _alone(block: Block) -> WorkDone:
-    return WorkDone("", 1, len(block.positions), block.read_s)
-
-
-def _before(block: Block, last: WorkDone | None) -> WorkDone:
-    """What is not counted of what was done when this block was: it was before, or counted with another."""
-    done = block.done
-    if done is None or (last is None and done.num_blocks == 1) or (last is not None and last.process != done.process):
-        return WorkDone("", 0, 0, 0.0)
-    return last or replace(done, read_s=done.read_s - block.read_s)
 
 
 @dataclass(frozen=True)

@@ -1,68 +1,63 @@
-"""The stream: a window, a pool that reads, and a batcher, run together for one consumer.
+"""The stream: a window, the pool or process that reads, and a batcher, run together for one consumer.
 
 The story of one record, from its bytes to the device; a dozen steps, in order:
 
- 1. `batches`, below: opens the stream (`_opened`: its scheduler, window and flow), and hands each chunk of blocks to
-    the batcher; of a mixture with streams each component is opened so, and `Merger` (read.streams.merging) puts them
-    together.
- 2. `_Flows._chunks`, below: turns the flow, by 3 and 9, and gives the first chunk once all of its blocks are here.
-    `_selected` does so where actors are asked first where the elements are, and then for a trainer's own rows.
- 3. `Flow.poll` (feed.flow): sends to the pool, by `RayPool.send` or `LocalPool`, what 4 gives it.
- 4. `Window.asks` (feed.window): which chunks may be in flight now, by bytes. Of each that is opened
-    `RecordScheduler.next_chunk` (plan.scheduling) says the positions, and makes a request for each actor that owns some
-    of it; where records are read forwards, `ShardScheduler.next_chunk`.
+ 1. `batches`, below: opens the stream (`_opened`), and hands each chunk of blocks to the batcher. Each component of a
+    mixture with streams is opened so, and `Merger` (read.streams.merging) puts the components together.
+ 2. `_Components.opened`, below: makes the scheduler and the window. In one process `read_in_process` (feed.in_process)
+    gives the chunks, by 4 and 6; with actors `_Components._received`, below, turns a flow, by 3 and 9. `_selected` does
+    so where actors are first asked for the places of the elements, and then for a trainer's own rows.
+ 3. `Flow.poll` (feed.flow): sends to the actors, by `RayPool.send` (actors.pool), what 4 gives it.
+ 4. `Window.asks` (feed.window): opens chunks, as many as the bound in bytes allows. `RecordScheduler.next_chunk`
+    (plan.scheduling) makes a request for each owner of some of a chunk; for shards `ShardScheduler.next_chunk`.
  5. `ReaderActor.read` (actors.reader_actor): in the actor. `BlockCache.answer` (read.block_cache) has 6 to 8 make the
-    block, or has it from another trainer's request.
- 6. `IndexedStream.read` (read.streams.indexed), or another's: `ReadRequest.select` (plan.partitions) says the positions
-    of the chunk whose records the actor owns, and these records, by the order.
+    block, or has it from the request of another trainer.
+ 6. `IndexedStream.read` (read.streams.indexed), or another stream's: `ReadRequest.select` (plan.partitions) gives the
+    positions of the chunk whose records the actor owns, and these records, by the order.
  7. `read_records` (read.streams.indexed): their bytes, or columns, from the reader of a format (read.formats).
- 8. `transformed` (read.block): decoded, and put through the transforms; `Progress.run` for single elements. `block_of`
-    (read.block) stacks them, as one Block, which waits in the object store.
- 9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions), and what it told is learned.
+ 8. `transformed` (read.block): decodes, and applies the transforms; `Progress.run` (read.elements.transforms) for
+    single elements. `block_of` (read.block) stacks the elements as one Block, which waits in the object store.
+ 9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions).
 10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
 11. `BatchProducer.place` (pipeline.producing): puts the batch on the device, where the stages run in
     `BatchProducer.finish` (pipeline.producing).
-12. `Consumer.take` (feed.consumer): hands the batch out, for `Pipeline`; in `Consumer.commit` (feed.consumer) the state
-    moves behind it.
+12. `Consumer.take` (feed.consumer): hands the batch out; `Consumer.commit` (feed.consumer) moves the state behind it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
-from datarax_ray.feed.batches import Batcher, HostBatch
-from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES
-from datarax_ray.feed.flow import Flow, LocalPool, Pool
+from datarax_ray.feed.batches import Batcher, Chunks, HostBatch
+from datarax_ray.feed.flow import Flow, Pool, Stall
+from datarax_ray.feed.in_process import read_in_process
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
-from datarax_ray.feed.stall import Stall
 from datarax_ray.feed.stats import Timings
-from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES, Window
-from datarax_ray.plan.amendments import Amendments, yields_from
+from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec, Packing
 from datarax_ray.plan.position import MAX_POSITION, earliest
 from datarax_ray.plan.requests import ANY_NUMBER, Sharing, Wanted
-from datarax_ray.plan.scheduling import StreamScheduler
+from datarax_ray.plan.scheduling import Scheduler, StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
-from datarax_ray.read.block import Block
 from datarax_ray.read.errors import Skipped, UnlikeError
+from datarax_ray.read.skipped_records import check_skipped
 from datarax_ray.read.stream import Stream
 from datarax_ray.read.streams.merged import MergedStream
 from datarax_ray.read.streams.merging import Merger
 
 logger = logging.getLogger("datarax_ray")
 
-# (start, stop, blocks) of consecutive chunks.
-Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
 # Far beyond what a part takes to read (1 s) and an actor to be replaced (10 s): then a person wants to know.
 STALL_AFTER_S = 30.0
 
@@ -87,8 +82,7 @@ class StreamOptions:
     shares_with_jobs: whether drivers of other jobs do so as well.
     stop: the position to end at, None for the end of the source.
     digest: whether batches are to have one.
-    max_waiting: broken records that may wait for a batch; where more do, a batch of no rows (global_rows=0) tells of
-        them; None for none such.
+    max_skipped: broken records that a batch may wait behind: more are an error, though no batch comes; None for any.
     cancelled: asked now and then while the stream waits; once it is true the stream ends.
     timings: what counts where the time goes.
     rows: of every batch, that this trainer gets; they follow from the others.
@@ -109,7 +103,7 @@ class StreamOptions:
     share: Share | None = None
     stop: int | None = None
     digest: bool = False
-    max_waiting: int | None = None
+    max_skipped: int | None = None
     cancelled: Callable[[], bool] = field(default=bool, compare=False)  # which is false
     timings: Timings | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
@@ -132,179 +126,147 @@ class StreamOptions:
 
 
 def batches(
-    description: Stream, pool: Pool, start: StreamState, options: StreamOptions
+    description: Stream, pool: Pool | None, start: StreamState, options: StreamOptions
 ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-    """The batches of the stream from here on. Reading goes on while a batch is in use, up to the bound.
+    """The batches of the stream from a state on. Reading goes on while a batch is in use, up to the bound.
 
-    Its value (StopIteration.value) is the broken records after the last batch, which no batch tells of. The pool is
-    told to forget what is in flight when the iterator is closed.
+    pool: the actors that read; None to read in this process.
+
+    The value of the iterator (StopIteration.value) is the broken records after the last batch. The pool forgets what
+    is in flight when the iterator is closed.
 
     Raises: what reading raises, when the batch that it belongs to is due; OverflowError where positions end;
     RuntimeError where no actor runs and none can be started, or where no element of any epoch will ever be kept.
     """
-    stop = _stop(description, options)
-    if stop is not None and start.position >= stop:
+    options = _until_end(description, options)
+    if options.stop is not None and start.position >= options.stop:
         return ()
     batcher = _batcher(description, start, options)
-    opened = _opened(description, pool, start, stop, _wanted(description, start, options), options)
-    with closing(opened.chunks) as stream:
-        for first, last, blocks in stream:
+    opened = _opened(description, pool, start, _wanted(description, start, options), options)
+    with closing(opened):
+        for first, last, blocks in opened.chunks:
             assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
             try:
                 for batch in batcher.add(first, last, blocks):
-                    yield _with(batch, opened.extra_at(batch.stop), start.amendments)
+                    yield _complete(batch, opened, start)
             except GeneratorExit:  # also at the program's end, when the name below is gone
                 raise
             except UnlikeError as error:
-                _tell_where(error, description, start)
+                _name_records(error, description, start)
                 raise
-            if options.max_waiting is not None and (skipped := batcher.waiting(options.max_waiting)):
-                yield HostBatch(None, np.empty(0, np.int64), last, StreamState(last), 0, skipped)
+            check_skipped(batcher.intake.skipped, 0, options.max_skipped)
     if options.cancelled():
         return ()
     for batch in batcher.finish():
-        yield _with(batch, opened.extra_at(batch.stop), start.amendments)
-    return batcher.left_over
+        yield _complete(batch, opened, start)
+    return batcher.intake.skipped_before(None)
 
 
-def _tell_where(error: UnlikeError, description: Stream, start: StreamState) -> None:
-    """Name the records that differ, as far as the order tells which they are."""
-    if isinstance(description, MergedStream):  # known only where they are read
-        return
-    found = description.locations(np.array([error.first, error.position]), start)
-    if getattr(description.order, "window_size", 1) > 1:  # their places in a window depend on the shard's length
-        found = [name.rpartition("[")[0] for name in found]
-    error.add_note(f"position {error.first} is at {found[0]}, position {error.position} at {found[1]}")
+def chunks(description: Stream, pool: Pool | None, start: StreamState, options: StreamOptions) -> Chunks:
+    """(start, stop, blocks) of consecutive chunks, in order, for callers that need blocks and no batches.
 
-
-def chunks(description: Stream, pool: Pool, start: int, options: StreamOptions) -> Chunks:
-    """(start, stop, blocks) of consecutive chunks, in order, for who makes no Columns of them; else see batches.
-
-    Of options, it is how much of the stream is in flight that counts. A list of blocks is emptied when the next chunk
-    is asked for, or a consumer's variable would keep them outside the bound.
+    Of the options, those count that bound what is in flight. A list of blocks is emptied when the next chunk is asked
+    for: otherwise a consumer's variable would keep the blocks outside the bound.
     """
-    yield from chunks_from(description, pool, StreamState(start), options)
-
-
-def chunks_from(description: Stream, pool: Pool, start: StreamState, options: StreamOptions) -> Chunks:
-    """The same from a state on."""
-    if (stop := _stop(description, options)) is not None and start.position >= stop:
+    options = replace(_until_end(description, options), shares_actors=False)
+    if options.stop is not None and start.position >= options.stop:
         return
-    wanted = _wanted(description, start, replace(options, shares_actors=False))
-    with closing(_opened(description, pool, start, stop, wanted, options).chunks) as found:
-        yield from found
+    with closing(_opened(description, pool, start, _wanted(description, start, options), options)) as opened:
+        yield from opened.chunks
 
 
 def places(
     description: MergedStream, start: StreamState, documents: DocumentSpec | None
 ) -> Generator[Sequence[tuple[int, Indices, Indices]], None, None]:
-    """Where the elements of a merged mixture stand, from there on, read in this process: of each of its chunks, each
-    component that has any in it, their positions in the mixture, and their own: int64 (k,).
+    """Where the elements of a merged mixture come from, read in this process from a state on.
+
+    For each chunk, and each component with elements in it: (component, positions in the mixture, positions in the
+    component), both int64 (k,).
     """
-    taken: list[Sequence[tuple[int, Indices, Indices]]] = []
-    flows = _Flows(description, LocalPool(description), StreamOptions(1))
-    opened = flows.opened(
-        description,
-        start,
-        description.stop,
-        Wanted(documents=documents),
-        told=lambda merger: taken.append(merger.taken),
-    )
-    with closing(flows.until_closed(opened.chunks)) as chunks:
-        for _ in chunks:
-            yield from taken
-            taken.clear()
-
-
-def _stop(description: Stream, options: StreamOptions) -> int | None:
-    """Where the stream ends; None where it does not."""
-    return description.stop if options.stop is None else options.stop
+    options = StreamOptions(1, stop=description.stop)
+    opened = _opened(description, None, start, Wanted(documents=documents), options)
+    assert opened.merger is not None
+    with closing(opened):
+        for _ in opened.chunks:
+            if opened.merger.taken:
+                yield opened.merger.taken
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A stream that is read. chunks: to be closed. extra_at: see StreamScheduler."""
+    """A stream that is read. extra_at: see StreamScheduler. merger: of a merged mixture. flows: all that are turned."""
 
     chunks: Chunks
     extra_at: Callable[[int], Extra | None]
+    merger: Merger | None = None
+    flows: Sequence[Flow] = ()
+
+    def close(self) -> None:
+        """Forget what is in flight."""
+        self.chunks.close()
+        for flow in self.flows:
+            flow.close()
+
+
+def _until_end(description: Stream, options: StreamOptions) -> StreamOptions:
+    """The options with the position at which the stream ends; None for an endless stream."""
+    return options if options.stop is not None else replace(options, stop=description.stop)
 
 
 def _opened(
-    description: Stream, pool: Pool, start: StreamState, stop: int | None, wanted: Wanted, options: StreamOptions
+    description: Stream, pool: Pool | None, start: StreamState, wanted: Wanted, options: StreamOptions
 ) -> _Opened:
-    """The stream from there on."""
+    """The stream from a state on."""
     if wanted.sharing is not None and wanted.sharing.part == "places":
-        scheduler = description.scheduler(start, stop, wanted)
-        found = _selected(description, pool, scheduler, _selector(stop, start.offset, options), options)
-        return _Opened(_delivered(found, scheduler), scheduler.extra_at)
-    flows = _Flows(description, pool, options)
-    opened = flows.opened(description, start, stop, wanted)
-    return replace(opened, chunks=flows.until_closed(opened.chunks))
+        assert pool is not None
+        scheduler = description.scheduler(start, options.stop, wanted)
+        found = _selected(description, pool, scheduler, _selector(start.offset, options), options)
+        return _Opened(_released(found, scheduler), scheduler.extra_at)
+    components = _Components(description, pool, options)
+    return replace(components.opened(description, start, options.stop, wanted), flows=components.flows)
 
 
-class _Flows:
-    """The flows of one stream over one pool: one, or one for each component of a merged mixture. While a chunk of one
-    is waited for, the others go on as well.
+class _Components:
+    """The components of one stream over one pool: of a merged mixture several, of any other stream one.
+
+    While a chunk of one component is waited for, the others go on as well.
     """
 
-    def __init__(self, description: Stream, pool: Pool, options: StreamOptions) -> None:
+    def __init__(self, description: Stream, pool: Pool | None, options: StreamOptions) -> None:
+        self._description = description
         self._pool = pool
         self._options = options
         self._stall = Stall(description, options.stall_after_s)
-        self._flows: list[Flow] = []
+        self.flows: list[Flow] = []
 
-    def opened(
-        self,
-        stream: Any,
-        start: StreamState,
-        stop: int | None,
-        wanted: Wanted,
-        share: float = 1.0,
-        told: Callable[[Merger], None] = lambda merger: None,
-    ) -> _Opened:
-        """A stream, or a component of one. share: of what may be in flight. told: called with the merger of a mixture
-        when each chunk is taken.
-        """
+    def opened(self, stream: Any, start: StreamState, stop: int | None, wanted: Wanted, share: float = 1.0) -> _Opened:
+        """A stream, or a component of one. share: the part of the bytes in flight that it may use."""
         if isinstance(stream, MergedStream):
             merger = Merger(stream.order, start, earliest([stop, stream.length]))
             parts = []
             of_all = zip(stream.components, merger.states, stream.shares(), strict=True)
             for index, (component, state, its_share) in enumerate(of_all):
                 end = component.stop if merger.is_wanted(index) else state.position  # of weight 0 nothing is read
-                # amendments are told by the mixture's positions
+                # amendments are recorded by the positions of the mixture
                 its = replace(wanted, amendments=(), components=(*wanted.components, index))
                 parts.append(self.opened(component, state, end, its, share * its_share))
-            return _Opened(self._merged(merger, parts, told), merger.extra_at)
+            return _Opened(self._merged(merger, parts), merger.extra_at, merger)
         scheduler = stream.scheduler(start, None if stop is None else max(stop, start.position), wanted)
-        return _Opened(_delivered(self._whole(scheduler, share), scheduler, wanted.components), scheduler.extra_at)
+        found = self._chunks(_window(scheduler, self._options, self._options.max_nbytes * share))
+        return _Opened(_released(found, scheduler, wanted.components), scheduler.extra_at)
 
-    def until_closed(self, chunks: Chunks) -> Chunks:
-        """The chunks; closed, what is in flight of all flows is forgotten."""
-        try:
-            with closing(chunks):
-                yield from chunks
-        finally:
-            for flow in self._flows:
-                flow.close()
+    def _chunks(self, window: Window) -> Chunks:
+        """The chunks of a window, each when it is the first and all of its blocks are here."""
+        if self._pool is None:
+            return read_in_process(window, self._description, self._options.timings, self._options.cancelled)
+        flow = Flow(window, self._pool, self._stall, self._options.timings)
+        self.flows.append(flow)
+        return self._received(flow)
 
-    def _whole(self, scheduler: StreamScheduler, share: float) -> Chunks:
-        """The chunks that a scheduler deals, each when all of its blocks are there and it is the first."""
-        options = self._options
-        window = Window(
-            scheduler,
-            chunk_size=options.chunk_size,
-            max_nbytes=max(1, int(options.max_nbytes * share)),
-            block_nbytes=options.block_nbytes,
-            num_sharing=options.process_count,
-        )
-        flow = Flow(window, self._pool, self._stall, options.timings)
-        self._flows.append(flow)
-        return self._chunks(flow)
-
-    def _chunks(self, flow: Flow) -> Chunks:
+    def _received(self, flow: Flow) -> Chunks:
         while not flow.window.is_finished and not self._options.cancelled():
             actors, weights = flow.readers()
-            lost = [each.poll(actors, weights) for each in self._flows]
+            lost = [each.poll(actors, weights) for each in self.flows]
             if any(lost):
                 continue
             if not flow.window.is_ready:
@@ -314,81 +276,87 @@ class _Flows:
             yield start, stop, blocks
             flow.release()
 
-    def _merged(self, merger: Merger, parts: Sequence[_Opened], told: Callable[[Merger], None]) -> Chunks:
-        """The chunks of a mixture of these. Each is asked for the next one of its own when that is due."""
+    def _merged(self, merger: Merger, parts: Sequence[_Opened]) -> Chunks:
+        """The chunks of a mixture. Each component is asked for its next chunk when that is due."""
         extra_at = [part.extra_at for part in parts]
-        while not merger.is_over:
-            lacking = merger.lacking
-            if lacking is None:
-                start, stop, blocks = merger.take(extra_at)
-                told(merger)
-            elif (chunk := next(parts[lacking].chunks, None)) is not None:
-                merger.add(lacking, chunk[2])
-                if not (blocks := merger.waiting(lacking, self._options.max_waiting)):
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(closing(part.chunks))
+            while not merger.is_over:
+                lacking = merger.lacking
+                if lacking is None:
+                    start, stop, blocks = merger.take(extra_at)
+                elif (chunk := next(parts[lacking].chunks, None)) is not None:
+                    merger.add(lacking, chunk[2])
+                    if self._options.max_skipped is not None:
+                        check_skipped(merger.skipped_of(lacking), 0, self._options.max_skipped)
                     continue
-                start = stop = merger.position
-            elif self._options.cancelled():
-                return
-            else:
-                start, stop, blocks = merger.end(lacking)
-            yield start, stop, blocks
-            blocks.clear()  # or a consumer's variable would keep them, outside the windows' bounds
+                elif self._options.cancelled():
+                    return
+                else:
+                    start, stop, blocks = merger.end(lacking)
+                yield start, stop, blocks
+                blocks.clear()  # or a consumer's variable would keep them, outside the windows' bounds
+
+
+def _window(scheduler: Scheduler, options: StreamOptions, max_nbytes: float, **given: Any) -> Window:
+    """The window over a scheduler. max_nbytes: at least one byte, with which one chunk is in flight."""
+    return Window(
+        scheduler,
+        chunk_size=options.chunk_size,
+        max_nbytes=max(1, int(max_nbytes)),
+        block_nbytes=options.block_nbytes,
+        num_sharing=options.process_count,
+        **given,
+    )
 
 
 def _selected(
     description: Stream, pool: Pool, scheduler: StreamScheduler, selector: Selector, options: StreamOptions
 ) -> Chunks:
-    """The same chunks, whose blocks have columns of this trainer's rows alone: first it is asked where elements are.
+    """The same chunks, whose blocks have the columns of this trainer's rows alone.
 
-    Half of what may be in flight is read ahead, and waits with the actors; the other half is on its way to here. An
-    actor keeps four times as much as may wait with it (BlockCache), and would make again what it had to drop. Trainers
-    that share actors wait for the same blocks, and take other rows of them: together they have what one has alone.
+    Actors are first asked for the places of the elements. Half of what may be in flight is read ahead and waits with
+    the actors; the other half is on its way to this trainer. An actor keeps four times as much as may wait with it
+    (BlockCache), and would make again what it had to drop. Trainers that share actors wait for the same blocks and
+    take different rows: together they have what one has alone.
     """
     stall = Stall(description, options.stall_after_s)
     selected = SelectedRowsScheduler(scheduler, selector)
-    half_nbytes = options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1)
-    max_nbytes, max_actor_nbytes = max(1, half_nbytes), DEPTH * options.block_nbytes // 2
-    ahead = Window(
-        scheduler,
-        chunk_size=options.chunk_size,
-        max_nbytes=max_nbytes,
-        max_actor_nbytes=max_actor_nbytes,
-        block_nbytes=options.block_nbytes,
-        num_sharing=options.process_count,
-    )
-    places = Flow(ahead, pool, stall, options.timings)
+    max_nbytes = max(1, options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1))
+    max_actor_nbytes = DEPTH * options.block_nbytes // 2
+    ahead = _window(scheduler, options, max_nbytes, max_actor_nbytes=max_actor_nbytes)
     share = num_rows_in(options.rows.full) / options.batch_size
     mine = [max(1, int(nbytes * share)) for nbytes in (max_nbytes, max_actor_nbytes)]
-    rows = Flow(
-        Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1]), pool, stall, options.timings
-    )
+    places = Flow(ahead, pool, stall, options.timings)
+    own = Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1])
+    rows = Flow(own, pool, stall, options.timings)
     with closing(places), closing(rows):
-        while not (places.window.is_finished and rows.window.is_finished) and not options.cancelled():
-            reading, weights = places.readers()
-            is_lost = places.poll(reading, weights) | rows.poll(reading, weights)
-            while places.window.is_ready and selected.is_exhausted:  # what is known is dealt when there is room for it
+        while not (ahead.is_finished and own.is_finished) and not options.cancelled():
+            actors, weights = places.readers()
+            is_lost = places.poll(actors, weights) | rows.poll(actors, weights)
+            while ahead.is_ready and selected.is_exhausted:  # known places are dealt when there is room for them
                 selected.add_places(*places.first())
                 places.release()
                 # rows first: an actor answers in the order in which it is asked, and these cost it nothing
-                is_lost |= rows.poll(reading, weights) | places.poll(reading, weights)
+                is_lost |= rows.poll(actors, weights) | places.poll(actors, weights)
             if is_lost:
                 continue
-            if not rows.window.num_open:  # nothing is in flight
-                places.receive()
-                continue
-            if not rows.window.is_ready:
+            if own.is_ready:
+                start, stop, _, blocks = rows.first()
+                blocks = selected.merged(blocks)
+                yield start, stop, blocks
+                rows.release()
+            elif own.num_open:
                 rows.receive(places if selected.is_exhausted else None)
-                continue
-            start, stop, _, blocks = rows.first()
-            blocks = selected.merged(blocks)
-            yield start, stop, blocks
-            rows.release()
+            else:  # no rows are in flight
+                places.receive()
 
 
-def _delivered(found: Chunks, scheduler: StreamScheduler, components: tuple[int, ...] = ()) -> Chunks:
-    """The chunks, each told to the scheduler when the next one is asked for. components: see Wanted.
+def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, ...] = ()) -> Chunks:
+    """The chunks; the scheduler hears of each when the next one is asked for. components: see Wanted.
 
-    Raises: RuntimeError where no element will ever come, with the first of the records that are left out as broken.
+    Raises: RuntimeError where no element will ever come, with the first of the records that were skipped as broken.
     """
     with closing(found):
         for start, stop, blocks in found:
@@ -398,35 +366,49 @@ def _delivered(found: Chunks, scheduler: StreamScheduler, components: tuple[int,
             yield start, stop, blocks
             blocks.clear()  # or a consumer's variable would keep them, outside the window's bound
             try:
-                if message := scheduler.released(stop, has_elements, may_come=may_come):
-                    logger.warning(
-                        "%s%s", "".join(f"component {each} of the mixture: " for each in components), message
-                    )
+                message = scheduler.released(stop, has_elements, may_come=may_come)
             except RuntimeError as error:
                 for each in reversed(components):
                     error.add_note(f"in component {each} of the mixture, which would wait for it for ever")
                 if skip is not None:
-                    error.add_note(f"left out as broken: {skip.where} (position {skip.position}): {skip.reason}")
+                    error.add_note(f"skipped as broken: {skip.where} (position {skip.position}): {skip.reason}")
                 raise
+            if message:
+                logger.warning("%s%s", "".join(f"component {each} of the mixture: " for each in components), message)
 
 
-def _with(batch: HostBatch, extra: Extra | None, amendments: Amendments) -> HostBatch:
-    """The batch, whose state says these too. Raises: OverflowError for one whose state could not be gone on from."""
-    if batch.stop > MAX_POSITION:
+def _complete(batch: HostBatch, opened: _Opened, start: StreamState) -> HostBatch:
+    """The batch, with the extra and the amendments in its state.
+
+    Raises: OverflowError for a batch from whose state no stream could go on.
+    """
+    stop = batch.state.position
+    if stop > MAX_POSITION:
         raise OverflowError(
-            f"positions end at 2**62, and the next batch stands at [{batch.start}, {batch.stop}): no stream would take "
+            f"positions end at 2**62, and the next batch stands at [{batch.start}, {stop}): no stream would take "
             "its state. seek(0) begins again; a new run with another seed has another order"
         )
-    if extra is None and not amendments:
+    extra = opened.extra_at(stop)
+    if extra is None and not start.amendments:
         return batch
-    return replace(batch, state=batch.state._replace(extra=extra, amendments=amendments))
+    return replace(batch, state=batch.state._replace(extra=extra, amendments=start.amendments))
+
+
+def _name_records(error: UnlikeError, description: Stream, start: StreamState) -> None:
+    """Add the records that differ, where the order gives them without reading."""
+    if isinstance(description, MergedStream):
+        return
+    found = description.locations(np.array([error.first, error.position]), start)
+    if getattr(description.order, "window_size", 1) > 1:  # the place in a window depends on the shard's length
+        found = [name.rpartition("[")[0] for name in found]
+    error.add_note(f"position {error.first} is at {found[0]}, position {error.position} at {found[1]}")
 
 
 def _batcher(description: Stream, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
-    """What makes batches of this stream from there on."""
+    """The batcher for this stream from a state on."""
     common: dict[str, Any] = {
         "start": start.position,
-        "stop": _stop(description, options),
+        "stop": options.stop,
         "offset": start.offset,
         "drop_remainder": options.drop_remainder,
     }
@@ -436,19 +418,20 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
     return Batcher(options.rows, yields=yields, **common)
 
 
-def _selector(stop: int | None, offset: int, options: StreamOptions) -> Selector:
-    """What says which rows of a stream's blocks are for this trainer."""
-    is_fixed = options.drop_remainder or options.pad_remainder or stop is None
+def _selector(offset: int, options: StreamOptions) -> Selector:
+    """What selects the rows of this trainer."""
+    is_fixed = options.drop_remainder or options.pad_remainder or options.stop is None
     if options.packing is not None:
-        return PackedRowSelector(options.packing, options.rows, stop=stop, offset=offset, is_fixed=is_fixed)
-    return RowSelector(options.rows, stop=stop, offset=offset, is_fixed=is_fixed)
+        return PackedRowSelector(options.packing, options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
+    return RowSelector(options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
 
 
 def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> Wanted:
-    """What actors are asked for of the elements from this state on.
+    """What is wanted of the elements from a state on.
 
-    Where every position gives one row, this trainer's alone. Where nobody knows that before (behind filters, packed),
-    and trainers ask the same actors: first where the elements are. All of them, where all rows are this trainer's.
+    Where every position gives one row, only this trainer's positions are asked for. Behind filters, and packed, rows
+    are known only when elements are made. Then trainers that share actors first ask for the places of the elements;
+    a trainer that takes all rows asks for the elements at once.
     """
     positions, num_trainers = None, options.process_count
     takes_some = num_rows_in(options.rows.full) < options.batch_size
@@ -456,14 +439,14 @@ def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> 
     part: Literal["all", "places"] = "places" if takes_some and not is_merged else "all"
     yields = yields_from(description.yields, start.amendments, start.position)
     if options.packing is None and yields.is_one_to_one:
-        num_trainers, part = options.rows.share.num_equal, "all"  # others want other rows
+        num_trainers, part = options.rows.share.num_equal, "all"  # the others want different rows
         if takes_some:
-            positions = TrainerPositions(start.position, _stop(description, options), options.rows)
-    is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
+            positions = TrainerPositions(start.position, options.stop, options.rows)
     documents = None if options.packing is None else options.packing.documents
-    if not (is_shared or options.shares_with_jobs):
-        return Wanted(positions, documents, is_digested=options.digest, amendments=start.amendments)
-    num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
-    num_equal = options.process_count if is_merged else options.rows.share.num_equal
-    sharing = Sharing(num_trainers, part, num_equal=num_equal)
+    sharing = None
+    is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
+    if is_shared or options.shares_with_jobs:
+        num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
+        num_equal = options.process_count if is_merged else options.rows.share.num_equal
+        sharing = Sharing(num_trainers, part, num_equal=num_equal)
     return Wanted(positions, documents, sharing, options.digest, start.amendments)

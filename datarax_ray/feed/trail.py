@@ -16,7 +16,7 @@ import numpy as np
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.flow import Pool
-from datarax_ray.feed.stream import StreamOptions, chunks_from
+from datarax_ray.feed.stream import StreamOptions, chunks
 from datarax_ray.plan.evidence import MAX_ROWS, Evidence, OtherRow, RowsDigested
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import Packing
@@ -79,7 +79,12 @@ def part_consumed(batch: HostBatch, *, is_written: bool) -> Part | None:
 
 
 def verify(
-    description: Stream, pool: Pool, state: StreamState, trail: Trail, packing: Packing | None, options: Any = None
+    description: Stream,
+    pool: Pool | None,
+    state: StreamState,
+    trail: Trail,
+    packing: Packing | None,
+    options: Any = None,
 ) -> None:
     """Make the rows of a restored state again, and compare.
 
@@ -104,7 +109,7 @@ def verify(
 
 def _made_again(
     description: Stream,
-    pool: Pool,
+    pool: Pool | None,
     begin: StreamState,
     saved: Evidence,
     limit: int | None,
@@ -117,7 +122,7 @@ def _made_again(
     options = replace(options, batch_size=saved.num_rows, stop=stop, chunk_size=None, digest=False, packing=packing)
     parts: list[Part] = []
     count = 0
-    with contextlib.closing(chunks_from(description, pool, begin, options)) as stream:
+    with contextlib.closing(chunks(description, pool, begin, options)) as stream:
         for _, _, blocks in stream:
             failure = next((block.failure for block in blocks if block.failure is not None), None)
             parts += of_blocks(blocks)

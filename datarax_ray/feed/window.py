@@ -4,19 +4,20 @@
                                                  doubted: asked -> waiting, of another actor
     chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
 
-Its bound is in bytes: complete chunks count with what they hold, others with at least the largest bytes per position
-seen lately. Chunks grow from small, so that the first batch comes soon, to a size at which a block is worth its
-overhead, or takes a second to read: what is in flight is what a lost actor costs, and what an interrupt waits for.
+The bound is in bytes. A complete chunk counts with its bytes, any other chunk with at least the largest bytes per
+position seen lately. Chunks begin small, so that the first batch comes soon, and grow until a block is worth its
+overhead or takes a second to read: a lost actor, and an interrupt, cost what is in flight.
 
-A part that is lost says nothing of its records: who kills actors from outside kills them at something. So it is asked
-for again as often as it takes, in smaller and smaller pieces, until what ends its process stands alone; that is then
-read in a process of its own, whose end is told by the actor that lives on (see actors.trial), as any other failure.
-What of its chunk is behind such a failure is then asked for no more. Until that is found nothing new is asked for, nor
-again what was lost of others' partitions or of later chunks: more than one thing may end actors.
+A lost part proves nothing about its records: an actor that is killed from outside was reading something. So the part is
+asked for again as often as it takes, in smaller and smaller pieces, until the record that ends its process stands
+alone. That record is read in a process of its own, and the actor that lives on reports the end (see actors.trial) as
+any other failure. The parts of the chunk behind such a failure are asked for no more. Meanwhile nothing new is asked
+for, nor lost parts of later chunks or of other partitions: several records may end actors.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -27,41 +28,74 @@ from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.requests import Request
 from datarax_ray.plan.scheduling import MAX_PART_RECORDS, Scheduler
 
-# An object costs the driver 1 ms of CPU and more whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, driver,
-# actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
+# An object costs the driver at least 1 ms of CPU whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, for the
+# driver, the actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
 TARGET_BLOCK_NBYTES = 16 * 2**20
-# Chunks that the window's bytes are divided into: one delivered, the others read meanwhile. More, and blocks get small.
+# Chunks that share the window's bytes: one is delivered, the others are read meanwhile. More make blocks small.
 DEPTH = 4
-# As many more of many actors, in blocks that are smaller by that: the slowest of them take longer, by their usual time.
+# Bytes in flight, if not given: enough for blocks of the size at which they are cheap, from 4 actors.
+DEFAULT_MAX_NBYTES = DEPTH * 4 * TARGET_BLOCK_NBYTES
+# Of the object stores. The rest is for batches, for what Ray gives back late, and for others.
+_MOST_OF_STORE = 0.4
+# With many actors more and smaller chunks: the slowest actors take longer by their usual time.
 MANY_ACTORS, DEPTH_OF_MANY = 16, 8
 MAX_OPEN_CHUNKS = 16
-# Where trainers ask the same actors for rows of their own, what one has in flight stands in line before the others'. So
-# each has as many fewer chunks open, but these: one that is delivered, one that is read, one to go on with.
+# Trainers that ask the same actors for rows of their own stand in line behind one another. So each has fewer chunks
+# open, but at least these: one that is delivered, one that is read, one to go on with.
 MIN_OPEN_CHUNKS = 3
 GROWTH = 4  # of one chunk over the last: the size is right after a few chunks, and no guess is far off
-# Two of them are asked for before anything is known: 16 decoded images are 10 MB, 16 slow transforms a few seconds.
+# Two such chunks are asked for before anything is known: 16 decoded images are 10 MB, 16 slow transforms take seconds.
 FIRST_CHUNK_RECORDS = 16
-# Parts that take longer to read are made smaller. A second is 10 times what a block costs Ray at the least.
+# Parts that take longer to read become smaller. A second is 10 times the least cost of a block in Ray.
 TARGET_READ_S = 1.0
-# And all trainers' parts of one chunk together, of which each reads some: what stands in line before one another. But
-# as long as requests for all actors cost a driver a quarter of its time, at a millisecond for each.
+# The same for the parts of all trainers in one chunk together, which stand in line before one another. But not less
+# than makes the requests to all actors, a millisecond each, a quarter of a driver's time.
 TARGET_ALL_READ_S, MIN_READ_S_OF_ACTOR = 4.0, 0.004
-# What is left, after each chunk, of the largest bytes per position seen so far: an outlier of 20 times the usual is
-# forgotten after 60 chunks of its size, or one that is 60 times as large: what few positions held is no word on many.
+# The factor by which the largest bytes per position seen so far fade with each chunk: an outlier of 20 times the usual
+# is forgotten after 60 chunks of its size, or one chunk 60 times as large.
 DECAY, MAX_FADING = 0.95, 60.0
-# What is left, after each chunk, of what the chunks before it say of the time that a part takes, by their sizes: the
-# small ones of the beginning, whose time is that of requests and not of records, are outweighed by the next.
+# The factor by which the times of earlier chunks fade, weighted by their sizes. The small chunks of the beginning,
+# whose time is the time of requests and not of records, are soon outweighed.
 TIME_DECAY = 0.75
-# Losses of a part before it is split: most actors die of something else, and then the whole is the cheapest.
+# Losses of a part before it is split: most actors die of something else, and then the whole part is cheapest.
 SPLIT_AFTER = 2
-# Losses of a single position before it is tried in a process of its own; which takes seconds, and an actor that is
-# killed again and again may not have them, so every other attempt from there on is a plain one.
+# Losses of a single position before it is tried in a process of its own. A trial takes seconds, which an actor that is
+# killed again and again may not have, so every other attempt from there on is plain.
 TRY_AFTER = 3
 
 
 @dataclass(frozen=True)
+class Bound:
+    """How many bytes may be in flight to all drivers.
+
+    nbytes: to all drivers together; None to follow the actors: blocks of the best size from each actor to each driver.
+    node_nbytes, all_nbytes: the object store of an average node, and of all nodes; most of it stays free with None.
+    """
+
+    nbytes: int | None
+    node_nbytes: float = math.inf
+    all_nbytes: float = math.inf
+
+    def of_each(self, num_actors: int, num_drivers: int = 1) -> int:
+        """The bound of each driver; at least 1 byte, with which a window has one chunk.
+
+        >>> Bound(2**30).of_each(num_actors=64, num_drivers=4) == 2**28
+        True
+        """
+        if self.nbytes is not None:
+            return max(1, self.nbytes // num_drivers)
+        wanted = max(DEFAULT_MAX_NBYTES, num_actors * DEPTH * TARGET_BLOCK_NBYTES)
+        room = _MOST_OF_STORE * min(self.node_nbytes, self.all_nbytes / num_drivers)
+        return int(min(wanted, room)) or DEFAULT_MAX_NBYTES
+
+    def allowance(self, num_actors: int, num_drivers: int, begun_with: int) -> float:
+        """The bound of each driver as a share of the bound of a single driver with `begun_with` actors."""
+        return self.of_each(num_actors, num_drivers) / self.of_each(begun_with)
+
+
+@dataclass(frozen=True)
 class Part:
-    """One actor's part of one chunk. attempt: 0 at first, one more each time that it was lost."""
+    """One actor's part of one chunk. attempt: 0 at first, one more after each loss."""
 
     chunk: int
     index: int
@@ -70,17 +104,17 @@ class Part:
     attempt: int = 0
 
     def __hash__(self) -> int:
-        return hash((self.chunk, self.index, self.actor, self.attempt))  # not of the request: it names many partitions
+        return hash((self.chunk, self.index, self.actor, self.attempt))  # the request names many partitions
 
     @property
-    def is_single(self) -> bool:
-        """Whether it is one position, and cannot be made smaller."""
-        return self.request.stop - self.request.start == 1
+    def size(self) -> int:
+        """Positions that it asks for; a part of one position cannot be split."""
+        return self.request.stop - self.request.start
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is to be read in a process of its own."""
-        return self.is_single and self.attempt >= TRY_AFTER and (self.attempt - TRY_AFTER) % 2 == 0
+        """Whether to read it in a process of its own."""
+        return self.attempt >= TRY_AFTER and (self.attempt - TRY_AFTER) % 2 == 0 and self.size == 1
 
 
 @dataclass
@@ -88,12 +122,10 @@ class _Chunk:
     """A chunk in flight.
 
     size: positions that may have an element.
-    asked_size: as many as it was to have.
-    arrived: bytes of each part that is there.
-    nbytes: of all these.
-    read_s: that reading these took, together.
-    suspects: parts that were lost twice, or are pieces of such, and have not arrived.
-    displaced: parts that were lost, each with the actor that was asked for it.
+    asked_size: the size that the window asked the scheduler for.
+    arrived: the bytes of each part that is here.
+    nbytes, read_s: of all these parts together.
+    suspects: parts that were lost twice, and pieces of such parts, until they arrive.
     """
 
     number: int
@@ -106,26 +138,27 @@ class _Chunk:
     nbytes: int = 0
     read_s: float = 0.0
     suspects: set[int] = field(default_factory=set)
-    displaced: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         return len(self.arrived) == len(self.parts)
 
+    @property
+    def missing(self) -> list[Part]:
+        return [part for part in self.parts if part.index not in self.arrived]
+
 
 class Window:
-    """The ordered, bounded set of chunks in flight of what a scheduler deals, and who owns the partitions of it.
+    """The ordered, bounded set of chunks in flight, and the owners of the partitions. `reassign` comes first.
 
-    Nothing may be asked before the first `reassign`.
-
-    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that takes.
-    max_nbytes: bound on what is in flight and not yet released.
-    max_actor_nbytes: likewise, for each of the actors that get requests; None for no bound of its own.
+    chunk_size: positions in a chunk, None to choose by the bytes that arrive and the time that reading takes.
+    max_nbytes: bound on the bytes in flight and not yet released.
+    max_actor_nbytes: the same for each actor that gets requests; None for no such bound.
     block_nbytes: how large a block should be.
+    num_sharing: the trainers of one job that are dealt the same chunks. Chunk sizes count these trainers alone, since
+        each trainer learns of other drivers at another time.
 
-    allowed: how much of max_nbytes holds now, 1.0 for all of it; whoever drives the window says so at any time. One
-    chunk is in flight whatever it is. num_sharing: the trainers of one job that are dealt the same chunks. These are
-    cut as if just they were there, since each learns of other drivers at another time.
+    allowed: the share of max_nbytes that holds now; may be set at any time. One chunk is in flight in any case.
     """
 
     def __init__(
@@ -158,7 +191,7 @@ class Window:
         self.allowed = 1.0
 
     def asks(self) -> list[Part]:
-        """The parts to send now, in order: lost ones first, then those of the chunks that may be opened."""
+        """The parts to send now, in order: lost parts first, then the parts of chunks that may be opened."""
         asks, self._waiting = sorted(self._waiting, key=lambda part: (part.chunk, part.request.start)), []
         chunk = next((chunk for chunk in self._chunks if chunk.suspects), None)
         if chunk is not None:
@@ -178,10 +211,7 @@ class Window:
     @property
     def head(self) -> list[Part]:
         """The parts of the first chunk that have not arrived; [] when it is complete or nothing is open."""
-        if not self._chunks:
-            return []
-        first = self._chunks[0]
-        return [part for part in first.parts if part.index not in first.arrived]
+        return [part for chunk in itertools.islice(self._chunks, 1) for part in chunk.missing]
 
     @property
     def num_open(self) -> int:
@@ -206,15 +236,21 @@ class Window:
     @property
     def nbytes(self) -> int:
         """Estimate of the bytes in flight or arrived, and not released."""
-        return sum(map(self._estimate, self._chunks))
+        known = self._nbytes_per_position
+        # Not per part: parts are of any size, and the one that is missing may hold nearly all of the chunk.
+        return sum(
+            chunk.nbytes if chunk.is_complete else max(chunk.nbytes, math.ceil(chunk.size * known))
+            for chunk in self._chunks
+        )
 
     @property
     def fill(self) -> float:
-        """How much of what may be in flight is, from 0 to 1."""
-        return min(1.0, self.nbytes / bound) if (bound := self._bound) else 0.0  # which is 0 while nobody is asked
+        """The share of the bound that is in flight, from 0 to 1."""
+        bound = self._bound(self.allowed)  # 0 while nobody is asked
+        return min(1.0, self.nbytes / bound) if bound else 0.0
 
     def arrived(self, part: Part, nbytes: int, read_s: float = 0.0) -> None:
-        """Event: the block of an asked part is here. read_s: what reading it took, 0 where that is not known."""
+        """Event: the block of an asked part is here. read_s: seconds that reading took, 0 where not known."""
         chunk = self._find(part, "arrived")
         chunk.arrived[part.index] = nbytes
         chunk.suspects.discard(part.index)
@@ -222,49 +258,30 @@ class Window:
         chunk.read_s += read_s
 
     def lost(self, part: Part, *, was_read: bool = True, whole: Part | None = None) -> None:
-        """Event: an asked part will not come. It is asked again, of whoever owns it now; split, if that may help.
+        """Event: an asked part will not come. Its owner is asked again; for pieces of it, if that may help.
 
-        was_read: whether its actor was at it, so that it may be what ended the actor, and did not only stand in line.
-        whole: what to ask for in place of a part that was only a second opinion, None for the part itself.
+        was_read: whether the actor was reading the part, which may have ended the actor.
+        whole: the part to ask for in place of a part that was only a second opinion, None for the part itself.
         """
         chunk = self._find(part, "lost")
-        chunk.displaced[part.index] = part.actor
         again = self._again(chunk, whole or part, was_read)
         self._waiting += [self._ask_owner(each) for each in again]
-
-    def displaced(self) -> list[tuple[Part, Part]]:
-        """The parts that were lost, asked of another actor, and whose actor is back: each with the part to ask for now.
-
-        They stand behind what the other one was asked for before, and the one that is back has nothing to do. Not what
-        may be what ends actors. Where files lie on some nodes alone, of whoever owns them now.
-        """
-        found: list[tuple[Part, Part]] = []
-        for chunk in self._chunks:
-            for index, before in sorted(chunk.displaced.items()):
-                part = chunk.parts[index]
-                if index not in chunk.arrived.keys() | chunk.suspects and part not in self._waiting:
-                    owner = self._owners[part.request.first_partition]
-                    is_back = before in self._owners and not self.scheduler.limits.homes
-                    again = replace(part, actor=before if is_back else owner)
-                    found += [(part, again)] if again != part else []
-        return found
 
     def moved(self, part: Part, other: Part) -> None:
         """Event: another actor was asked for it instead."""
         self._find(part, "moved").parts[part.index] = other
 
     def doubted(self, part: Part, other: Part) -> None:
-        """Event: what an asked part brought is not believed, or not yet; this is asked for in its place."""
+        """Event: the block of an asked part is in doubt; another part is asked for in its place."""
         self._find(part, "doubted").parts[part.index] = other
         self._waiting.append(other)
 
     def failed(self, chunk: int, position: int) -> list[Part]:
-        """Event: the stream ends at this position of a chunk in flight. Its parts behind that need not arrive.
-
-        Returns those that have not.
+        """Event: the stream ends at this position of a chunk in flight. Returns the missing parts behind the position,
+        which need not arrive.
         """
         found = self._chunks[chunk - self._chunks[0].number]
-        behind = [part for part in found.parts if part.index not in found.arrived and part.request.start > position]
+        behind = [part for part in found.missing if part.request.start > position]
         found.arrived |= dict.fromkeys((part.index for part in behind), 0)
         found.suspects -= found.arrived.keys()
         self._waiting = [part for part in self._waiting if part not in behind]
@@ -278,9 +295,9 @@ class Window:
     ) -> bool:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on.
 
-        Those who share the actors are to ask the same of them, whenever each began: so nothing counts but who is there.
-        nodes: of each actor, where that counts (ChunkLimits.homes). Returns whether there is an owner for everything;
-        otherwise nothing may be asked for until there is.
+        Trainers that share actors must ask them for the same, whenever each began, so the owners before do not count.
+        nodes: the node of each actor, where files have homes (ChunkLimits.homes). Returns whether every partition has
+        an owner; otherwise nothing may be asked for.
         """
         limits = self.scheduler.limits
         homes, actors = limits.homes, actors[: limits.max_actors]
@@ -324,7 +341,7 @@ class Window:
                 self._nbytes_per_position,
                 self._part_s / self._part_size,
                 num_actors=self._num_actors,
-                max_nbytes=self._bound_of(1 / self._num_sharing) if limits.is_aligned else self._bound,
+                max_nbytes=self._bound(1 / self._num_sharing if limits.is_aligned else self.allowed),
                 max_part_size=limits.max_part_size,
                 max_read_s=min(
                     TARGET_READ_S, limits.share * max(TARGET_ALL_READ_S, self._num_actors * MIN_READ_S_OF_ACTOR)
@@ -341,18 +358,14 @@ class Window:
         if len(self._chunks) >= most or self.scheduler.is_exhausted:
             return False
         if not self._chunks:
-            return True  # one chunk is always in flight, or a bound below its size would stop the stream
+            return True  # otherwise a bound below the size of a chunk would stop the stream
         if not self._nbytes_per_position:
-            return len(self._chunks) < 2  # nothing is known of the size of elements yet
+            return len(self._chunks) < 2  # the size of elements is not known yet
         if self._is_growing and len(self._chunks) >= DEPTH:
             return False  # or the window fills with small chunks, each at the cost of a large one
-        return self.nbytes + self._size * self._nbytes_per_position <= self._bound
+        return self.nbytes + self._size * self._nbytes_per_position <= self._bound(self.allowed)
 
-    @property
-    def _bound(self) -> int:
-        return self._bound_of(self.allowed)
-
-    def _bound_of(self, allowed: float) -> int:
+    def _bound(self, allowed: float) -> int:
         nbytes = max(1, int(self._max_nbytes * allowed))
         return nbytes if self._max_actor_nbytes is None else min(nbytes, self._max_actor_nbytes * self._num_actors)
 
@@ -370,13 +383,13 @@ class Window:
         return chunk
 
     def _again(self, chunk: _Chunk, part: Part, was_read: bool) -> list[Part]:
-        """What to ask for in place of a part that was lost. Pieces of it are parts of the chunk of their own."""
+        """The parts to ask for in place of a lost part: itself, or its pieces as parts of the chunk."""
         if not was_read:
             return [part]
-        is_to_split = not part.is_single and part.attempt + 1 >= SPLIT_AFTER
-        requests = self.scheduler.split(part.request) if is_to_split else ()
+        requests: Sequence[Request] = ()
         if part.attempt + 1 >= SPLIT_AFTER:
             chunk.suspects.add(part.index)
+            requests = self.scheduler.split(part.request) if part.size > 1 else ()
         if not requests:
             return [replace(part, attempt=part.attempt + 1)]
         indexes = [part.index, *range(len(chunk.parts), len(chunk.parts) + len(requests) - 1)]
@@ -389,16 +402,10 @@ class Window:
         return pieces
 
     def _ask_owner(self, part: Part) -> Part:
-        """A lost part, addressed to whoever owns what it asks for now, in place of what its chunk held."""
+        """A lost part, addressed to its owner, in place of the chunk's part of this index."""
         asked = replace(part, actor=self._owners[part.request.first_partition])
         self._chunks[part.chunk - self._chunks[0].number].parts[part.index] = asked
         return asked
-
-    def _estimate(self, chunk: _Chunk) -> int:
-        if chunk.is_complete:
-            return chunk.nbytes
-        # Not per part: parts are of any size, and the one that is missing may hold nearly all of the chunk.
-        return max(chunk.nbytes, math.ceil(chunk.size * self._nbytes_per_position))
 
     def _find(self, part: Part, event: str) -> _Chunk:
         index = part.chunk - self._chunks[0].number if self._chunks else -1
@@ -422,12 +429,11 @@ def next_chunk_size(
     max_read_s: float = TARGET_READ_S,
     block_nbytes: int = TARGET_BLOCK_NBYTES,
 ) -> int:
-    """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window (an eighth of that
-    of many actors) and 4x the last one.
+    """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window (with many actors an
+    eighth) and 4x the last size.
 
-    read_s_per_position: seconds that a part took on average, for each position of the whole chunk; at most max_read_s
-    are asked of an actor. Not of the slowest part: of a thousand some are always slow, and others are asked for what
-    they are late with (feed.backups).
+    read_s_per_position: average seconds of a part, for each position of the whole chunk; an actor is asked for at most
+    max_read_s. Not of the slowest part: among a thousand some are always slow, and backups help with these.
 
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
     1024

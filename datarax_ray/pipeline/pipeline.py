@@ -21,7 +21,7 @@ from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
 from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_positions
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.feed.timeline.page import page
+from datarax_ray.feed.timeline import page
 from datarax_ray.pipeline.graph import StageGraph
 from datarax_ray.pipeline.looking_back import digests, num_batches, rows_of_batch
 from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Delivery, deliveries
+from datarax_ray.feed.consumer import Consumed, Delivery, deliveries
 from datarax_ray.feed.source import Describes
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
@@ -70,8 +70,8 @@ class BatchProducer:
         cancelled: Callable[[], bool],
     ) -> Generator[Delivery, None, None]:
         """Prepared batches from there on; after the last one None, with the final state."""
-        max_waiting = getattr(self.source, "skip_options", COUNT_ALONE).max_waiting
-        options = replace(self.options, cancelled=cancelled, timings=self.timings, max_waiting=max_waiting)
+        max_skipped = getattr(self.source, "skip_options", COUNT_ALONE).max_skipped
+        options = replace(self.options, cancelled=cancelled, timings=self.timings, max_skipped=max_skipped)
         making = self.timings.making
         is_first = True
         if (verify := getattr(self.source, "verify", None)) is not None:  # of a source of this package
@@ -87,11 +87,8 @@ class BatchProducer:
                     state, stop = consumed.state, self.source.describe().stop
                     if not options.drop_remainder and stop is not None and state.position < stop:
                         state = state._replace(position=stop, offset=0)
-                    yield None, consumed if state is consumed.state else consumed.moved(state)
+                    yield None, consumed._replace(state=state)
                     return
-                if host_batch is NO_BATCH_YET:
-                    yield host_batch, consumed
-                    continue
                 if is_first and (advice := _advice(host_batch.columns)):
                     logger.warning("batches are records as they are stored (bytes).%s", advice)
                 for where, kind in _like_arrays(host_batch.columns) if is_first else ():

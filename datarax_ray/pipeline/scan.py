@@ -23,7 +23,7 @@ from flax import nnx
 from jax.experimental import io_callback
 from jax.sharding import NamedSharding, PartitionSpec
 
-from datarax_ray.feed.consumer import NO_BATCH_YET, Begin, Consumer
+from datarax_ray.feed.consumer import Begin, Consumer
 from datarax_ray.pipeline.stages import Stages
 from datarax_ray.pipeline.transfer import by_rows, constrain, spans_processes, to_device
 from datarax_ray.plan.trainer_rows import TrainerRows
@@ -71,11 +71,9 @@ class Feed:
         """The next batch; an error gets a note with its place in the loop."""
         try:
             began = time.perf_counter()
-            fed: Any = NO_BATCH_YET
-            while fed is NO_BATCH_YET:
-                fed, after = self._session.next()
-                self._skipped += after.skipped
-                self._consumer.check(self._leg, self._skipped)
+            fed, after = self._session.next()
+            self._skipped += after.skipped
+            self._consumer.check(self._leg, self._skipped)
             if fed is None:
                 raise self._too_few(self.num_taken)
             self._taken(time.perf_counter() - began, after.num_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,10 +71,16 @@ class Block:
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
     done: WorkDone | None = field(default=None, compare=False)
-    nbytes: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", 0 if self.columns is None else nbytes(self.columns))
+    @functools.cached_property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return 0 if self.columns is None else nbytes(self.columns)
+
+    @property
+    def memory_nbytes(self) -> int:
+        """Bytes of all columns, wherever these are."""
+        return self.whole_nbytes or self.nbytes
 
     @property
     def read_s(self) -> float:
@@ -106,9 +113,9 @@ def digested(read: Callable[[Any], Block], request: Any) -> Block:
 
 
 def timed(read: Callable[[Any], Block], request: Any) -> Block:
-    """The block that `read` gives for the request, with the time that took."""
+    """As `digested`, with the time that reading took."""
     with counted() as laps, laps.lap("reading"):
-        block = read(request)
+        block = digested(read, request)
     return replace(block, spent=laps.spent, read_at=time.time())
 
 

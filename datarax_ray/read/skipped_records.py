@@ -52,11 +52,6 @@ class SkipOptions:
         if self.path is not None:
             object.__setattr__(self, "path", _checked_path(os.fspath(self.path)))
 
-    @property
-    def max_waiting(self) -> int:
-        """Broken records that may wait for the batch that leaves them out; where more do, they are told before."""
-        return MAX_LISTED if self.max_skipped is None else min(MAX_LISTED, self.max_skipped)
-
     def __or__(self, other: SkipOptions) -> SkipOptions:
         """Of a stream that mixes two: the smaller limit holds for both together, and there is one file.
 
@@ -96,15 +91,8 @@ class SkippedRecords:
         return len(self.skipped) >= MAX_LISTED
 
     def check(self, skipped: Sequence[Skipped], before: int) -> None:
-        """Raise SkippedError where these, after so many before, are too many; the stream stays before them."""
-        total = before + len(skipped)
-        if self._max_skipped is None or total <= self._max_skipped or not skipped:
-            return
-        first = skipped[max(0, self._max_skipped - before)]  # a state may have more already
-        raise SkippedError(
-            f"{total} records could not be read, more than max_skipped={self._max_skipped} allows. The first beyond it "
-            f"is {first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."
-        )
+        """As check_skipped."""
+        check_skipped(skipped, before, self._max_skipped)
 
     def enter(self, skipped: Sequence[Skipped]) -> Sequence[Skipped]:
         """These are left out of what is about to be delivered. Returns those that were listed.
@@ -132,6 +120,18 @@ class SkippedRecords:
         if not self._is_ours:
             _refuse_others(self._path, lines)
             self._is_ours = True
+
+
+def check_skipped(skipped: Sequence[Skipped], before: int, max_skipped: int | None) -> None:
+    """Raise SkippedError where these, after `before` others, are too many; the stream stays before them."""
+    total = before + len(skipped)
+    if max_skipped is None or total <= max_skipped or not skipped:
+        return
+    first = skipped[max(0, max_skipped - before)]  # a state may have more already
+    raise SkippedError(
+        f"{total} records could not be read, more than max_skipped={max_skipped} allows. The first beyond it is "
+        f"{first.where} (position {first.position}): {first.reason}. Mend the data, or allow more."
+    )
 
 
 @contextlib.contextmanager

@@ -117,9 +117,7 @@ class CountedOrder(StatefulOrder, Protocol):
 class Stream(Protocol):
     """What is known of a stream of any kind before it is read, and how its requests are read. Picklable.
 
-    str() of it says in a few words what it is a stream of. One with reads_ahead=True has an `expect(request)`, to be
-    told of a request that it will read soon, after those that it was told of before: then it has brought meanwhile what
-    is far. It may be told of none, or of others than it reads.
+    str() of it says in a few words what it is a stream of.
     """
 
     @property
@@ -146,6 +144,23 @@ class Stream(Protocol):
 
         ended: what ended every process that read it, "" for nothing. Its records are broken by that then, and not read.
         """
+        ...
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether `expect` is of use."""
+        ...
+
+    def expect(self, request: Any) -> None:
+        """Bring what is far of a request that will be read soon, after the requests that were expected before.
+
+        The stream may be told of no request, or of other requests than it reads.
+        """
+        ...
+
+    @property
+    def homes(self) -> Homes | None:
+        """Which nodes have which records, where only some have each; None where all do."""
         ...
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.feed.bound import Bound
-from datarax_ray.feed.flow import Flow
-from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.flow import Flow, Stall
 from datarax_ray.feed.stats import Timings
-from datarax_ray.feed.window import Window
+from datarax_ray.feed.window import Bound, Window
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler

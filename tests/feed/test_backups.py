@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.feed.backups import LATE, Backups
-from datarax_ray.feed.flow import Arrived, Flow, LocalPool
-from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.flow import Arrived, Flow, Stall
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.partitions import ReadRequest
@@ -23,6 +22,7 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
 )
 from tests.data import write_files
+from tests.feed.pools import OneActor
 from tests.feed.test_flow import KINDS, EndAt, told
 
 BOTH = (0, 1)
@@ -152,7 +152,7 @@ class Numbers:
         return {"x": index}
 
 
-class Slow(LocalPool):
+class Slow(OneActor):
     """Three actors, which read what they are asked for in order. The first takes a hundred times as long.
 
     now: a clock that goes on while somebody waits. sent, read, dropped: how often each was.
@@ -217,7 +217,7 @@ class Slow(LocalPool):
 def test_the_stream_is_the_same_and_no_actor_is_waited_for_that_is_slow(kind, chunk_size, monkeypatch):
     description = KINDS[kind](EndAt())
     options = StreamOptions(4, chunk_size=chunk_size)
-    want = told(batches(description, LocalPool(description), StreamState(), options))
+    want = told(batches(description, None, StreamState(), options))
     pool = Slow(description)
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
     assert told(batches(description, pool, StreamState(), options)) == want
@@ -284,7 +284,7 @@ def test_what_broken_records_put_in_doubt_is_asked_for_a_few_times_and_nothing_s
     config = RandomAccessSourceConfig(shuffle=True, seed=seed, num_epochs=1, on_error="skip")
     description = RandomAccessSource(config, Numbers(240), transforms=[break_some]).describe()
     options = StreamOptions(16, chunk_size=24)
-    want = [batch.state for batch in batches(description, LocalPool(description), StreamState(), options)]
+    want = [batch.state for batch in batches(description, None, StreamState(), options)]
     pool = Accounted(description)
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
     found = list(batches(description, pool, StreamState(), options))

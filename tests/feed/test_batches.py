@@ -119,7 +119,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
             assert as_rows(batch) == rows_of(own)
             assert batch.columns["x"].dtype == np.float64
             assert [s.position for s in batch.skipped] == bad
-        assert [s.position for s in batcher.left_over] == left
+        assert [s.position for s in batcher.intake.skipped_before(None)] == left
 
 
 def batches_of(batcher: Batcher, *chunks) -> list:
@@ -157,7 +157,7 @@ def test_nothing_follows_the_last_batch_when_the_rest_is_dropped():
     batcher = Batcher(TrainerRows(2), start=0, stop=10, yields=Yields(False))
     got = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([], skipped=[9])]))
     assert [(b.start, b.stop) for b in got] == [(0, 4)]
-    assert batcher.left_over == (skip(9),)
+    assert batcher.intake.skipped_before(None) == (skip(9),)
 
 
 def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_and_there():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datarax_ray.feed.bound import DEFAULT_MAX_NBYTES, Bound
+from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, Bound
 
 MIB, GIB = 2**20, 2**30
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from datarax_ray.feed.consumer import NO_BATCH_YET, Consumed, Consumer, Delivery, Reading
+from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.position import ONE_TO_ONE
@@ -193,34 +193,6 @@ def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_
         assert recorded.rest(stream) == []
         assert recorded.consumer.consumed.num_told == 4
         assert recorded.told[2] == [4, 5, 13, 16]
-
-
-def test_broken_records_that_are_told_before_a_batch_comes_count_at_once_and_again_from_the_state(
-    recorded: Recorded,
-) -> None:
-    def begin(consumed: Consumed) -> Reading:
-        def told() -> Any:
-            yield "first", (after := consumed.then(at(4)))
-            for start in (4, 13):
-                yield NO_BATCH_YET, (after := after.without_batch(skips(start, start + 2)))
-            if is_away:
-                raise OSError("away")
-            yield "second", (after := after.then(at(17), skips(16, 17)))
-            yield None, after.without_batch((), is_end=True)
-
-        return Reading(told())
-
-    is_away = True
-    assert recorded.consumer.take("batches", begin) == "first"
-    with pytest.raises(OSError, match="away"):
-        recorded.consumer.take("batches", begin)
-    consumed = recorded.consumer.consumed
-    assert (consumed.state, consumed.num_skipped, recorded.told) == (at(4), 0, told(4, 5, 13))
-    is_away = False
-    assert [recorded.consumer.take("batches", begin) for _ in range(2)] == ["first", "second"]
-    consumed = recorded.consumer.consumed
-    assert (consumed.state, consumed.num_skipped, recorded.told) == (at(17), 4, told(4, 5, 13, 16))
-    assert consumed.without_batch(()).moved(at(20)).num_skipped == 4
 
 
 def test_one_by_one_with_the_state_after_each_or_dropped_in_the_middle_each_skip_is_told_once(

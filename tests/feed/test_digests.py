@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.plan.rolling_digest import RollingDigest, added
@@ -77,9 +76,7 @@ STREAMS: dict[str, Any] = {
 def totals(stream: Any, pool: Any = None, start: StreamState | None = None, **options: Any) -> list[tuple[Any, int]]:
     """Where each batch ends, and the sum of all digests so far."""
     found, total = [], 0
-    for batch in batches(
-        stream, pool or LocalPool(stream), start or StreamState(), StreamOptions(digest=True, **options)
-    ):
+    for batch in batches(stream, pool, start or StreamState(), StreamOptions(digest=True, **options)):
         total += batch.digest
         found.append((batch.state, total % 2**64))
     return found
@@ -191,7 +188,7 @@ def test_of_a_stream_of_shards_too(shards: Any) -> None:
 
 def test_who_wants_none_has_none() -> None:
     stream = source_of(AddNoise()).describe()
-    batch: HostBatch = next(batches(stream, LocalPool(stream), StreamState(), StreamOptions(8)))
+    batch: HostBatch = next(batches(stream, None, StreamState(), StreamOptions(8)))
     assert batch.digest == 0
 
 

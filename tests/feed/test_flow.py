@@ -3,19 +3,16 @@
 import functools
 import itertools
 import random
-from collections import defaultdict
 
 import datasets
 import numpy as np
 import pytest
 
-from datarax_ray import RandomAccessSource, RandomAccessSourceConfig
-from datarax_ray.feed.flow import Arrived, Flow, LocalPool, Lost
+from datarax_ray.feed.flow import Arrived, Flow, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import ConcatThenSplit
-from datarax_ray.plan.requests import EVERYTHING
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
@@ -24,6 +21,7 @@ from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import AddNoise, DropThirds, decode, record
+from tests.feed.pools import OneActor
 from tests.read.test_blocks import Memory
 
 
@@ -43,7 +41,7 @@ class EndAt:
         return element
 
 
-class Mortal(LocalPool):
+class Mortal(OneActor):
     """Two actors, which end where an element is one that ends them, and now and then for no reason.
 
     tried: the actors that tried positions apart, and found that these end processes.
@@ -125,7 +123,7 @@ def test_records_that_end_their_process_are_left_out_as_those_that_raise(kind, c
     description = KINDS[kind](EndAt(3, 17, 18))
     for rank in range(process_count):
         options = {"process_index": rank, "process_count": process_count, "chunk_size": chunk_size}
-        want = told(batches(description, LocalPool(description), StreamState(), StreamOptions(6, **options)))
+        want = told(batches(description, None, StreamState(), StreamOptions(6, **options)))
         pool = Mortal(description, rank)
         assert told(batches(description, pool, StreamState(), StreamOptions(6, shares_actors=True, **options))) == want
         assert pool.num_ended > 6
@@ -146,7 +144,7 @@ def test_a_record_that_ends_its_process_is_an_error_after_every_batch_before_it(
 
     want, got = [], []
     with pytest.raises(RecordError, match=r"memory\[17\].*EndsError") as plain:
-        collect(LocalPool(description), want)
+        collect(None, want)
     with pytest.raises(RecordError, match=r"memory\[17\].*every process that reads it ends: SIGKILL") as apart:
         collect(Mortal(description, 1), got)
     assert got == want
@@ -155,7 +153,7 @@ def test_a_record_that_ends_its_process_is_an_error_after_every_batch_before_it(
 
 def test_a_record_that_ends_its_process_is_tried_on_two_nodes_and_read_by_no_other_process():
     description = records([EndAt(17), AddNoise()])
-    want = told(batches(description, LocalPool(description), StreamState(), StreamOptions(4)))
+    want = told(batches(description, None, StreamState(), StreamOptions(4)))
     pool = Mortal(description, 5, {0: "a", 1: "b"})
     assert told(batches(description, pool, StreamState(), StreamOptions(4, chunk_size=20))) == want
     assert sorted(pool.tried) == [0, 0, 1, 1]  # in each of two epochs
@@ -178,7 +176,7 @@ def test_an_element_of_a_shard_that_ends_its_process_is_an_error_that_names_shar
     assert got == [100 * shard + 4 * turn + n for turn, shard in turns for n in range(4)]
 
 
-class Queues(LocalPool):
+class Queues(OneActor):
     """Actors that read what they are asked for one after the other, and end, with all of that, at what ends them.
 
     where: the node of each. num_ended: actors and trials.
@@ -238,11 +236,7 @@ def test_what_ends_its_process_inside_a_shard_is_found_in_few_deaths(num_shards,
     )
     order = InterleavedOrder(num_shards, 4, is_shuffled=window_size > 1, window_size=window_size)
     plain = InterleavedStream(HFShards(shards, "shards"), order, 1)
-    want = [
-        index
-        for batch in batches(plain, LocalPool(plain), StreamState(), StreamOptions(5))
-        for index in index_of(batch)
-    ]
+    want = [index for batch in batches(plain, None, StreamState(), StreamOptions(5)) for index in index_of(batch)]
     broken = InterleavedStream(HFShards(shards.map(EndAt(333).map), "shards"), order, 1)
     pool, got = Queues(broken, where), []
 
@@ -278,51 +272,10 @@ def test_packed_documents_that_end_their_process_are_left_out_as_those_that_rais
             for batch in batches(description, pool, StreamState(), options)
         ]
 
-    assert told(Mortal(description, 3)) == told(LocalPool(description))
+    assert told(Mortal(description, 3)) == told(None)
 
 
-class Away(Queues):
-    """Two actors, the first of which is lost, with its line, and comes back some turns later. reads: by whom, of each
-    turn.
-    """
-
-    def __init__(self, description):
-        super().__init__(description, {0: "", 1: ""})
-        self.num_turns = self.num_displaced = 0
-        self.reads = defaultdict(list)
-
-    def actors(self):
-        return (1,) if 12 <= self.num_turns < 15 else (0, 1)
-
-    def receive(self, sent):
-        self.num_turns += 1
-        if self.num_turns == 12:
-            self.num_displaced = len(self.queues[0])
-            self.told |= {part: Lost(part, "killed", part is self.queues[0][0]) for part in self.queues[0]}
-            self.queues[0].clear()
-        for actor in self.actors():
-            if self.queues[actor]:
-                self.turn(actor, self.queues[actor])
-                self.reads[self.num_turns].append(actor)
-        seen = next((part for part in sent if part in self.told), None)
-        return None if seen is None else self.told.pop(seen)
-
-
-def test_an_actor_that_is_back_gets_what_stood_in_its_line_where_nobody_is_asked_for_anothers(monkeypatch):
-    """As of Parquet: it had nothing to do until the others had read all that it was asked for, behind their own."""
-    config = RandomAccessSourceConfig(cacheable=True, shuffle=True, num_epochs=4)
-    stream = RandomAccessSource(config, [{"x": index} for index in range(1000)]).describe()
-    options = StreamOptions(10, chunk_size=64)
-    assert not stream.scheduler(StreamState(), None, EVERYTHING).limits.is_anywhere
-    want = [batch.columns["x"].tolist() for batch in batches(stream, LocalPool(stream), StreamState(), options)]
-    pool, seconds = Away(stream), itertools.count()  # so that each turn of the stream looks
-    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: next(seconds)))
-    assert [batch.columns["x"].tolist() for batch in batches(stream, pool, StreamState(), options)] == want
-    assert pool.num_displaced > 8
-    assert [pool.reads[turn] for turn in range(16, 20)] == [[0, 1]] * 4
-
-
-class AllAtOnce(LocalPool):
+class AllAtOnce(OneActor):
     """Many actors, all of whose parts have been read when they are looked at. num_given: parts, of each `receive`."""
 
     def __init__(self, description):
@@ -343,7 +296,7 @@ class AllAtOnce(LocalPool):
 def test_of_parts_that_were_seen_to_be_read_each_is_received_without_a_look_at_the_others(monkeypatch):
     description = records([AddNoise()], n=640)
     pool, options = AllAtOnce(description), StreamOptions(10, chunk_size=320)
-    want = told(batches(description, LocalPool(description), StreamState(), options))
+    want = told(batches(description, None, StreamState(), options))
     seconds = itertools.count()  # so that each turn of the stream looks
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: next(seconds)))
     assert told(batches(description, pool, StreamState(), options)) == want

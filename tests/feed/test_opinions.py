@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from datarax_ray.feed.flow import Arrived, LocalPool, Lost
+from datarax_ray.feed.flow import Arrived, Lost
 from datarax_ray.feed.opinions import Believed, Opinions
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
@@ -18,6 +18,7 @@ from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError, Skipped
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import AddNoise, DropThirds, decode, record
+from tests.feed.pools import OneActor
 from tests.read.test_blocks import Memory
 
 NODES = {0: "a", 1: "a", 2: "b", 3: "c"}
@@ -136,7 +137,7 @@ def test_a_second_opinion_that_is_lost_begins_anew_with_the_whole():
     assert opinions.heard(PART, good(1), "b", NODES) == Believed(PART, good(1))
 
 
-class Hosts(LocalPool):
+class Hosts(OneActor):
     """Three actors on three nodes; each record is missing on one node or none, some are broken everywhere."""
 
     def __init__(self, description, seed, num_blind, shared):
@@ -191,7 +192,7 @@ def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, f
     for seed in range(3):
         for rank in range(process_count):
             pool = Hosts(description, seed, 1, [BlockCache(2**20) for _ in range(3)])
-            assert told(pool, rank) == told(LocalPool(description), rank)
+            assert told(pool, rank) == told(None, rank)
             assert pool.blamed <= {"n0"}
             assert pool.blamed
 
@@ -203,7 +204,7 @@ def test_a_node_that_reads_all_of_it_when_it_is_asked_again_is_believed():
     assert found.block.failure is None
 
 
-class Killed(LocalPool):
+class Killed(OneActor):
     """Three nodes. One of them leaves element 5 out; on the others it ends the process, but where it is tried apart."""
 
     def __init__(self, description):

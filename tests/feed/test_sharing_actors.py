@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.plan.state import StreamState
@@ -21,6 +20,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import Squares
+from tests.feed.pools import OneActor
 
 N = 300
 PACKINGS = {
@@ -30,7 +30,7 @@ PACKINGS = {
 }
 
 
-class Actor(LocalPool):
+class Actor(OneActor):
     """One actor that all trainers ask, and what it sent."""
 
     def __init__(self, description: Any) -> None:
@@ -102,7 +102,7 @@ def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing: str
     sizes = st.sets(st.integers(0, num_trainers - 1), min_size=1)
     shares = [Share(num_trainers, tuple(sorted(data.draw(sizes)))) for _ in range(num_trainers)]
     stream = stream_of(Drop(), tokenise)
-    whole = list(read(stream, LocalPool(stream), **options))
+    whole = list(read(stream, None, **options))
     states = [StreamState(), *(batch.state for batch in whole[:-1])]
     number = data.draw(st.integers(0, len(states) - 1))
     actor = Actor(stream)

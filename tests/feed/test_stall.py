@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import datasets
 
-from datarax_ray.feed.stall import Stall
+from datarax_ray.feed.flow import Stall
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder, ShardReadRequest
 from datarax_ray.plan.orders.kinds import order_of

@@ -9,8 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from datarax_ray.feed.stats import ActorWork, PipelineStats
-from datarax_ray.feed.timeline.bins import BIN_S, MAX_BINS, Timeline
-from datarax_ray.feed.timeline.page import page
+from datarax_ray.feed.timeline import BIN_S, MAX_BINS, Timeline, page
 
 STATS = PipelineStats(
     num_batches=10, num_records=100, first_s=1.0, elapsed_s=9.0, waited_s=4.0,

@@ -38,9 +38,32 @@ def window(actors=(7, 8), *, n=100, start=0, stop=40, chunk_size=8, max_nbytes=B
     return machine
 
 
-def complete_head(machine: Window, nbytes: int = 10) -> None:
+def over(order, rows=None, **given):
+    """A window of two actors over an endless stream, for one of several trainers."""
+    partitions = order.partitioning(64)
+    scheduler = RecordScheduler(order, partitions, start=0, stop=given.pop("stop", None), wanted=Wanted(rows))
+    machine = Window(scheduler, **{"max_nbytes": BIG} | given)
+    machine.reassign((7, 8))
+    return machine
+
+
+def complete_head(machine: Window, nbytes: int = 10, read_s: float = 0.0) -> None:
     for part in machine.head:
-        machine.arrived(part, nbytes)
+        machine.arrived(part, nbytes, read_s)
+
+
+def turned(machine: Window, count: int | None = None, nbytes: float = 10, read_s: float = 0.0, mine=None):
+    """(positions, parts) of the next chunks, all of which arrive and are released.
+
+    nbytes, read_s: of a position. mine: gives how many of the positions in a range count.
+    """
+    for _ in range(count) if count else iter(lambda: machine.is_finished, True):
+        machine.asks()
+        parts, positions = machine.head, range(*machine.head_range)
+        each = (mine(positions) if mine else len(positions)) / max(1, len(parts))
+        complete_head(machine, int(nbytes * each), read_s * each)
+        yield positions, parts
+        machine.release()
 
 
 def test_parts_are_asked_of_the_owners_by_chunk():
@@ -96,22 +119,14 @@ def test_what_is_behind_a_failure_in_its_chunk_is_not_waited_for():
 
 def test_chunks_are_released_in_order_until_the_stop():
     machine = window(start=3, stop=40)
-    ranges = []
-    while not machine.is_finished:
-        machine.asks()
-        complete_head(machine)
-        ranges.append(machine.head_range)
-        machine.release()
+    ranges = [(positions.start, positions.stop) for positions, _ in turned(machine)]
     assert ranges == [(3, 11), (11, 19), (19, 27), (27, 35), (35, 40)]
     assert machine.asks() == []
 
 
 def test_an_endless_stream_is_never_finished():
     machine = window(stop=None, start=10**15)
-    for _ in range(100):
-        machine.asks()
-        complete_head(machine)
-        machine.release()
+    assert len(list(turned(machine, 100))) == 100
     assert not machine.is_finished
     assert machine.asks()[-1].request.stop > 10**15 + 800
 
@@ -404,12 +419,8 @@ def test_those_who_share_actors_cut_alike_though_they_learn_of_others_at_other_t
 def test_elements_without_bytes_do_not_open_chunks_without_end():
     # Everything is filtered: 0 bytes arrive, and the bound in bytes never bites.
     machine = window(stop=None, n=10**6)
-    for _ in range(5):
-        machine.asks()
-        complete_head(machine, 0)
-        machine.release()
-    opened = {part.chunk for part in machine.asks()}
-    assert len(opened) <= MAX_OPEN_CHUNKS
+    list(turned(machine, 5, nbytes=0))
+    assert len({part.chunk for part in machine.asks()}) <= MAX_OPEN_CHUNKS
 
 
 @pytest.mark.parametrize("name", ["global", "none", "block"])
@@ -461,14 +472,8 @@ def test_what_trainers_have_in_line_before_one_another_is_bounded(num_trainers, 
 
 def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
     machine = window((0,), n=10**9, stop=None, chunk_size=None)
-    sizes = []
-    for _ in range(60):  # DEPTH are open at once while they grow, so a new size is seen that many releases later
-        machine.asks()
-        start, stop = machine.head_range
-        sizes.append(stop - start)
-        for part in machine.head:
-            machine.arrived(part, 1000 * (stop - start))
-        machine.release()
+    # DEPTH are open at once while they grow, so a new size is seen that many releases later
+    sizes = [len(positions) for positions, _ in turned(machine, 60, nbytes=1000)]
     assert sizes[:2] == [FIRST_CHUNK_RECORDS] * 2  # the second was opened before anything was known
     assert all(b <= 4 * a for a, b in itertools.pairwise(sizes))
     assert sizes[-1] == TARGET_BLOCK_NBYTES // 1000
@@ -476,23 +481,13 @@ def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
 
 def test_a_chunk_size_that_was_given_is_kept():
     machine = window(stop=None, chunk_size=3)
-    for _ in range(20):
-        machine.asks()
-        start, stop = machine.head_range
-        assert stop - start == 3
-        complete_head(machine, 1)
-        machine.release()
+    assert [len(positions) for positions, _ in turned(machine, 20)] == [3] * 20
 
 
 def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
     # Every epoch costs its own table of 2**16 values (milliseconds): 32,768 positions of 10 records took half a minute.
     machine = window((0,), n=10, stop=None, chunk_size=None, shuffle="global")
-    for _ in range(10):
-        machine.asks()
-        start, stop = machine.head_range
-        assert stop - start <= 10 * MAX_CHUNK_EPOCHS
-        complete_head(machine, 100)
-        machine.release()
+    assert max(len(positions) for positions, _ in turned(machine, 10)) <= 10 * MAX_CHUNK_EPOCHS
 
 
 @pytest.mark.parametrize(
@@ -527,15 +522,7 @@ def test_the_next_chunk_takes_an_actor_a_second_at_most(size, read_s, wanted):
 
 def sizes_of(machine: Window, count: int, nbytes: float, read_s: float) -> list[int]:
     """Positions in each of the next chunks, where a position has so many bytes and takes so long."""
-    sizes = []
-    for _ in range(count):
-        machine.asks()
-        start, stop = machine.head_range
-        sizes.append(stop - start)
-        for part in machine.head:
-            machine.arrived(part, int(nbytes * (stop - start) / 2), read_s * (stop - start) / 2)
-        machine.release()
-    return sizes
+    return [len(positions) for positions, _ in turned(machine, count, nbytes, read_s)]
 
 
 def test_slow_transforms_with_tiny_results_get_chunks_of_two_seconds_of_two_actors():
@@ -553,11 +540,9 @@ def test_what_a_request_takes_beside_its_records_keeps_no_chunk_small():
         machine.asks()
         start, stop = machine.head_range
         sizes.append(stop - start)
-        parts = machine.head
-        num_parts += len(parts)
-        num_records = (stop - start) / len(parts)
-        for part in parts:
-            machine.arrived(part, int(100 * num_records), 0.002 + 0.001 * num_records)
+        num_parts += len(machine.head)
+        num_records = sizes[-1] / len(machine.head)
+        complete_head(machine, int(100 * num_records), 0.002 + 0.001 * num_records)
         machine.release()
     assert sizes[:2] == [16, 16]
     assert 400_000 < sizes[-1] < 520_000  # a second for each: 0.002 + 998 * 0.001
@@ -566,17 +551,16 @@ def test_what_a_request_takes_beside_its_records_keeps_no_chunk_small():
 
 @pytest.mark.parametrize(("num_actors", "read_s"), [(16, 0.5), (1500, 0.75)])
 def test_what_trainers_read_for_one_chunk_takes_four_seconds_or_what_asking_for_it_costs(num_actors, read_s):
-    rows = TrainerPositions(0, None, TrainerRows(1024, share_of_rank(0, 8)))
-    order = order_of(10**12, shuffle="global")
-    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=Wanted(rows))
-    machine, size = Window(scheduler, max_nbytes=BIG), 0
+    machine = over(
+        order_of(10**12, shuffle="global"), TrainerPositions(0, None, TrainerRows(1024, share_of_rank(0, 8)))
+    )
     machine.reassign(range(num_actors))
+    size = 0.0
     for _ in range(16):
         machine.asks()
         start, stop = machine.head_range
-        size, parts = (stop - start) / 8 / num_actors, machine.head
-        for part in parts:
-            machine.arrived(part, int(100 * size), 0.001 * size)
+        size = (stop - start) / 8 / num_actors
+        complete_head(machine, int(100 * size), 0.001 * size)
         machine.release()
     assert 0.001 * size == pytest.approx(read_s, rel=0.1)
 
@@ -596,22 +580,16 @@ def test_an_outlier_is_forgotten():
     assert after[-1] == usual
 
 
+def counted_of(rows: TrainerPositions):
+    """How many of some positions are this trainer's."""
+    return lambda positions: int(rows.contain(np.arange(positions.start, positions.stop)).sum())
+
+
 def test_what_a_small_chunk_held_says_little_once_large_ones_are_known():
     """The first 16 positions are all the first trainer's of eight: eight times the usual bytes for a position."""
     rows = TrainerPositions(0, None, TrainerRows(1024, share_of_rank(0, 8)))
-    order = order_of(10**9)
-    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=Wanted(rows))
-    machine, sizes = Window(scheduler, max_nbytes=2**24), []
-    machine.reassign((7, 8))
-    for _ in range(12):
-        machine.asks()
-        start, stop = machine.head_range
-        mine = int(rows.contain(np.arange(start, stop)).sum())
-        sizes.append(stop - start)
-        head = machine.head
-        for part in head:
-            machine.arrived(part, mine * 4096 // len(head))
-        machine.release()
+    machine = over(order_of(10**9), rows, max_nbytes=2**24)
+    sizes = [len(positions) for positions, _ in turned(machine, 12, nbytes=4096, mine=counted_of(rows))]
     assert sizes[-1] >= 0.9 * 2**24 // 4 // 512, "a quarter of the bytes, at 4096 for every eighth position"
 
 
@@ -619,17 +597,9 @@ def test_what_a_small_chunk_held_says_little_once_large_ones_are_known():
 def test_positions_of_other_trainers_say_nothing_of_what_a_record_takes(rank):
     """The first positions are the first trainer's of eight: chunks of them bring the others nothing, in no time."""
     rows = TrainerPositions(0, None, TrainerRows(1024, share_of_rank(rank, 8)))
-    order = order_of(10**9)
-    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=Wanted(rows))
-    machine, read_s = Window(scheduler, max_nbytes=BIG), []
-    machine.reassign((7, 8))
-    for _ in range(40):
-        machine.asks()
-        head, mine = machine.head, int(rows.contain(np.arange(*machine.head_range)).sum())
-        read_s.append(0.01 * mine / len(head))
-        for part in head:
-            machine.arrived(part, 4096 * mine // len(head), read_s[-1])
-        machine.release()
+    mine = counted_of(rows)
+    found = turned(over(order_of(10**9), rows), 40, nbytes=4096, read_s=0.01, mine=mine)
+    read_s = [0.01 * mine(positions) / len(parts) for positions, parts in found]
     assert 0 < read_s[0] <= 0.16, "16 rows of its own"
     assert 0.1 < max(read_s) <= 0.65, "a second at most, and what 128 rows of its own take"
 
@@ -638,17 +608,8 @@ def test_positions_of_other_trainers_say_nothing_of_what_a_record_takes(rank):
 def test_the_rows_of_a_last_batch_that_is_short_are_no_single_chunk(rank):
     """All of the data is less than a batch: who counted from the first row of a whole one would ask for all at once."""
     rows = TrainerPositions(0, 80_000, TrainerRows(10**6, share_of_rank(rank, 8)))
-    order = order_of(80_000)
-    scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=80_000, wanted=Wanted(rows))
-    machine, found = Window(scheduler, max_nbytes=BIG), []
-    machine.reassign((7, 8))
-    while not machine.is_finished:
-        machine.asks()
-        head, mine = machine.head, int(rows.contain(np.arange(*machine.head_range)).sum())
-        found.append(mine)
-        for part in head:
-            machine.arrived(part, 4096 * mine // len(head), 0.01 * mine / len(head))
-        machine.release()
+    machine, mine = over(order_of(80_000), rows, stop=80_000), counted_of(rows)
+    found = [mine(positions) for positions, _ in turned(machine, None, 4096, 0.01, mine)]
     assert sum(found) == 10_000
     assert max(found) <= 200, "a second of both actors"
 

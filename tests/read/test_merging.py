@@ -109,8 +109,6 @@ def run(merger: Merger, components: list[Component], rng: random.Random) -> Iter
             yield merger.take([lambda position: None] * len(parts))
         elif (chunk := next(parts[lacking], None)) is not None:
             merger.add(lacking, chunk)
-            if blocks := merger.waiting(lacking, rng.choice((0, 2, None))):
-                yield merger.position, merger.position, blocks
         else:
             yield merger.end(lacking)
 

@@ -135,7 +135,7 @@ def test_small_fields_do_not_have_more_of_the_large_ones_kept():
         held += list(batcher.add(first, first + rows, [Block(positions, columns)]))
     assert len(held) == num_batches
     held.clear()
-    assert sum(len(memory._free) for memory in batcher._intake._memories) <= 2
+    assert sum(len(memory._free) for memory in batcher.intake._memories) <= 2
 
 
 def test_batches_that_somebody_holds_stay_as_they_are_and_others_give_their_memory():

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from datarax_ray.feed.flow import LocalPool
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import StreamState
@@ -229,7 +228,7 @@ def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_re
     description = SOURCES[source](pa.table({"x": pa.array(rows, INTS)}), tmp_path, [padded]).describe()
     good = 1 if length == 1 else 2  # as many as are of the first's kind
     for chunk_size in (1, 2, 3, 4):
-        found = batches(description, LocalPool(description), StreamState(), StreamOptions(1, chunk_size=chunk_size))
+        found = batches(description, None, StreamState(), StreamOptions(1, chunk_size=chunk_size))
         given = []
         with pytest.raises(ValueError, match=r"x.*(PadTo|every row)"):
             given.extend(found)

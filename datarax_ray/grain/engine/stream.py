@@ -47,6 +47,8 @@ class SampledStream:
     """
 
     yields: ClassVar[Yields] = Yields(is_one_to_one=False, may_repeat=True)
+    reads_ahead: ClassVar[bool] = False
+    homes: ClassVar[None] = None
 
     reader: Reader
     sampler: Any
@@ -85,6 +87,9 @@ class SampledStream:
             first_size=run_records,
             are_cycles_alike=False,  # operations see the sampler's index, and Grain searches for ever
         )
+
+    def expect(self, request: ReadRequest) -> None:
+        """Nothing: it reads nothing ahead."""
 
     def names(self, request: ReadRequest) -> list[str]:
         """None, or the sampler would be asked again."""

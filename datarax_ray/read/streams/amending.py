@@ -141,8 +141,7 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     of_file = [run for run in named if run[0].path == said.path] or named
     if len(files := sorted({run[0] for run in of_file})) > 1:
         raise ValueError(
-            f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}. Give as much of the name as "
-            f"tells them apart: {_least(files[0], {run[0] for run in runs})}{name[len(str(said)) :]}"
+            f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}; give more of the path"
         )
     parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in of_file]
     parts = [part for part in parts if part[0] < part[1]]
@@ -154,14 +153,6 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
             remedy = f" The last of that file is [{max(index + size for _, index, _, size in of_file) - 1}]"
         raise ValueError(f"{name}: the source has {count} of the {max(0, last - first)} records of this name.{remedy}")
     return [(start + base, stop + base) for start, stop, base in parts]
-
-
-def _least(file: _File, files: set[_File]) -> _File:
-    """The least of the path's end that is said of no other file; with its components, where it is of others, too."""
-    parts = file.path.split("/")
-    tails = ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
-    names = [_File(components, tail) for components in ("", file.components) for tail in tails]
-    return next((name for name in names if sum(each.is_named(*name) for each in files) == 1), file)
 
 
 def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[_File, int, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +37,7 @@ class ElementStream:
         check_arguments(self.transforms)
         object.__setattr__(self, "_code", code_digests(self.transforms))
 
-    @property
+    @functools.cached_property
     def steps(self) -> tuple[Step, ...]:
         """The transforms, told apart."""
         return steps(self.transforms)
@@ -87,6 +88,9 @@ class ElementStream:
     def homes(self) -> Homes | None:
         """Which nodes have which records, where only some have each; None where all do."""
         return None
+
+    def expect(self, request: Any) -> None:
+        """See Stream; a stream of shards reads nothing ahead."""
 
     def close(self) -> None:
         """Close what is open; reading opens it again."""

@@ -170,19 +170,10 @@ class Merger:
         """Event: the next chunk of a component that is lacking."""
         self._supplies[component].add(blocks)
 
-    @property
-    def position(self) -> int:
-        """Of what stands next."""
-        return self._next
-
-    def waiting(self, component: int, most: int | None) -> list[Block]:
-        """What tells of the broken records of a component that is still lacking, where they are more than this."""
+    def skipped_of(self, component: int) -> list[Skipped]:
+        """The broken records of a component that stand before its next element."""
         supply = self._supplies[component]
-        if most is None or len(supply.skipped) <= most or self.lacking != component or supply.drop:
-            return []
-        skipped = tuple(supply.skip_at(self._next, skip) for _, skip in supply.skipped)
-        supply.skipped = []
-        return [Block(_NONE, None, skipped)]
+        return [supply.skip_at(self._next, skip) for _, skip in supply.skipped]
 
     def end(self, component: int) -> tuple[int, int, list[Block]]:
         """Event: a component that is lacking has no chunk any more: the mixture's end. What is left to say, as `take`.
@@ -197,8 +188,7 @@ class Merger:
                 "component gives fewer than when the state was taken"
             )
         self.is_over = True
-        skipped = tuple(supply.skip_at(self._next, skip) for _, skip in supply.skipped)
-        return self._next, self._next, [Block(_NONE, None, skipped)]
+        return self._next, self._next, [Block(_NONE, None, tuple(self.skipped_of(component)))]
 
     def take(self, extra_at: Sequence[Callable[[int], Extra | None]]) -> tuple[int, int, list[Block]]:
         """What stands next, as far as it is there: (start, stop, blocks). Not while a component is lacking.

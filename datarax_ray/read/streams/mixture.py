@@ -175,19 +175,16 @@ class MixtureStream(Mixed):
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for, of all components; see Stream.read."""
         order = self.order_of(request)
-        return self._read(order, *request.select(order), request.wanted.documents, ended)
+        return self.block_at(*request.select(order), request.wanted.documents, ended, order)
 
     def expect(self, request: ReadRequest) -> None:
         """See Stream; this one will be read soon."""
         order = self.order_of(request)
-        self._expect(order, *request.select(order))
+        self.expect_at(*request.select(order), order)
 
-    def expect_at(self, positions: Indices, records: Indices) -> None:
+    def expect_at(self, positions: Indices, records: Indices, order: MixtureOrder | None = None) -> None:
         """As expect, of what block_at will be asked for."""
-        self._expect(self.order, positions, records)
-
-    def _expect(self, order: MixtureOrder, positions: Indices, records: Indices) -> None:
-        for index, _, own, its_records in self._parts(order, positions, records):
+        for index, _, own, its_records in self._parts(order or self.order, positions, records):
             self.components[index].expect_at(own, its_records)
 
     def names(self, request: ReadRequest) -> list[str]:
@@ -204,47 +201,34 @@ class MixtureStream(Mixed):
         index = int(np.searchsorted(self.order.bases, record, "right")) - 1
         return f"{component_name(index)}: {self.components[index].locate(record - int(self.order.bases[index]))}"
 
-    def block_at(self, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = "") -> Block:
-        """The block of single positions, for a mixture that this is a component of."""
-        return self._read(self.order, positions, records, documents, ended)
+    def block_at(
+        self,
+        positions: Indices,
+        records: Indices,
+        documents: DocumentSpec | None,
+        ended: str = "",
+        order: MixtureOrder | None = None,
+    ) -> Block:
+        """The block of these positions, of all components. order: see order_of; None for that of the beginning."""
+        blocks = {}
+        for index, its_positions, own, its_records in self._parts(order or self.order, positions, records):
+            block = self.components[index].block_at(own, its_records, documents, ended)
+            blocks[index] = _moved(block, component_name(index), own, its_positions)
+        return next(iter(blocks.values())) if len(blocks) == 1 else _merged(blocks)
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         """The elements at positions [start, stop), not stacked, by the weights that hold in this state's stream."""
         request = request_at(start, stop, state)
         order = self.order_of(request)
-        return self._elements(order, *request.select(order))[1]
+        return self.elements_at(*request.select(order), order)[1]
 
-    def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
-        """The elements of single positions, and the position of each."""
-        return self._elements(self.order, positions, records)
-
-    def _parts(
-        self, order: MixtureOrder, positions: Indices, records: Indices
-    ) -> Iterator[tuple[int, Indices, Indices, Indices]]:
-        """Of each component that has any: its index, its positions in the mixture, its own positions and records."""
-        components, own = order.mixture.place(positions)
-        for index in np.unique(components).tolist():
-            mine = components == index
-            yield index, positions[mine], own[mine], records[mine] - order.bases[index]
-
-    def _read(
-        self, order: MixtureOrder, positions: Indices, records: Indices, documents: DocumentSpec | None, ended: str = ""
-    ) -> Block:
-        blocks = {
-            index: _moved(
-                self.components[index].block_at(own, its_records, documents, ended),
-                component_name(index),
-                own,
-                its_positions,
-            )
-            for index, its_positions, own, its_records in self._parts(order, positions, records)
-        }
-        return next(iter(blocks.values())) if len(blocks) == 1 else _merged(blocks)
-
-    def _elements(self, order: MixtureOrder, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
+    def elements_at(
+        self, positions: Indices, records: Indices, order: MixtureOrder | None = None
+    ) -> tuple[list[int], list[Any]]:
+        """The elements of these positions, and the position of each. order: as of block_at."""
         found: list[tuple[int, Any]] = []
         failures = []
-        for index, its_positions, own, its_records in self._parts(order, positions, records):
+        for index, its_positions, own, its_records in self._parts(order or self.order, positions, records):
             try:
                 at, elements = self.components[index].elements_at(own, its_records)
             except RecordError as error:  # another component's may stand before it
@@ -255,6 +239,15 @@ class MixtureStream(Mixed):
             raise min(failures, key=lambda error: error.position)
         found.sort(key=lambda pair: pair[0])
         return [position for position, _ in found], [element for _, element in found]
+
+    def _parts(
+        self, order: MixtureOrder, positions: Indices, records: Indices
+    ) -> Iterator[tuple[int, Indices, Indices, Indices]]:
+        """Of each component that has any: its index, its positions in the mixture, its own positions and records."""
+        components, own = order.mixture.place(positions)
+        for index in np.unique(components).tolist():
+            mine = components == index
+            yield index, positions[mine], own[mine], records[mine] - order.bases[index]
 
 
 def _moved(block: Block, name: str, own: Indices, positions: Indices) -> Block:

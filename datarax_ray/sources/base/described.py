@@ -9,10 +9,10 @@ import jax
 from flax import nnx
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.consumer import Turns
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.trail import Trail
-from datarax_ray.feed.turns import Turns
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing

@@ -1,1 +1,0 @@
-"""What everybody did when, over a run, and the page that shows it."""
