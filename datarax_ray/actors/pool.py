@@ -29,7 +29,7 @@ from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
-from datarax_ray.feed.window import Part
+from datarax_ray.feed.window import Bound, Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import HomeQuorum, Homes
 from datarax_ray.read.block import Block

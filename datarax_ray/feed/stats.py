@@ -1,8 +1,7 @@
 """Where the time of a stream goes, and what would make it faster. Pure: clocks are arguments.
 
-A batch passes four places: it is read by actors, waited for and assembled by the thread that makes batches, and taken
-by the trainer. Each has its own seconds, which run beside those of the others; the verdict finds the one that the
-others wait for.
+Actors read a batch, a thread of the pipeline waits for it and assembles it, and the trainer takes it. Each has its own
+seconds, which run side by side; the verdict names the place that the others wait for.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from datarax_ray.feed.timeline import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
 
-# A trainer that waits less than this of its time is not kept waiting by its data.
+# A trainer that waits for less than this share of its time is not slowed down by its data.
 NEVER_WAITS = 0.02
-# One that waits less than this has little to gain by faster data: what it waits for has no share in the verdict.
+# A trainer that waits for less than this share has little to gain from faster data.
 RARELY_WAITS = 0.1
-# Actors that are at work for so much of the time are what is waited for; more would be at work as much.
+# Actors that are at work for more than this share of the time are the bottleneck.
 AT_WORK = 0.7
 _MIN_BATCHES, _MIN_S = 3, 1.0  # before them nothing is known: actors start, programs are compiled, windows are filled
 _MAX_ACTORS_SHOWN = 16
@@ -30,14 +29,13 @@ _MAX_ACTORS_SHOWN = 16
 
 @dataclass(frozen=True)
 class ActorWork:
-    """What one actor did meanwhile.
+    """The work of one actor.
 
-    num_blocks, num_elements, nbytes, read_s: for this stream: blocks, their elements and bytes, and seconds that it
-        read.
-    busy_s: that it read, for others too.
-    num_retries: requests to the storage that it asked again.
-    num_from_memory, num_from_storage: records that cacheable=True found in memory, and not.
-    max_rss_nbytes: the most memory that its process has had.
+    num_blocks, num_elements, nbytes, read_s: blocks for this stream, their elements and bytes, and seconds of reading.
+    busy_s: seconds of reading for all streams.
+    num_retries: repeated requests to the storage.
+    num_from_memory, num_from_storage: records that cacheable=True found in memory, and that it did not.
+    max_rss_nbytes: the largest memory of its process.
     """
 
     num_blocks: int = 0
@@ -72,38 +70,34 @@ class ActorWork:
 
     @property
     def hits(self) -> float | None:
-        """The part of the records that came from memory; None where nobody looked there."""
+        """The share of the records that came from memory; None without cacheable=True."""
         asked = self.num_from_memory + self.num_from_storage
         return self.num_from_memory / asked if asked else None
 
 
 @dataclass(frozen=True)
 class PipelineStats:
-    """Where the time went since the pipeline was made. Print it for a table, which a notebook shows too; see `verdict`.
+    """Where the time went since the pipeline was made. Print it for a table, also in a notebook; see `verdict`.
 
-    num_batches, num_records: handed out, of all trainers: the rows that were left by filters and the like, without the
-        filling of pad_remainder. Of packed batches num_records are the records that they were made of, those that gave
-        nothing too; of a stream of shards, the packed rows.
-    first_s: what the first batch took, with what starts and compiles.
-    elapsed_s: from then to the last batch that was handed out, without what lay between the end of the stream, or a
-        seek, and the next batch.
-    waited_s: of elapsed_s, that the trainer waited for a batch; the rest is its own.
-    making: seconds of the thread that makes batches by what it did: "waiting" for what is read, "assembling" it,
-        "placing" it on the device with the stages.
-    reading: seconds of all who read by what they did: "storage" (bytes on their way, where that is known apart),
-        "reading" (files, decompression, and what has no name of its own), "memory" (what cacheable=True keeps), each
-        transform by name, "stacking".
-    actors: what each did, by id; {} where it is read in this process.
-    num_actors: how many there are meant to be; 0 in this process.
-    part: of each batch, that this trainer takes.
-    sharing: how many trainers have in common what each of them counts as reading.
-    start_s: until reading began.
-    num_lost: requests that were lost with who read them, and asked for again.
-    has_stages: whether placing a batch runs stages, too.
-    num_running: how many of the actors run now; None where that is not known.
-    up_s: seconds for which actors were there, all together; 0 where that is not known.
-    at_work_while_waiting: the part of their time that they are at work while the trainer waits, from 0 to 1; None where
-        that is not known.
+    num_batches, num_records: handed out to all trainers: rows behind filters, without the padding of pad_remainder. For
+        packed batches num_records counts the records read; for a packed stream of shards, the rows.
+    first_s: the time to the first batch, with starts and compilation.
+    elapsed_s: from then to the last batch, without the time from the end of the stream, or a seek, to the next batch.
+    waited_s: the part of elapsed_s in which the trainer waited for a batch; the rest is its own work.
+    making: seconds of the thread that makes batches: "waiting" for blocks, "assembling" batches, "placing" them on the
+        device with the stages.
+    reading: seconds of all readers: "storage" (bytes on their way, where known apart), "reading" (files, decompression,
+        and all work without a name of its own), "memory" (cacheable=True), each transform by name, "stacking".
+    actors: the work of each actor, by id; {} in one process.
+    num_actors: actors that are wanted; 0 in one process.
+    part: the share of each batch that this trainer takes.
+    sharing: trainers that count the same reading.
+    start_s: seconds until reading began.
+    num_lost: requests that were lost with their actors and sent again.
+    has_stages: whether placing a batch also runs stages.
+    num_running: actors that run now; None where not known.
+    up_s: seconds for which actors were there, all together; 0 where not known.
+    at_work_while_waiting: the share of their time that actors work while the trainer waits; None where not known.
     """
 
     num_batches: int
@@ -126,32 +120,32 @@ class PipelineStats:
 
     @property
     def records_per_s(self) -> float:
-        """That all trainers take, since the first batch; 0 before the second."""
+        """Records a second of all trainers, since the first batch; 0 before the second."""
         behind = self.num_records * (1 - 1 / self.num_batches) if self.num_batches else 0.0
         return behind / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def waits(self) -> float:
-        """The part of its time that the trainer waits for data, from 0 to 1."""
+        """The share of its time that the trainer waits for data, from 0 to 1."""
         return self.waited_s / self.elapsed_s if self.elapsed_s else 0.0
 
     @property
     def at_work(self) -> float:
-        """The part of their time that those who read are at work, for other trainers too, from 0 to 1: of the time for
-        which they are there, as some may wait for room, or be lost.
+        """The share of their time that the readers are at work, also for other trainers, from 0 to 1. The time before
+        an actor starts, or after it is lost, does not count.
         """
         total_s = self.up_s or self._reading_s * max(1, self.num_actors)
         return min(1.0, sum(self.reading.values()) / self._of_work / total_s) if total_s else 0.0
 
     @property
     def _of_work(self) -> float:
-        """The part of what the actors do that is for this trainer."""
+        """The share of the actors' work that is for this trainer."""
         busy_s = sum(work.busy_s for work in self.actors.values())
         return min(1.0, sum(work.read_s for work in self.actors.values()) / busy_s) if busy_s else 1.0
 
     @property
     def verdict(self) -> str:
-        """What the stream is bound by, in words, and what would help."""
+        """The bottleneck of the stream, in words, and the remedy."""
         if self.num_batches < _MIN_BATCHES or self.elapsed_s < _MIN_S:
             so_far = f"{self.num_batches} batches, {self.elapsed_s:.2g} s since the first"
             return f"too early to say: {so_far}; ask again after {_MIN_BATCHES}, and {_MIN_S:g} s"
@@ -197,17 +191,17 @@ class PipelineStats:
 
     @property
     def _reading_s(self) -> float:
-        """Since reading began: while actors start, none of them is idle."""
+        """Seconds since reading began: while actors start, none of them is idle."""
         return max(0.0, self._total_s - self.start_s)
 
     def _dearest(self) -> tuple[str, float]:
-        """What reading takes longest at, and its part."""
+        """The name of the largest part of reading, and its share."""
         name = max(self.reading, key=self.reading.__getitem__, default="reading")
         total_s = sum(self.reading.values())
         return name, self.reading.get(name, 0.0) / total_s if total_s else 0.0
 
     def _enough(self) -> int | None:
-        """Actors that read as fast as the trainers take, were they never to wait; None where this does nothing else."""
+        """Actors that keep up with trainers that never wait; None where the trainer only takes batches."""
         own_s = self.elapsed_s - self.waited_s
         if own_s < NEVER_WAITS * self.elapsed_s:
             return None
@@ -250,7 +244,7 @@ class PipelineStats:
         return "\n".join(lines + self._actor_table())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """IPython's, for what a cell ends with."""
+        """The text that IPython shows for a cell."""
         printer.text(str(self))
 
     def _rate(self) -> str:
@@ -260,7 +254,7 @@ class PipelineStats:
         return f": {self.records_per_s:,.0f} records/s{here}"
 
     def _actor_table(self) -> list[str]:
-        """A line for each actor: what it reads in a second, the parts of its time, memory, retries, cache hits."""
+        """A line for each actor: elements and bytes a second, shares of its time, memory, retries, cache hits."""
         if not self.actors:
             return []
         total_s = self._reading_s or math.inf
@@ -294,8 +288,8 @@ def _rows(who: str, spent: Mapping[str, float], total_s: float) -> list[str]:
 
 
 class Timings:
-    """What is counted while a stream runs. `making` belongs to the thread that makes batches, `taken` to the trainer's;
-    what a third one reads meanwhile is that of a moment ago.
+    """Counts while a stream runs. The thread that makes batches uses `making`, the trainer's thread `taken`; any other
+    thread reads counts of a moment ago.
     """
 
     def __init__(
@@ -309,7 +303,7 @@ class Timings:
         self._clock, self._now = clock, now
         self._reading: Counter[str] = Counter()
         self._actors: dict[int, ActorWork] = {}
-        self._done: dict[int, WorkDone] = {}  # what each told last
+        self._done: dict[int, WorkDone] = {}  # the last report of each
         self._part, self._sharing = part, 1
         self._read_since = 0.0
         self._num_batches = self._num_records = self._num_lost = 0
@@ -317,7 +311,7 @@ class Timings:
         self._is_interrupted = False
 
     def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
-        """Event: this actor's block is here, which so many trainers have asked for."""
+        """Event: a block of this actor is here. sharing: the trainers that asked for it."""
         if not self._actors:
             self._read_since = self._clock() - block.read_s
         last, self._sharing = self._done.get(actor), sharing
@@ -329,16 +323,16 @@ class Timings:
         self.timeline.read(actor, min(block.read_at or now, now), block.spent)
 
     def lost(self, actor: int) -> None:
-        """Event: what this actor was asked for will not come."""
+        """Event: a request to this actor is lost."""
         self._num_lost += 1
         self.timeline.lost(actor, self._now())
 
     def filled(self, part: float) -> None:
-        """Event: the window is so full, from 0 to 1."""
+        """Event: the window is this full, from 0 to 1."""
         self.timeline.filled(part, self._now())
 
     def taken(self, waited_s: float, num_records: int) -> None:
-        """Event: the trainer has a batch, for which it waited so long; that hands out so many records more."""
+        """Event: the trainer has a batch of this many records, and waited this long for it."""
         now, clock = self._now(), self._clock()
         self.timeline.add(TRAINER, WAITING, now - waited_s, now)
         if not self._num_batches:
@@ -354,7 +348,7 @@ class Timings:
         self._num_records += num_records
 
     def interrupted(self) -> None:
-        """Event: the stream has ended, or goes on from elsewhere: until the next batch the trainer is at other work."""
+        """Event: the stream has ended, or moved: until the next batch the trainer does other work."""
         self._is_interrupted = True
 
     @property
@@ -370,8 +364,8 @@ class Timings:
     def stats(
         self, num_actors: int | None, *, num_running: int | None = None, has_stages: bool = False
     ) -> PipelineStats:
-        """What was counted up to now. num_actors: that are meant to read, 0 of those that were closed; None where this
-        process does. num_running: of these.
+        """The counts up to now. num_actors: actors that are wanted, 0 once closed; None in one process. num_running: of
+        these.
         """
         num_running = num_running if num_actors else None
         num_actors = 0 if num_actors is None else num_actors or len(self._actors)

@@ -185,7 +185,7 @@ def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_
     stream = Stream(drop_remainder=True)
     assert recorded.rest(stream) == WHOLE[:-1]
     assert recorded.told == told(4, 5, 13, 16)
-    saved = recorded.consumer.consumed.to_json({})
+    saved = recorded.consumer.consumed.to_json({}, Kind.order)
     assert (saved["position"], saved["statistics"]) == (15, {"num_skipped": 3})
     assert recorded.rest(stream) == []
     recorded.consumer.go_to(Consumed.from_json(saved, Kind(), {}))
@@ -276,7 +276,7 @@ def test_a_handler_sees_whole_states_and_may_not_take_in_the_middle(recorded: Re
     seen, refused = [], []
 
     def before(position: int) -> None:
-        seen.append(recorded.consumer.consumed.to_json({})["position"])
+        seen.append(recorded.consumer.consumed.to_json({}, Kind.order)["position"])
         try:
             recorded.consumer.alone(lambda: recorded.take(stream))
         except RuntimeError as error:
@@ -371,7 +371,7 @@ class Kind:
 
 def test_a_state_is_read_as_it_was_written_with_its_count() -> None:
     consumed = Consumed(at(6), 1, skips(3, 6))
-    saved = json.loads(json.dumps(consumed.to_json({"batch_size": 3})))
+    saved = json.loads(json.dumps(consumed.to_json({"batch_size": 3}, Kind.order)))
     assert saved == {
         "version": 1,
         "position": 6,

@@ -54,11 +54,8 @@ def tell(*said, part=PART, nodes=NODES):
     raise AssertionError(f"nobody believes it, and actor {part.actor} is asked for {part.request}")
 
 
-def test_a_good_block_is_believed_at_once():
+def test_a_good_block_is_believed_at_once_and_with_one_node_every_block():
     assert tell(good(1)) == (Believed(PART, good(1)), [])
-
-
-def test_with_one_node_everything_is_believed_at_once():
     for block in (failing(OSError("gone")), skipping(3)):
         assert tell(block, nodes={0: "a", 1: "a"}) == (Believed(PART, block), [])
 
@@ -86,19 +83,13 @@ def test_what_fails_as_a_whole_is_tried_on_a_third_node():
     assert asked == [(2, PART.request), (3, PART.request)]
 
 
-def test_the_node_that_says_more_is_believed():
-    deep = failing(RecordError("memory[5]", 5), 5)
+@pytest.mark.parametrize("at", [5, 0])
+def test_the_node_that_reads_more_is_believed_also_where_the_part_begins_with_a_broken_record(at):
+    deep = failing(RecordError(f"memory[{at}]", at), at)
     for said in ([failing(OSError("no file")), deep, deep], [deep, failing(OSError("no file")), deep]):
         found, _ = tell(*said)
-        assert found.block.failure_position == 5
-        assert set(found.blamed.values()) == {"OSError: no file"}
-
-
-def test_a_broken_record_where_the_part_begins_is_believed_rather_than_a_node_that_cannot_read_at_all():
-    first = failing(RecordError("memory[0]", 0))
-    for said in ([failing(OSError("no file")), first, first], [first, failing(OSError("no file")), first]):
-        found, _ = tell(*said)
         assert isinstance(found.block.failure, RecordError)
+        assert found.block.failure_position == at
         assert set(found.blamed.values()) == {"OSError: no file"}
 
 
@@ -127,6 +118,13 @@ def test_a_part_that_came_to_the_same_node_again_is_asked_for_elsewhere():
     first = opinions.heard(PART, failing(OSError("no file")), "a", NODES)
     again = opinions.heard(first, failing(OSError("no file")), "a", NODES)
     assert NODES[again.actor] != "a"
+
+
+def test_a_node_that_reads_all_of_it_when_it_is_asked_again_is_believed():
+    opinions = Opinions()
+    assert opinions.heard(PART, failing(OSError("a moment")), "a", NODES) == Part(0, 0, 2, PART.request)
+    found = opinions.heard(PART, good(1), "a", {1: "a"})  # the other node has gone meanwhile
+    assert found.block.failure is None
 
 
 def test_a_second_opinion_that_is_lost_begins_anew_with_the_whole():
@@ -195,13 +193,6 @@ def test_a_node_that_reads_less_than_the_others_changes_nothing(process_count, f
             assert told(pool, rank) == told(None, rank)
             assert pool.blamed <= {"n0"}
             assert pool.blamed
-
-
-def test_a_node_that_reads_all_of_it_when_it_is_asked_again_is_believed():
-    opinions = Opinions()
-    assert opinions.heard(PART, failing(OSError("a moment")), "a", NODES) == Part(0, 0, 2, PART.request)
-    found = opinions.heard(PART, good(1), "a", {1: "a"})  # the other node has gone meanwhile
-    assert found.block.failure is None
 
 
 class Killed(OneActor):

@@ -38,29 +38,18 @@ def test_a_wait_is_told_after_its_time_and_then_at_twice_that(tmp_path):
     assert stall.waited(310.0, PARTS)
 
 
-def test_it_names_actors_positions_and_files(tmp_path):
+def test_it_names_actors_positions_and_files_each_actor_once_and_counts_the_others(tmp_path):
     stall = Stall(described(tmp_path), 1.0)
     stall.waited(0.0, PARTS)
     first, second = (str(tmp_path / f"part-0000{number}.array_record") for number in range(2))
-    assert stall.waited(2.0, PARTS) == (
-        f"the stream has waited 2 s for actor 3: positions [0, 12) of {first}; actor 5: positions [0, 12) of {second}"
+    assert stall.waited(1.0, PARTS) == (
+        f"the stream has waited 1 s for actor 3: positions [0, 12) of {first}; actor 5: positions [0, 12) of {second}"
     )
-
-
-def test_an_actor_that_reads_for_another_one_is_named_once_with_all_of_its_files(tmp_path):
-    stall = Stall(described(tmp_path), 1.0)
-    stall.waited(0.0, PARTS)
-    first, second = (str(tmp_path / f"part-0000{number}.array_record") for number in range(2))
     assert stall.waited(2.0, [replace(part, actor=3) for part in PARTS]) == (
         f"the stream has waited 2 s for actor 3: positions [0, 12) of {first}, {second}"
     )
-
-
-def test_many_parts_are_counted_and_none_at_all_is_said(tmp_path):
-    stall = Stall(described(tmp_path), 1.0)
-    stall.waited(0.0, PARTS)
     parts = [replace(part, actor=actor) for part in PARTS for actor in range(6)]
-    assert (stall.waited(2.0, parts) or "").endswith(" and 2 more")
+    assert (stall.waited(4.0, parts) or "").endswith(" and 2 more")
     assert stall.waited(9.0, []) == "the stream has waited 9 s for an actor that runs"
 
 

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from datarax_ray.feed.window import (
+    DEFAULT_MAX_NBYTES,
     FIRST_CHUNK_RECORDS,
     MAX_OPEN_CHUNKS,
     MAX_PART_RECORDS,
     SPLIT_AFTER,
     TARGET_BLOCK_NBYTES,
     TRY_AFTER,
+    Bound,
     Part,
     Window,
     next_chunk_size,
@@ -791,3 +793,29 @@ def test_chunks_that_trainers_share_meet_wherever_each_began():
         assert {chunk for chunk in from_start if chunk[0] >= 4000} == {
             chunk for chunk in from_within if chunk[0] >= 4000
         }
+
+
+# The bound
+
+MIB, GIB = 2**20, 2**30
+
+
+@pytest.mark.parametrize("num_drivers", [1, 2, 3, 8, 256])
+def test_drivers_have_together_no_more_than_was_given(num_drivers):
+    each = Bound(GIB).of_each(64, num_drivers)
+    assert GIB - num_drivers < each * num_drivers <= GIB
+    assert Bound(10).of_each(4, 256) == 1, "nobody starves"
+
+
+def test_without_a_number_the_bound_follows_the_actors_and_leaves_most_of_every_store_free():
+    free = Bound(None)
+    assert free.of_each(1) == free.of_each(4) == DEFAULT_MAX_NBYTES
+    assert free.of_each(64) == free.of_each(64, 32) == 64 * 64 * MIB
+    assert Bound(None, 5 * GIB, 50 * GIB).of_each(64) == 2 * GIB, "the driver's own host holds what has come"
+    assert Bound(None, 5 * GIB, 50 * GIB).of_each(64, 40) == GIB // 2, "all hosts together hold what is read"
+    assert Bound(None, 0.0, 0.0).of_each(64) == DEFAULT_MAX_NBYTES, "the cluster does not report its stores"
+
+
+def test_an_allowance_is_of_what_one_driver_had_with_the_actors_at_the_beginning():
+    assert Bound(GIB).allowance(64, 4, begun_with=8) == 0.25
+    assert Bound(None).allowance(64, 4, begun_with=8) == 8.0, "it grows with the actors"
