@@ -94,9 +94,9 @@ def verify(
     if saved is None or trail.parts:
         return
     begin = description.order.earlier(state, saved.start[0])
-    is_first = begin is None and saved.start[0] == 0
+    is_first = begin is None and saved.start[0] == 0 and (state.extra is None or state.extra.whole is None)
     if begin is None and not is_first:
-        return  # a state that was moved, as by allow_drift
+        return  # a mixture had other weights there
     begin = begin or StreamState(amendments=state.amendments)
     limit = None if is_first else state.position + (state.offset > 0)
     rows = _made_again(description, pool, begin, saved, limit, packing, options)

@@ -163,9 +163,10 @@ BEGIN = StreamState()
 
 def _earlier(state: StreamState, position: int) -> StreamState | None:
     try:
-        return state.moved(position)
+        found = state.moved(position)
     except ValueError:  # a mixture had other weights there
         return None
+    return found if found.extra == state.extra else None
 
 
 def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
