@@ -51,6 +51,12 @@ class RowsDigested:
         fields = {name: each[start:stop] for name, each in self.fields.items()}
         return RowsDigested(self.positions[start:stop], self.ordinals[start:stop], self.kinds, fields)
 
+    def at(self, positions: Indices) -> RowsDigested:
+        """The rows of these positions alone."""
+        kept = np.isin(self.positions, positions)
+        fields = {name: each[kept] for name, each in self.fields.items()}
+        return RowsDigested(self.positions[kept], self.ordinals[kept], self.kinds, fields)
+
     @property
     def rows(self) -> NDArray[np.uint64]:
         """One digest for each row, over its fields."""

@@ -1,0 +1,148 @@
+"""A sample: the first elements of a stream, made in one process, by which processes and transforms are compared.
+
+Every reader makes the same bytes of a record, or it must not feed the stream: another image library on one host, an old
+checkout, or a value that only the driver has set shows in a few elements. And a transform that is no function of its
+element shows when the same elements are made twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.feed.flow import LocalPool
+from datarax_ray.feed.stream import StreamOptions, chunks_from
+from datarax_ray.plan.evidence import RowsDigested
+from datarax_ray.plan.state import StreamState
+from datarax_ray.read.code_digests import name_of
+from datarax_ray.read.elements.rows_consumed import digested, of_blocks
+from datarax_ray.read.stream import Stream, transforms_of
+
+MAX_ELEMENTS, MAX_S = 8, 0.2
+_LIBRARIES = ("numpy", "opencv-python-headless", "opencv-python", "pillow", "datarax-ray")
+
+REMEDY = (
+    "The stream then depends on which process makes it, and in which order. Draw random numbers in random_map(element, "
+    "rng); count by the position in map_with_index(position, element); put text of a set in order by sorted(...). "
+    "Otherwise make each element of its own data alone"
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first elements, as digests; and what was seen of the transforms when they were made again.
+
+    impure: which transform made another element the second time, "" for none.
+    releases: of Python and of libraries that decode.
+    """
+
+    rows: RowsDigested
+    impure: str = ""
+    releases: dict[str, str] = field(default_factory=dict)
+
+    def differing(self, other: Sample) -> str:
+        """The first element and field in which another process's sample differs; "" for none."""
+        count = min(len(self.rows), len(other.rows))
+        one, two = self.rows.part(0, count), other.rows.part(0, count)
+        if one.positions.tolist() != two.positions.tolist():
+            return "choice of elements"
+        if one.kinds != two.kinds and count:
+            kinds = [
+                (name, one.kinds.get(name, "missing"), two.kinds.get(name, "missing")) for name in names_in(one, two)
+            ]
+            return "; ".join(f"field {name!r}, {a} and {b}," for name, a, b in kinds if a != b)
+        for row in range(count):
+            for name, digests in one.fields.items():
+                if digests[row] != two.fields[name][row]:
+                    return f"{f'field {name!r} of the ' if name else ''}element at position {one.positions[row]}"
+        return ""
+
+
+def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_S) -> Sample | None:
+    """The sample that this process makes; None where nothing can be made here, which the stream itself will report.
+
+    is_again: whether to make the elements twice, the second time in reverse.
+    """
+    if not transforms_of(description) and not is_again:
+        return None
+    try:
+        rows = _made(description, seconds)
+        if rows is None:
+            return None
+        impure = _impurity(description, rows, seconds) if is_again and transforms_of(description) else ""
+    except Exception:  # a missing file, a broken record: named when the stream comes to it
+        return None
+    return Sample(rows, impure, releases())
+
+
+def names_in(one: RowsDigested, other: RowsDigested) -> list[str]:
+    return sorted({*one.kinds, *other.kinds})
+
+
+def releases() -> dict[str, str]:
+    """The releases of Python and of the libraries that decode here."""
+    found = {"python": sys.version.split()[0]}
+    for name in _LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _made(description: Stream, seconds: float) -> RowsDigested | None:
+    """The first elements, as many as are made in so long, at least one where there are any."""
+    parts: list[Any] = []
+    until = time.monotonic() + seconds
+    for blocks in _chunks(description, StreamState(), None):
+        parts += of_blocks(blocks)
+        count = sum(len(part.positions) for part in parts)
+        if count >= MAX_ELEMENTS or time.monotonic() > until or any(block.failure for block in blocks):
+            break
+    return digested(parts).part(0, MAX_ELEMENTS) if parts else None
+
+
+def _chunks(description: Stream, begin: StreamState, stop: int | None) -> Iterator[list[Any]]:
+    options = StreamOptions(1, chunk_size=1, stop=stop)
+    with contextlib.closing(chunks_from(description, LocalPool(description), begin, options)) as stream:
+        for _, _, blocks in stream:
+            yield blocks
+
+
+def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> str:
+    """Make the elements again, the last one first, as many as are made in so long. Returns what differs, "" for none."""
+    if not hasattr(description.order, "records"):  # a stream of shards is read forwards
+        again = _made(description, seconds)
+        return Sample(rows).differing(Sample(again or RowsDigested.none()))
+    parts: list[Any] = []
+    until = time.monotonic() + seconds
+    tried = []
+    for position in reversed(list(dict.fromkeys(rows.positions.tolist()))):
+        tried.append(position)
+        for blocks in _chunks(description, StreamState(position), position + 1):
+            parts += of_blocks(blocks)
+        if time.monotonic() > until:
+            break
+    first, again = rows.at(np.array(tried)), digested(parts) if parts else RowsDigested.none()
+    return Sample(first).differing(Sample(again)) if len(first) == len(again) else "choice of elements"
+
+
+def _impurity(description: Any, rows: RowsDigested, seconds: float) -> str:
+    """Which transform made another element the second time, and which element; "" for none."""
+    where = _change_again(description, rows, seconds)
+    if not where:
+        return ""
+    transforms = transforms_of(description)
+    name = f"one of the transforms {', '.join(map(name_of, transforms))}"
+    for count in range(1, len(transforms) + 1) if getattr(description, "transforms", None) else ():
+        shorter = replace(description, transforms=tuple(transforms[:count]))
+        made = _made(shorter, seconds)
+        if made is not None and _change_again(shorter, made, seconds):
+            name = f"transform {name_of(transforms[count - 1])}"
+            break
+    return f"{name} made another {where} when it was made again"
