@@ -24,6 +24,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from datarax_ray.actors.admission import Admission
 from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import (
@@ -94,7 +95,14 @@ class ActorSet:
     """
 
     def __init__(
-        self, num_actors: int, options: ActorOptions, identity: str, connection: Connection, *, is_managed: bool
+        self,
+        num_actors: int,
+        options: ActorOptions,
+        identity: str,
+        connection: Connection,
+        *,
+        is_managed: bool,
+        admission: Admission | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.is_closed = False
@@ -110,6 +118,7 @@ class ActorSet:
         # Ray finds a shared actor by its name, also where another one is to replace it
         limits = options.thresholds
         self._limits = limits if options.name is None else replace(limits, return_s=float("inf"))
+        self._admission = admission or Admission()
         self._bench = Bench()
         self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
@@ -292,15 +301,32 @@ class ActorSet:
             else:
                 self._do(actor, actor.state.tick(now))
 
+    def _ping(self, actor: Actor) -> None:
+        actor.is_sampling = not actor.is_unsampled
+        boxes = self._admission.boxes if actor.is_sampling else ()
+        actor.ping = actor.handle.stats.remote(self.user, boxes)
+
     def _hear(self, actor: Actor) -> None:
         """Event: it has answered a ping."""
         state = actor.state
         try:
             who = ray.get(actor.ping)
         except Exception as error:  # its class or environment could not be loaded there, or a call in it failed
+            actor.is_unsampled = actor.is_sampling
             self.failed(actor, error)
             return
+        actor.is_unsampled = False
         process = Process(who["worker_id"], who["pid"], who["node_id"], who["host"])
+        if why := self._admission.refusal(who.get("sample"), f"{process.node_id[:12]} ({process.host})"):
+            if self._options.name is not None and not self._admission.num_admitted:
+                raise ValueError(  # others read with it
+                    f"{why} Drivers that share actors by the name {self._options.name!r} need the same transforms and "
+                    "libraries; give this source another name"
+                )
+            if state.num_failures == 0:  # it is tried again, and again
+                logger.error("reader actor %d is not admitted: %s", actor.index, why)
+            self._do(actor, state.failed(why, time.monotonic(), is_dead=False))
+            return
         silence(process.node_id, process.pid)
         why_ended = ""
         if state.phase == "running" and state.process.worker_id != process.worker_id:
@@ -367,9 +393,9 @@ class ActorSet:
                     actor.to_do.clear()
                     self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))
                     raise
-                actor.ping = actor.handle.stats.remote(self.user)
+                self._ping(actor)
             case Ask():
-                actor.ping = actor.handle.stats.remote(self.user)
+                self._ping(actor)
             case Kill(for_ever):
                 with contextlib.suppress(Exception):  # it may be gone
                     ray.kill(actor.handle, no_restart=for_ever)

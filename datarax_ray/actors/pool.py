@@ -11,15 +11,18 @@ import contextlib
 import itertools
 import logging
 import math
+import pickle
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
+from datarax_ray.actors.admission import Admission
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
 from datarax_ray.actors.membership import Membership
@@ -66,7 +69,12 @@ class RayPool(Pool):
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
         identity = digest(description.settings())
-        self._set = ActorSet(num_actors, options, identity, self._connection, is_managed=description.is_managed)
+        box = self._description
+        own = partial(pickle.loads, box) if isinstance(box, bytes) else None
+        admission = Admission() if description.is_managed else Admission([box], own, strict=options.strict)
+        self._set = ActorSet(
+            num_actors, options, identity, self._connection, is_managed=description.is_managed, admission=admission
+        )
         self._lock = self._set.lock
         homes: Homes | None = getattr(description, "homes", None)
         self._homes = None if homes is None else HomeQuorum(homes, options.start_timeout_s)

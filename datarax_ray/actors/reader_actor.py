@@ -21,6 +21,7 @@ from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 from datarax_ray.actors.description import Boxed, DescriptionLostError, pickled, unboxed
 from datarax_ray.actors.trial import Trial, portable, try_to_read
+from datarax_ray.feed.sample import Sample, sampled_within
 from datarax_ray.feed.window import DEPTH, TARGET_BLOCK_NBYTES
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import Block, digested, timed
@@ -40,6 +41,8 @@ _LOOK_AT_LEASE_S = 1.0
 
 # Ray sends less within the answer (max_direct_call_object_size), so that there is no object to bring.
 _MIN_OBJECT_NBYTES = 100 * 1024
+# A transform that hangs does so in a read too, which names its record.
+_SAMPLE_S = 5.0
 # Of reads that nobody waits for: far more than all trainers have on their way to one actor.
 _MAX_FORGOTTEN = 10_000
 # Of those that are asked for and have not begun: far more than one trainer has on its way to one actor.
@@ -110,6 +113,8 @@ class ReaderActor:
         self._lease = Lease(linger_s or math.inf, lease_s if lingers else math.inf, time.monotonic())
         self._leasing = threading.Lock()
         self._description: Stream | None = None
+        self._sample: Sample | None = None
+        self._is_sampled = False
         self._shared = BlockCache(_SHARED_NBYTES)
         self._reading = threading.Lock()
         self._has_ended = False
@@ -192,12 +197,16 @@ class ReaderActor:
         return replace(block, done=self._done)
 
     @ray.method(concurrency_group="control")
-    def stats(self, user: str | None = None) -> dict[str, Any]:
+    def stats(self, user: str | None = None, boxes: Sequence[Boxed] = ()) -> dict[str, Any]:
         """The actor's process and its work since it started; answers while a read runs.
 
         user: the driver that asks, where it reads with this actor. at_s: seconds since the read that runs began, for
         whichever driver; is_trial: whether it runs in a process of its own. kept: see ElementStream.counts.
+        boxes: the description, to make a sample of it once, which the answer has; see feed.sample.
         """
+        if boxes and not self._is_sampled:
+            self._is_sampled = True
+            self._sample = sampled_within(lambda: unboxed(boxes[0]), _SAMPLE_S)
         if user is not None:
             with self._leasing:
                 self._lease.heard(user, time.monotonic())
@@ -212,7 +221,7 @@ class ReaderActor:
             "max_rss_nbytes": _max_rss_nbytes(),
             **self._counters,
             "kept": getattr(self._description, "counts", dict)(),
-        }
+        } | ({"sample": self._sample} if boxes else {})
 
     @ray.method(concurrency_group="control")
     def expect(self, request: ReadRequest) -> None:

@@ -24,7 +24,7 @@ from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.source import Describes, Source
 from datarax_ray.feed.stream import STALL_AFTER_S, StreamOptions
 from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, Bound
-from datarax_ray.plan.arguments import NamedArguments, whole
+from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
@@ -55,6 +55,10 @@ class RaySource(NamedArguments, Source, Closing):
     request_timeout_s: an actor that is at one part of a chunk for longer (a second is usual) is replaced as hung.
     stall_after_s: a longer wait for a batch is logged with its actors, positions and files.
     thresholds: how patient to be with actors that are silent, lost or do not start; None for the defaults.
+    strict: a transform that makes another element of the same record the second time is an error, not a warning.
+
+    Before an actor feeds the stream it makes the first 8 elements twice (0.2 s at most). An actor that makes other
+    bytes than the driver or the other actors is kept out: the log names node, field and releases of libraries.
 
     Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
     else starts a local one, with a log line, and no more actors than this machine is good for. The number of actors is
@@ -81,6 +85,7 @@ class RaySource(NamedArguments, Source, Closing):
         request_timeout_s: float = 300.0,
         stall_after_s: float = STALL_AFTER_S,
         thresholds: Thresholds | None = None,
+        strict: bool = False,
     ) -> None:
         _check_source(source)
         least, most = (None, None) if num_actors is None else limits(num_actors)
@@ -99,6 +104,7 @@ class RaySource(NamedArguments, Source, Closing):
             runtime_env,
             request_timeout_s,
             thresholds or Thresholds(),
+            flag("strict", strict),
             nodes=() if homes is None else homes.all_nodes,
         )
         num_nodes = len(options.nodes)

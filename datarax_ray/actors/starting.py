@@ -53,6 +53,7 @@ class ActorOptions:
     runtime_env: Mapping[str, Any] | None = None
     request_timeout_s: float = 300.0
     thresholds: Thresholds = field(default_factory=Thresholds)
+    strict: bool = False
     nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,6 +87,7 @@ class Actor:
     num_retried: requests that it lost with its last loss.
     tokens_lost: of all requests that it had then.
     to_do: commands that were not carried out yet.
+    is_sampling: the ping asks for a sample. is_unsampled: its process ended over one, so the next ping asks for none.
     """
 
     index: int
@@ -95,6 +97,8 @@ class Actor:
     num_retried: int = 0
     tokens_lost: tuple[Any, ...] = ()
     to_do: Commands = field(default_factory=list)
+    is_sampling: bool = False
+    is_unsampled: bool = False
 
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:

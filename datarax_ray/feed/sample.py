@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
@@ -70,7 +71,7 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
 
     is_again: whether to make the elements twice, the second time in reverse.
     """
-    if not transforms_of(description) and not is_again:
+    if getattr(description, "homes", None) is not None:  # the first files may lie on another node
         return None
     try:
         rows = _made(description, seconds)
@@ -80,6 +81,22 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
     except Exception:  # a missing file, a broken record: named when the stream comes to it
         return None
     return Sample(rows, impure, releases())
+
+
+def sampled_within(description: Callable[[], Stream], seconds: float, *, is_again: bool = True) -> Sample | None:
+    """The sample of a description, made in a thread; None where it takes longer than that."""
+    found: list[Sample | None] = []
+
+    def make() -> None:
+        # it may not unpickle here, which the first read says
+        with contextlib.suppress(Exception), contextlib.closing(description()) as stream:
+            found.append(sampled(stream, is_again=is_again))
+
+    with contextlib.suppress(RuntimeError):  # the interpreter ends
+        thread = threading.Thread(target=make, name="datarax_ray-sample", daemon=True)
+        thread.start()
+        thread.join(seconds)
+    return found[0] if found else None
 
 
 def names_in(one: RowsDigested, other: RowsDigested) -> list[str]:
@@ -115,7 +132,7 @@ def _chunks(description: Stream, begin: StreamState, stop: int | None) -> Iterat
 
 
 def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> str:
-    """Make the elements again, the last one first, as many as are made in so long. Returns what differs, "" for none."""
+    """Make the elements again, the last one first, while there is time. Returns what differs, "" for none."""
     if not hasattr(description.order, "records"):  # a stream of shards is read forwards
         again = _made(description, seconds)
         return Sample(rows).differing(Sample(again or RowsDigested.none()))
@@ -124,8 +141,9 @@ def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> st
     tried = []
     for position in reversed(list(dict.fromkeys(rows.positions.tolist()))):
         tried.append(position)
-        for blocks in _chunks(description, StreamState(position), position + 1):
-            parts += of_blocks(blocks)
+        with contextlib.suppress(RuntimeError):  # nothing of it is kept any more
+            for blocks in _chunks(description, StreamState(position), position + 1):
+                parts += of_blocks(blocks)
         if time.monotonic() > until:
             break
     first, again = rows.at(np.array(tried)), digested(parts) if parts else RowsDigested.none()
