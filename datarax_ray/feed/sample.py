@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.feed.flow import LocalPool
-from datarax_ray.feed.stream import StreamOptions, chunks_from
+from datarax_ray.feed.stream import StreamOptions, chunks
 from datarax_ray.plan.evidence import RowsDigested
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.code_digests import name_of
@@ -126,7 +125,7 @@ def _made(description: Stream, seconds: float) -> RowsDigested | None:
 
 def _chunks(description: Stream, begin: StreamState, stop: int | None) -> Iterator[list[Any]]:
     options = StreamOptions(1, chunk_size=1, stop=stop)
-    with contextlib.closing(chunks_from(description, LocalPool(description), begin, options)) as stream:
+    with contextlib.closing(chunks(description, None, begin, options)) as stream:
         for _, _, blocks in stream:
             yield blocks
 
