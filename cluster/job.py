@@ -3,56 +3,29 @@
 Submit it again after whatever ended it, with any number of actors: it goes on from the newest complete step, and the
 batches are those of a run that was never stopped. It attaches to the cluster that RAY_ADDRESS names, which is how
 `ray job submit` starts it; with --num-actors 0 it reads in its own process, without Ray. It trains in this process, or
-with --num-trainers in so many Ray actors, each a process of one JAX job.
+with --num-trainers in Ray actors, each a process of one JAX job.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import logging
-import math
-import os
-import re
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
-import orbax.checkpoint as ocp
-from data_wait import DataWait
 from etils import epath
-from flax import nnx
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from learner import Learner, learn
-from only_job import RefusedError, only_job
-from report import Report, progress
+from only_job import RefusedError
 from restarts import COMES_AGAIN
 from stop_request import StopRequest
-from stream_log import StreamLog
+from training import run
 
-from datarax_ray import Pipeline, RaySource
-from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.decode import DecodeFields
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-
-_LOOK_S = 0.2  # between two looks at whether a signal has come
-_MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, of the minute or less that a stop gets
-_STATUS = re.compile(r"([A-Z_]+): ")  # how an error of TensorStore begins, which is a ValueError, whatever it says
-_LASTING = ("DATA_LOSS", "NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE")
-_MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train until the data ends, --steps are done, or SIGTERM or Ctrl-C comes; what was done is saved in each case."""
+    """Train until the data ends, --steps are done, or SIGTERM or Ctrl-C comes; each case saves the last step."""
     options = _parser().parse_args(argv)
     with StopRequest() as stop:  # before anything starts: Ray puts its own way to end in the place of none
         if options.num_trainers is None:
@@ -61,196 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             from trainers import launch  # in here: it loads Ray, which a run with --num-actors 0 does without
 
             outcome = launch(options, stop)
-        _say(outcome)
+        print(outcome, flush=True)
     return 0
 
 
-def run(options: argparse.Namespace, stop: StopRequest, wait: DataWait | None = None) -> str:
-    """Resume and train, as the only process or as one of a JAX job's; why it ended. stop: what asks it to.
-
-    wait: what others may end the wait for data by; None where there are none.
-    """
-    logging.basicConfig()
-    logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
-    is_first = jax.process_index() == 0
-    learner = Learner(math.prod(options.fields["image"][1]), options.num_classes, options.seed)
-    if jax.process_count() > 1:
-        values = jax.tree.map(np.asarray, nnx.state(learner))  # the same everywhere, by the seed
-        nnx.update(learner, jax.device_put(values, NamedSharding(_mesh(), PartitionSpec())))
-    with contextlib.ExitStack() as stack:
-        if is_first:
-            stack.enter_context(only_job(options.checkpoint_dir, stop))
-        manager = stack.enter_context(checkpoints(options.checkpoint_dir))
-        pipeline = stack.enter_context(make_pipeline(options))
-        step = restore(manager, learner, pipeline)
-        if is_first and step is None:
-            _say(f"no checkpoint in {options.checkpoint_dir}: starting anew")
-        elif is_first:
-            _say(f"resumed from step {step} (position {pipeline.position}) of {options.checkpoint_dir}")
-        log = stack.enter_context(StreamLog(_own(options.stream_log), step or 0)) if options.stream_log else None
-        shown = progress(_num_steps(pipeline), options.log_every) if is_first else contextlib.nullcontext(None)
-        report = stack.enter_context(shown)
-        if wait is None:
-            wait = stack.enter_context(ended_by(stop))
-        return train(learner, pipeline, manager, step or 0, options, stop, wait, report, log)
-
-
-def train(
-    learner: Learner,
-    pipeline: Pipeline,
-    manager: ocp.CheckpointManager,
-    step: int,
-    options: argparse.Namespace,
-    stop: StopRequest,
-    wait: DataWait,
-    report: Report | None,
-    log: StreamLog | None,
-) -> str:
-    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned."""
-    last = math.inf if options.steps is None else step + options.steps
-    saved = step
-    why = f"stopped after --steps {options.steps}"
-    while step < last:
-        if (signal_name := agreed(stop, step, options.stop_every)) is not None:
-            why = f"stopped by {signal_name}"
-            break
-        begin = time.perf_counter()
-        try:
-            batch = wait.batch(pipeline, step)
-        except StopIteration:
-            why = "complete"
-            break
-        if batch is None:
-            why = f"stopped by {stop.signal_name}, as no data came,"
-            break
-        waited_s = time.perf_counter() - begin
-        loss = learn(learner, batch)
-        step += 1
-        if log is not None:
-            log.append(step, pipeline.position, float(loss), {name: own_rows(batch[name]) for name in batch})
-        if step % options.checkpoint_every == 0:
-            save(manager, step, learner, pipeline, log)
-            saved = step
-        if report is not None:
-            report.waited(waited_s)
-            report.step(step, pipeline.position, loss)
-    if step != saved:
-        save(manager, step, learner, pipeline, log)
-    manager.wait_until_finished()
-    kept = "none" if (latest := manager.latest_step()) is None else f"step {latest}"
-    return f"{why} at step {step} (position {pipeline.position}); {kept} is saved"
-
-
-def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
-    """The signal to stop for, the same in every process: one that went on alone would wait for the others for ever.
-
-    Where there are several they agree before each step that `stop_every` divides; it takes milliseconds.
-    """
-    if jax.process_count() == 1:
-        return stop.signal_name
-    if step % stop_every:
-        return None
-    number = signal.Signals[stop.signal_name] if stop.signal_name else 0
-    latest = int(multihost_utils.process_allgather(np.int32(number)).max())
-    return signal.Signals(latest).name if latest else None
-
-
-@contextlib.contextmanager
-def ended_by(stop: StopRequest) -> Iterator[DataWait]:
-    """Within, a stop ends a wait for data: or what was learned would not be saved when readers are gone or hang."""
-    is_over, wait = threading.Event(), DataWait()
-
-    def look() -> None:
-        while stop.signal_name is None:
-            if is_over.wait(_LOOK_S):
-                return
-        while not is_over.wait(_MAY_COME_S):
-            wait.decide(ends=wait.hold() is not None)
-
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
+def status_of(argv: Sequence[str] | None = None) -> int:
+    """The exit status of main: COMES_AGAIN, after which restarts.py does not try again, where that would not help."""
     try:
-        yield wait
-    finally:
-        is_over.set()
-        looking.join()
-
-
-def own_rows(array: Any) -> np.ndarray:
-    """What this process's devices hold of a batch's field, in the order of the batch."""
-    if not isinstance(array, jax.Array) or array.is_fully_addressable:
-        return np.asarray(array)
-    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
-    return np.concatenate([np.asarray(shard.data) for shard in shards])
-
-
-def make_pipeline(options: argparse.Namespace) -> Pipeline:
-    """The pipeline over --data, read by --num-actors Ray actors, or in this process for 0.
-
-    Several processes divide each batch by rows over all of their devices, and share the actors.
-    """
-    is_alone = jax.process_count() == 1
-    config = ArrayRecordSourceConfig(seed=options.seed, shuffle_files=True, num_epochs=options.num_epochs)
-    source: Any = ArrayRecordSourceModule(config, options.data, transforms=[DecodeFields(options.fields)])
-    if options.num_actors != 0:
-        labels = dict(options.actor_label) or None
-        name = None if is_alone else "readers"
-        source = RaySource(source, num_actors=options.num_actors, label_selector=labels, name=name)
-    sharding = None if is_alone else NamedSharding(_mesh(), PartitionSpec("rows"))
-    return Pipeline(
-        source=source, batch_size=options.batch_size, sharding=sharding, drop_remainder=options.drop_remainder
-    )
-
-
-def checkpoints(directory: epath.Path) -> ocp.CheckpointManager:
-    """Steps in `directory`, saved while training goes on; a step that was not finished is none, and is removed."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=_MAX_TO_KEEP, cleanup_tmp_directories=True)
-    return ocp.CheckpointManager(directory, options=options)
-
-
-def save(
-    manager: ocp.CheckpointManager, step: int, learner: Learner, pipeline: Pipeline, log: StreamLog | None
-) -> None:
-    """Begin to save one step: the model, the optimizer, and the position after the batch that they learned last."""
-    if log is not None:
-        log.sync()
-    state = ocp.args.StandardSave(nnx.state(learner))
-    manager.save(step, args=ocp.args.Composite(model=state, data=PipelineSave(pipeline)))
-
-
-def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline) -> int | None:
-    """Bring learner and pipeline back to the newest complete step; that step, None where there is none.
-
-    Raises: DriftError where the checkpoint belongs to other data, seed or batch size; RefusedError where it is damaged,
-    of another model or of a newer release; what Orbax raises where storage fails for a while.
-    """
-    step = manager.latest_step()
-    if step is None:
-        return None
-    shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, nnx.state(learner))
-    args = ocp.args.Composite(model=ocp.args.StandardRestore(shapes), data=PipelineRestore(pipeline))
-    try:
-        restored = manager.restore(step, args=args)
-    except Exception as error:
-        error.add_note(f"while restoring step {step} of {manager.directory}")
-        if isinstance(error, DriftError) or not _lasts(error):
-            raise
-        earlier = max((each for each in manager.all_steps() if each < step), default=None)
-        raise RefusedError(
-            f"step {step} of {manager.directory} cannot be restored ({type(error).__name__}: {error}). Where it is "
-            f"damaged, rename {manager.directory / str(step)} to {step}.damaged and run the job again: it "
-            + ("starts anew, as no earlier step is kept" if earlier is None else f"goes on from step {earlier}")
-        ) from error
-    nnx.update(learner, restored.model)
-    return step
-
-
-def _lasts(error: BaseException) -> bool:
-    """Whether an error of restoring would come again. Orbax tells of files that are cut or gone by many classes."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    code = _STATUS.match(str(error))
-    return isinstance(error, ValueError | KeyError | FileNotFoundError) and (code is None or code[1] in _LASTING)
+        return main(argv)
+    except (DriftError, RefusedError):  # of a trainer too: Ray's error of a task is of its cause's class
+        traceback.print_exc()
+        return COMES_AGAIN
 
 
 def fields_of(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -326,34 +120,6 @@ def _label(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"a label is KEY=VALUE, got {text!r}")
     return key, value
-
-
-def _mesh() -> Mesh:
-    return Mesh(np.array(jax.devices()), ("rows",))
-
-
-def _own(path: str) -> str:
-    """The file of this process: the one that was named, or one beside it for each of several."""
-    stem, suffix = os.path.splitext(path)
-    return path if jax.process_count() == 1 else f"{stem}-{jax.process_index()}{suffix}"
-
-
-def _num_steps(pipeline: Pipeline) -> int | None:
-    stop = pipeline.source.describe().stop
-    return None if stop is None else -(-stop // pipeline.batch_size)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def status_of(argv: Sequence[str] | None = None) -> int:
-    """The exit status of main: COMES_AGAIN, after which restarts.py does not try again, where that would not help."""
-    try:
-        return main(argv)
-    except (DriftError, RefusedError):  # of a trainer too: Ray's error of a task is of its cause's class
-        traceback.print_exc()
-        return COMES_AGAIN
 
 
 if __name__ == "__main__":

@@ -37,12 +37,12 @@ class Trainer:
 
     def train(self, options: argparse.Namespace, coordinator: str, num_trainers: int, index: int) -> str:
         """Be trainer `index`, to the end of the run; why it ended."""
-        import jax
-        import job  # in here: the driver runs it as __main__, and this process is another
+        import jax  # in here, with what loads it: the driver of several trainers uses no device
+        from training import run
 
         if num_trainers > 1:
             jax.distributed.initialize(coordinator, num_trainers, index)
-        return job.run(options, self._stop, self._wait)
+        return run(options, self._stop, self._wait)
 
     @ray.method(concurrency_group="control")
     def stop(self, signal_name: str) -> None:

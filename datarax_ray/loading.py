@@ -43,22 +43,6 @@ _TFDS = ("dataset_info.json", "features.json")
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
 
-def _chosen(paths: Any = "", split: str | None = None, **_: Any) -> tuple[str, str]:
-    """The name of what load would call for these paths, and the data that it would give, as one writes it; "" where
-    nothing tells.
-    """
-    try:
-        kind, name = kind_of(paths, None)
-        if kind == "hf":
-            return from_hf.__name__, f"{name!r}, {split_of(name, split)!r}"
-        if kind == "imagefolder":
-            return RandomAccessSource.__name__, f"ImageFolder({name!r})"
-        paths = kept(paths)
-        return READ["ArrayRecord" if are_told(paths) else _found(paths)[0]].source, "..."
-    except Exception:  # another argument is what is told of
-        return "", ""
-
-
 @overload
 def load(
     paths: Any,
@@ -81,7 +65,7 @@ def load(
     num_actors: int | tuple[int, int],
     split: str | None = ...,
 ) -> RaySource: ...
-@partial(named_arguments, chosen=_chosen)
+@named_arguments
 def load(
     paths: Any,
     *,

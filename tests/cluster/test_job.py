@@ -22,6 +22,7 @@ from typing import Any
 import job
 import numpy as np
 import pytest
+import training
 from only_job import HeldError, RefusedError, only_job
 from ray.exceptions import RayTaskError
 from restarts import COMES_AGAIN
@@ -124,7 +125,7 @@ def test_a_signal_saves_the_step_that_it_came_in(
                 signal.raise_signal(number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(job, "StreamLog", SignalledLog)
+        patch.setattr(training, "StreamLog", SignalledLog)
         run()
     assert f"stopped by {number.name} at step 3 (position 24); step 3 is saved" in capsys.readouterr().out
     run()
@@ -141,9 +142,9 @@ def test_after_a_crash_the_steps_since_the_checkpoint_are_done_again_and_logged_
             raise MemoryError("out of memory")
         return learn(learner, batch)
 
-    learn = job.learn
+    learn = training.learn
     with monkeypatch.context() as patch:
-        patch.setattr(job, "learn", crash)
+        patch.setattr(training, "learn", crash)
         with pytest.raises(MemoryError):
             run(checkpoint_every=2)
     assert len(lines(run.log)) == 3
@@ -160,10 +161,10 @@ def test_a_second_job_is_refused_while_one_trains_into_the_directory(
             run()
         return learn(learner, batch)
 
-    learn = job.learn
+    learn = training.learn
     with monkeypatch.context() as patch:
-        patch.setattr(job, "learn", submit_again)
-        patch.setattr(job, "only_job", functools.partial(only_job, wait_s=0))
+        patch.setattr(training, "learn", submit_again)
+        patch.setattr(training, "only_job", functools.partial(only_job, wait_s=0))
         run(steps=2)
     run()
     assert lines(run.log) == lines(uninterrupted.log)
@@ -234,14 +235,14 @@ def test_a_signal_while_the_job_starts_ends_it_with_what_is_saved(
 ) -> None:
     if num_before:
         run(steps=num_before)
-    begin = getattr(job, where)
+    begin = getattr(training, where)
 
     def interrupted(*args: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         return begin(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(job, where, interrupted)
+        patch.setattr(training, where, interrupted)
         run()
     kept = f"step {num_before}" if num_before else "none"
     said = f"stopped by SIGTERM at step {num_before} (position {8 * num_before}); {kept} is saved"
@@ -305,7 +306,7 @@ def test_what_may_pass_while_a_step_is_restored_is_tried_again(
         raise Exception("Encountered error while reading array index") from error
 
     run(steps=2)
-    monkeypatch.setattr(job.ocp.CheckpointManager, "restore", fail)
+    monkeypatch.setattr(training.ocp.CheckpointManager, "restore", fail)
     with pytest.raises(Exception, match="while reading array index"):
         job.status_of(run.arguments())
 
