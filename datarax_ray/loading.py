@@ -1,4 +1,4 @@
-"""load: the source that fits what lies there, in one call."""
+"""load: chooses the source that reads some data, in one call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from datarax_ray.sources.kinds import kind_of, split_of
 logger = logging.getLogger("datarax_ray")
 
 
-# What TFDS, and the first of them Hugging Face, put beside the files of a dataset.
+# TFDS puts these beside the files of a dataset; Hugging Face puts the first of them.
 _TFDS = ("dataset_info.json", "features.json")
 
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
@@ -76,27 +76,27 @@ def load(
     num_actors: int | tuple[int, int] | None = None,
     split: str | None = None,
 ) -> Loaded | RaySource:
-    """The source that fits what lies there, by what the files begin with; one line of the log says which it is.
+    """The source for some data, chosen by the first bytes of its files; the log names it in one line.
 
     paths: one of these.
         - a file, glob, directory or URL, or a list of these, of ArrayRecord, Parquet, TFRecord, tar, CSV or
-          JSON lines. Of a directory the source takes files of its format's names, and warns of others that look like
-          them; of ArrayRecord those in the directory itself. URLs and slices named like ArrayRecord
-          ("s3://b/x.array_record", "x.array_record[:9]") are taken for it unseen;
+          JSON lines. In a directory the source reads the files with its format's suffixes, and warns of others that
+          look like them; ArrayRecord files only in the directory itself. URLs and slices with an ArrayRecord name
+          ("s3://b/x.array_record", "x.array_record[:9]") are not opened to choose the source;
         - a folder of MDS shards with their index.json;
         - a folder that `materialize` wrote;
-        - "hf:NAME", a dataset of the Hugging Face hub, of which `split` is read ("train" by default);
+        - "hf:NAME", a dataset of the Hugging Face hub; `split` chooses its split ("train" by default);
         - a folder of `save_to_disk`, with or without "hf:";
         - "imagefolder:DIR", a folder of images for each class (ImageFolder has their names).
-    shuffle, seed, transforms: as of the source that is chosen.
-    num_epochs: passes, -1 for endless.
-    num_actors: None to read in this process, a number for a RaySource with so many actors, (least, most) for one that
-        finds out.
+    shuffle, seed, transforms: as in the source's config.
+    num_epochs: passes over the data, -1 for endless.
+    num_actors: None to read in this process, a number for a RaySource with that many actors, (least, most) for a
+        RaySource that finds a number between them.
 
-    What else can be said, the source's own config says.
+    For all other settings, use the source's own config class.
 
-    Raises: ValueError for files of several formats, or of none of these, with what was found; TypeError for data in
-    place of its paths; what the source raises.
+    Raises: ValueError for files of several formats, or of an unknown one, with their names; TypeError for data in place
+    of its paths; errors of the source.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -133,9 +133,9 @@ def load(
 
 
 def _check(paths: Any) -> None:
-    """Raise TypeError for what is no path, with what reads it."""
+    """Raise TypeError for data or another object in place of paths, with the source for it."""
     if isinstance(paths, str | os.PathLike) or inspect.isclass(paths) or callable(getattr(paths, "get_state", None)):
-        return  # `kept` says what is the matter
+        return  # `kept` raises for the latter two
     first = paths[0] if isinstance(paths, list | tuple) and paths else None
     said = type(paths).__name__ if first is None else f"{type(paths).__name__} of {type(first).__name__}"
     is_data = isinstance(first, Mapping | int | float) or hasattr(first, "__array__")
@@ -146,30 +146,27 @@ def _check(paths: Any) -> None:
 
 
 def _found(paths: Any) -> tuple[str, bytes]:
-    """The one format of what lies there, and how its first file begins; looked at by the client that reads it."""
+    """The format of the files, and the first bytes of one of them; found by the client that will read them."""
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Iterable) and not isinstance(named, Set):
         named = [found for path in named for found in (named_by(path) if isinstance(path, str) else [path])]
-    # fsspec's client reads ArrayRecord there, and Parquet where it tells versions, and pyarrow's own all other formats
+    # there fsspec's client reads ArrayRecord, and Parquet if it knows versions; pyarrow's client reads other formats
     url = next((path for path in named if isinstance(path, str) and scheme_of(path).is_pyarrows), None)
     if url is None:
         return _looked_at(named, None)
+    failed: Exception | None = None
     try:
         client = filesystem_of(url)
         found = by_client(url, "listing it", lambda: _looked_at(map(client._strip_protocol, named), client))
-    except Exception as error:  # what is no ArrayRecord may be there for pyarrow's all the same
-        said = f"the client that reads ArrayRecord there: {error}"
-    else:
         if found[0] == "ArrayRecord" or (found[0] == "Parquet" and scheme_of(url).listed_as is not None):
             return found
-        said = (
-            f"the client that reads ArrayRecord there finds {found[0]}: where credentials or endpoint of pyarrow's "
-            f"differ, give its source filesystem=fsspec.filesystem({url.partition('://')[0]!r}, ...)"
-        )
+    except Exception as error:  # pyarrow's client may find files of another format
+        failed = error
     try:
         return _looked_at(named, None)
     except Exception as error:
-        error.add_note(said)
+        if failed is not None:
+            error.add_note(f"the client that reads ArrayRecord there: {failed}")
         raise
 
 
@@ -179,7 +176,7 @@ def _ends(filesystem: Any, path: str) -> tuple[bytes, bytes]:
 
 
 def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
-    """The same by one client, None for pyarrow's. Of each suffix one file is looked at."""
+    """The same by one client, None for pyarrow's. One file of each suffix is opened."""
     named = [*named] if isinstance(named, Iterable) and not isinstance(named, Set) else named  # may be asked again
     filesystem, files = find_on(named, filesystem, ("",))
     for notes in [path for path in files if os.path.basename(path) == UNFINISHED]:
