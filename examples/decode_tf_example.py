@@ -9,7 +9,7 @@ from pathlib import Path
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray.read.decode import DecodeExample, FixedLen, PadTo, VarLen
-from datarax_ray.read.decode.example_proto import example_class
+from datarax_ray.read.decode.example import example_class
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
 Example = example_class()  # the message itself; with TensorFlow it is tf.train.Example

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import ObjectLostError, RaySystemError
 
-from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 from datarax_ray.read.stream import Stream, transforms_of
 
 # In every request, which has some KB of its own: less than 1 % of the cost of sending a block.
@@ -135,6 +134,4 @@ class _Pickler(ray.cloudpickle.CloudPickler):
         if type(value) is functools.cached_property:  # with a lock in Python 3.11
             self.makes_caches = True
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
-        if isinstance(value, TEXT):  # before the pickler, which asks for it next, and Ray's of a large description
-            keep_class(type(value))
         return found

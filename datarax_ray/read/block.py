@@ -25,11 +25,9 @@ from datarax_ray.read.elements.columns import (
     unstack_to_stack,
 )
 from datarax_ray.read.elements.documents import join
-from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
-from datarax_ray.read.elements.ragged import joined
-from datarax_ray.read.elements.row_by_row import are_alike, look_due
 from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
+from datarax_ray.read.elements.rows import FixedRecords, are_alike, joined, look_due
 from datarax_ray.read.elements.transforms import Call, Progress, Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 from datarax_ray.read.laps import WorkDone, counted, lap

@@ -19,7 +19,7 @@ import numpy as np
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import decode
-from datarax_ray.read.decode.example_proto import example_class
+from datarax_ray.read.decode.example import example_class
 from datarax_ray.read.stream import Reader, ReaderTraits
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.decode import DecodeRaw
-from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record.open_files import OpenLimits
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader, KeptRecords
 from datarax_ray.read.stream import Reader, ReaderTraits

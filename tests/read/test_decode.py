@@ -56,20 +56,13 @@ def test_raw_records_become_the_rows_of_one_writable_array():
     assert records[0] == struct.pack("<3i", 1, -2, 3)
 
 
-def test_raw_numbers_scalars_and_big_endian_bytes():
+def test_raw_numbers_of_any_dtype_and_shape():
     assert_same(DecodeRaw("float64", field="x").decode([struct.pack("<d", 0.1)]), {"x": np.array([0.1])})
     swapped = DecodeRaw(">u2", 2).decode([struct.pack(">2H", 1, 256)])
     assert_same(swapped, {"data": np.array([[1, 256]], "uint16")})
     assert swapped["data"].dtype.isnative
-
-
-def test_raw_bfloat16_is_the_upper_half_of_a_float32():
     block = DecodeRaw("bfloat16", (2,)).decode([b"".join(struct.pack("<f", x)[2:] for x in (1.5, -2.0))])
-    assert block["data"].dtype.name == "bfloat16"
-    assert block["data"].astype("float32").tolist() == [[1.5, -2.0]]
-
-
-def test_raw_block_without_records_or_without_numbers_keeps_its_shape():
+    assert (block["data"].dtype.name, block["data"].tolist()) == ("bfloat16", [[1.5, -2.0]])
     assert_same(DecodeRaw("int8", (2, 3)).decode([]), {"data": np.zeros((0, 2, 3), "int8")})
     assert_same(DecodeRaw("int8", (0,)).decode([b"", b""]), {"data": np.zeros((2, 0), "int8")})
 
@@ -80,6 +73,8 @@ def test_raw_record_of_another_size_is_refused_even_when_the_total_is_right():
         decoder.decode([b"123", b"12345"])
     with pytest.raises(ValueError, match="a record of 0 bytes"):
         decoder.decode([b""])
+    with pytest.raises(ValueError, match=r"6 bytes is not the 5 bytes of a uint8 \(\), b int32 \(\)"):
+        DecodeFields({"a": ("uint8", ()), "b": ("int32", ())}).decode([b"123456"])
 
 
 F32 = st.floats(width=32)
@@ -106,11 +101,6 @@ def test_packed_fields_keep_their_order_and_so_does_equality():
     assert_same(first.decode([record]), {"a": np.array([1], "int8"), "b": np.array([[2, 3]], "int16")})
 
 
-def test_packed_record_of_another_size_is_refused_with_the_layout():
-    with pytest.raises(ValueError, match=r"6 bytes is not the 5 bytes of a uint8 \(\), b int32 \(\)"):
-        DecodeFields({"a": ("uint8", ()), "b": ("int32", ())}).decode([b"123456"])
-
-
 @pytest.mark.parametrize("dtype", [None, "S4", object, "text", [("a", "i4")]])
 def test_raw_takes_only_numbers_of_a_fixed_size(dtype):
     with pytest.raises(ValueError, match="is not a fixed-size number; use one such as 'int32'"):
@@ -124,6 +114,9 @@ def test_raw_takes_only_shapes_that_are_known():
         DecodeRaw("int8", (2.0,))
     with pytest.raises(ValueError, match="has no fields"):
         DecodeFields({})
+    for fields in ({"x": "uint8"}, [("x", "uint8", ())], 3, {"x": None}):
+        with pytest.raises(TypeError, match=r"takes a dict of \(dtype, shape\) by name, .* got "):
+            DecodeFields(fields)
 
 
 # Records that describe themselves
@@ -190,28 +183,15 @@ def test_rows_refuse_a_number_that_would_change(decoder, encode, value, dtype, m
 
 
 @ROWS
-def test_rows_refuse_a_missing_array_naming_the_fields_there_are(decoder, encode):
+def test_rows_refuse_records_that_are_no_map_or_lack_an_array_or_are_not_whole(decoder, encode):
     with pytest.raises(ValueError, match="there is no field 'x'; the element has 'a', 'b'"):
         decoder({"x": "int8"}).map(encode({"b": 1, "a": 2}))
-
-
-@ROWS
-def test_rows_refuse_what_is_no_map(decoder, encode):
     with pytest.raises(ValueError, match=r"must be one .*, and this one is \[1, 2\], a list"):
         decoder().map(encode([1, 2]))
-
-
-@ROWS
-def test_rows_refuse_bytes_cut_short_or_followed_by_more(decoder, encode):
     record = encode({"a": [1, 2, 3]})
     for broken in (b"", record[:-1], record + b"\x01"):
         with pytest.raises(ValueError, match=rf"a record of {len(broken)} bytes that begins .* is not (msgpack|JSON)"):
             decoder().map(broken)
-
-
-def test_json_nested_too_deep_is_bad_data():
-    with pytest.raises(ValueError, match="is not JSON: RecursionError"):
-        DecodeJson().map(b"[" * 200_000)
 
 
 @pytest.mark.parametrize("nest", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: [1, {"b": inner}]])
@@ -397,17 +377,11 @@ def test_example_that_is_not_as_described_is_refused(spec, message):
         DecodeExample({"x": spec}).map(example(x=int64_list(1, 300)))
 
 
-def test_example_bytes_described_as_numbers_are_refused():
+def test_example_that_is_no_example_or_another_one_is_refused():
     with pytest.raises(ValueError, match="'x' holds byte strings and is described as float32"):
         DecodeExample({"x": FixedLen("float32")}).map(example(x=bytes_list(b"1234")))
-
-
-def test_example_without_a_described_feature_names_those_it_has():
     with pytest.raises(ValueError, match="there is no field 'x'; the element has 'a', 'b'"):
         DecodeExample({"x": FixedLen("int8")}).map(example(b=int64_list(1), a=int64_list(1)))
-
-
-def test_example_that_is_no_example_is_refused():
     with pytest.raises(ValueError, match=r"a record of 2 bytes is not a tf\.train\.Example: "):
         DecodeExample().map(b"\xff\xff")
     for record in (b"", example(), example(x=b"")):
@@ -493,11 +467,6 @@ def test_damaged_images_are_refused():
     for broken in (b"", b"text", png(PIXELS)[:-20], jpeg[: len(jpeg) // 2]):
         with pytest.raises(ValueError, match=f"{len(broken)} bytes that begin "):
             DecodeImage().map(broken)
-
-
-def test_an_empty_image_is_said_to_be_empty():
-    with pytest.raises(ValueError, match="0 bytes that begin b'' are no image: the record or file is empty"):
-        DecodeImage().map(b"")
 
 
 @pytest.mark.parametrize("is_progressive", [False, True])
@@ -615,16 +584,16 @@ def test_images_that_hugging_face_wrote_to_parquet_are_those_that_it_decodes(tmp
 
 
 def test_image_that_is_not_there_or_not_bytes_is_refused():
-    said = "'img', 'key'; say which one is the image: DecodeImage(field='img'), in a command --decoder image:img"
+    said = "'img', 'key'; say which one is the image: DecodeImage(field='img')"
     with pytest.raises(ValueError, match=re.escape(f"there is no field 'image'; the element has {said}")):
         DecodeImage().map({"key": "a", "img": b"abc"})
     with pytest.raises(ValueError, match="there is no field 'image'; the element has 'img'$"):
         DecodeImage().map({"img": "a.jpg"})
-    with pytest.raises(ValueError, match=r"this one is a ndarray; is it decoded already.* cv2\.resize\(image, "):
+    with pytest.raises(ValueError, match="this one is a ndarray; leave DecodeImage out"):
         DecodeImage().map({"image": PIXELS})
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (0, 3, 3), (None, 3, 3), (2.0, 3.0, 3)])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (0, 3, 3), (None, 3, 3), (2.0, 3.0, 3), 224, "jpg"])
 def test_image_shape_is_checked_when_made(shape):
     with pytest.raises(ValueError, match="is not \\(height, width, channels\\)"):
         DecodeImage(shape)
@@ -707,6 +676,8 @@ def test_padding_is_checked_when_made():
         PadTo({"x": -1})
     with pytest.raises(ValueError, match="name no axis"):
         PadTo({"x": ()})
+    with pytest.raises(TypeError, match="lengths is a dict by field, got 'tokens'"):
+        PadTo("tokens", 4)
 
 
 # What a checkpoint and an actor need of a decoder
@@ -752,7 +723,7 @@ def test_decoding_loads_neither_jax_nor_what_other_decoders_need():
     script = """
 import sys
 from datarax_ray.read.decode import *
-lazy = {"msgpack", "google.protobuf", "cv2", "ml_dtypes"}
+lazy = {"google.protobuf", "cv2", "ml_dtypes"}
 assert not lazy & set(sys.modules), lazy & set(sys.modules)
 record, image = map(bytes.fromhex, sys.argv[1:])
 DecodeRaw("int8", (1,)).decode([b"a"])
@@ -769,21 +740,3 @@ print(sorted({"jax", "jaxlib", "ray", "flax", "grain", "tensorflow"} & set(sys.m
     arguments = [example(x=int64_list(1)).hex(), png(PIXELS).hex()]
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
-
-
-@pytest.mark.parametrize("fields", [{"x": "uint8"}, [("x", "uint8", ())], 3, {"x": None}])
-def test_what_is_no_layout_is_told_what_one_is(fields):
-    with pytest.raises(TypeError, match=r"takes a dict of \(dtype, shape\) by name, .* got "):
-        DecodeFields(fields)
-
-
-def test_a_field_in_the_place_of_the_shape_is_told():
-    with pytest.raises(TypeError, match="got 'jpg'; write field='jpg'"):
-        DecodeImage("jpg")
-
-
-def test_what_stands_in_another_place_is_told_with_what_to_write():
-    with pytest.raises(TypeError, match=r"shape is \(height, width, channels\), got 224; write \(224, 224, 3\)"):
-        DecodeImage(224)
-    with pytest.raises(TypeError, match="lengths is a dict by field, got 'tokens'"):
-        PadTo("tokens", 4)

@@ -1,12 +1,14 @@
 """Transforms that write to memory that they gave before, or were given: the stream of a plain loop that copies."""
 
 import copy
+import pickle
 import random
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ray import cloudpickle
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import DocumentSpec
@@ -521,3 +523,20 @@ def test_a_row_of_a_ragged_column_is_one_also_where_a_transform_keeps_its_elemen
         own(elements, index)
     assert elements[0]["x"] is not kept[0]["x"]
     assert stack(elements)["x"].shape == (3,)
+
+
+@pytest.mark.parametrize("module", [pickle, cloudpickle])
+def test_pickles_keep_the_nuls_at_the_end_of_numpys_text_scalars(module):
+    texts = [
+        np.bytes_(b""),
+        np.bytes_(b"a\0"),
+        np.bytes_(b"\0a"),
+        np.str_("a\0"),
+        np.str_("\0é\0"),
+        np.str_("\ud800\0"),
+    ]
+    for text in texts:
+        one, two, three = module.loads(module.dumps([text, {"x": (text,)}, np.array([text, None], object)]))
+        for found in (one, two["x"][0], three[0]):
+            assert (type(found), [*found]) == (type(text), [*text])
+    assert b"datarax" not in pickle.dumps(texts)  # read without this package

@@ -124,21 +124,12 @@ class TakesMore:
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (
-            TakesLess("random_map"),
-            r"random_map of .* with \(element, rng\), .* write `def random_map\(self, element, r",
-        ),
-        (TakesMore(), r"random_map of transform TakesMore .*takes \(element, rng, scale\); write"),
-        (
-            TakesLess("map_with_index"),
-            r"with \(position, element\), .* `def map_with_index\(self, position, element\)`",
-        ),
+        (TakesLess("random_map"), r"random_map of .* with \(element, rng\), and takes \(\)"),
+        (TakesMore(), r"random_map of transform TakesMore .*takes \(element, rng, scale\)"),
+        (TakesLess("map_with_index"), r"with \(position, element\)"),
         (TakesLess("map_columns"), r"with \(columns\)"),
         (TakesLess("flat_map"), r"with \(element\)"),
-        (
-            lambda element, rng: 1,
-            r"transform <lambda> is called with \(element\), and takes \(element, rng\); an object",
-        ),
+        (lambda element, rng: 1, r"transform <lambda> is called with \(element\), and takes \(element, rng\). Obj"),
     ],
 )
 def test_a_transform_that_takes_more_or_less_than_it_is_given_is_refused_with_what_that_is(transform, message):
@@ -152,10 +143,6 @@ def test_one_that_hides_what_it_takes_is_called():
         return given[0]
 
     check_arguments([wrapped, max, functools.partial(max, 3), np.negative, GrainRandom(), Split(), Decoder().decode])
-
-
-def test_no_transforms_are_none():
-    assert steps([]) == steps(()) == ()
 
 
 # Random numbers
@@ -304,12 +291,6 @@ def test_a_failure_names_transform_file_record_position_and_cause_and_keeps_what
     assert (progress.elements, progress.positions) == ([0, 10], [50, 51])
 
 
-def test_of_two_failing_transforms_the_first_position_counts():
-    progress = run([fail_at(3), fail_at(10)], [0, 1, 2, 3])
-    assert progress.failure.position == 1
-    assert progress.elements == [0]
-
-
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_skipped_elements_leave_the_others_in_place(bad, late):
@@ -378,18 +359,18 @@ def test_an_on_error_that_raises_is_a_failure_of_the_record_that_it_was_asked_ab
         raise progress.failure
 
 
-@pytest.mark.parametrize("answer", ["raise", "skip", 1, [], object])
+@pytest.mark.parametrize(("answer", "elements"), [(True, [1, 3]), (np.True_, [1, 3]), (False, [1]), (None, [1])])
+def test_an_on_error_says_whether_the_record_is_left_out(answer, elements):
+    assert run([raising(ValueError("bad"))], [1, 2, 3], on_error=lambda failure: answer).elements == elements
+
+
+@pytest.mark.parametrize("answer", ["raise", 1, object])
 def test_an_on_error_that_says_neither_leaves_nothing_out(answer):
     progress = run([raising(ValueError("bad"))], [1, 2, 3], on_error=lambda failure: answer)
     assert progress.elements == [1]
     assert not progress.skipped
     with pytest.raises(RecordError, match=r"and on_error raised TypeError: on_error returned .*; True leaves"):
         raise progress.failure
-
-
-@pytest.mark.parametrize(("answer", "elements"), [(True, [1, 3]), (np.True_, [1, 3]), (False, [1]), (None, [1])])
-def test_an_on_error_says_whether_the_record_is_left_out(answer, elements):
-    assert run([raising(ValueError("bad"))], [1, 2, 3], on_error=lambda failure: answer).elements == elements
 
 
 def test_ctrl_c_in_a_transform_ends_the_program_at_once_and_says_where_it_was():
@@ -470,51 +451,10 @@ def test_what_can_be_no_field_is_a_failure_of_its_record_and_names_the_transform
         getattr(value, "close", lambda: None)()
 
 
-@pytest.mark.parametrize(
-    ("transform", "message"),
-    [
-        (lambda element: (i for i in "ab"), r"<lambda> returned a generator, .* with flat_map\(element\) -> list$"),
-        (lambda element: {"x": {"y": iter("ab")}}, "in field 'x.y', .*; return a list of what it gives$"),
-        (lambda element: [iter("ab")], "in field '0', .*; return a list of what it gives$"),
-    ],
-)
-def test_a_generator_in_place_of_an_element_is_told_of_flat_map_and_one_in_a_field_of_a_list(transform, message):
-    failure = run([transform], [1]).failure
-    assert re.search(message, str(failure))
+def test_a_generator_in_place_of_an_element_is_told_of_flat_map():
+    failure = run([lambda element: (i for i in "ab")], [1]).failure
+    assert re.search(r"<lambda> returned a generator, .* with flat_map\(element\) -> list$", str(failure))
     assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
-
-
-class NeverKeeps:
-    def filter(self, element):
-        element > 3  # noqa: B015
-
-
-class Passes:
-    def filter(self, element):
-        if element:
-            return None
-        return element == 0
-
-
-class Falls:
-    def filter(self, element):
-        return element or None
-
-
-class Raises:
-    def filter(self, element):
-        raise NotImplementedError
-
-
-class Native:
-    filter = staticmethod(max)
-
-
-def test_a_filter_that_never_returns_anything_is_refused_when_it_is_given():
-    with pytest.raises(TypeError, match="filter of NeverKeeps ends without `return`, so it would drop every element"):
-        steps([NeverKeeps()])
-    for kept in (Passes(), Falls(), Raises(), Native(), GrainFilter()):
-        steps([kept])
 
 
 class EachOf:
@@ -582,13 +522,13 @@ class KeepsAll:
     ("made", "message"),
     [
         (lambda e: [e], r"a list of 1 dict, and .*; return the dict itself, or, .* flat_map\(element\) -> list"),
-        (lambda e: pd.DataFrame([e]), "a DataFrame, .*; return a dict with an array for each of its columns"),
-        (lambda e: pd.Series({"a": 1, "b": 0.5}), r"a Series, whose names .* would be lost; make it dict\(series\)"),
-        (lambda e: pa.table({"x": [e["x"]]}), "a Table, .*; return a dict with an array for each of its columns"),
-        (lambda e: Point(e["x"]), "a Point, .*; return dataclasses.asdict of it"),
-        (lambda e: str(e["x"]), "a str in place of a dict, .*; return {'name': value}"),
-        (lambda e: [e["x"]], "a list in place of a dict, .*; return {'name': value}"),
-        (lambda e: Decimal(e["x"]), "a Decimal in place of a dict, .*; return {'name': value}"),
+        (lambda e: pd.DataFrame([e]), "a DataFrame in place of a dict"),
+        (lambda e: pd.Series({"a": 1, "b": 0.5}), "a Series in place of a dict"),
+        (lambda e: pa.table({"x": [e["x"]]}), "a Table in place of a dict"),
+        (lambda e: Point(e["x"]), "a Point in place of a dict"),
+        (lambda e: str(e["x"]), "a str in place of a dict, .*; return a dict of them, or {'name': value}"),
+        (lambda e: [e["x"]], "a list in place of a dict"),
+        (lambda e: Decimal(e["x"]), "a Decimal in place of a dict"),
     ],
 )
 def test_what_is_returned_in_place_of_a_dict_is_an_error_at_the_first_record(made, message, on_error):
@@ -609,12 +549,9 @@ def test_what_is_returned_in_place_of_a_dict_is_an_error_at_the_first_record(mad
         (lambda e: [*e], b"text"),
     ],
 )
-def test_bare_values_stay_what_they_are(made, element):
+def test_bare_values_stay_what_they_are_and_an_intermediate_result_may_be_anything(made, element):
     assert run([made], [element]).failure is None
-
-
-def test_an_intermediate_result_may_be_anything():
-    assert run([lambda e: [e], lambda found: found[0]], [{"x": 1}]).elements == [{"x": 1}]
+    assert run([lambda e: [e], lambda found: found[0]], [element]).elements == [element]
 
 
 def test_a_transform_that_forgets_its_return_is_told_so():
@@ -633,17 +570,10 @@ def test_a_transform_that_forgets_its_return_is_told_so():
     assert run([lambda element: element], [None]).elements == [None]  # which a data source may give
 
 
-def test_a_filter_that_raises_is_a_failure_not_a_drop():
-    class Bad:
-        def filter(self, element):
-            return np.array([True, False])
-
-    assert "ValueError" in str(run([Bad()], [1]).failure)
-
-
-def test_filters_drop_by_truth():
+def test_filters_drop_by_truth_and_one_that_raises_is_a_failure():
     class Truth:
         def filter(self, element):
             return element
 
     assert run([Truth()], [0, 1, "", "x", None, np.bool_(False), np.True_]).positions == [1, 3, 6]
+    assert "ValueError" in str(run([Truth()], [np.array([True, False])]).failure)

@@ -1,4 +1,4 @@
-"""What dense columns are made of: dtypes by name, shapes as tuples, numbers that arrive unchanged."""
+"""The parts of dense columns: dtypes by name, shapes as tuples, and arrays whose numbers are those that were given."""
 
 from __future__ import annotations
 
@@ -23,24 +23,19 @@ def number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     >>> number_dtype("int32"), number_dtype("bfloat16")
     (dtype('int32'), dtype(bfloat16))
     """
-    # np.dtype(None) is float64, which nobody who wrote None has meant.
-    found = None if dtype is None else _dtype_or_none(dtype)
+    found: Any = None
+    try:
+        found = None if dtype is None else np.dtype(dtype)  # np.dtype(None) is float64
+    except TypeError:
+        import ml_dtypes  # comes with JAX but does not load it; NumPy knows its names only then
+
+        if hasattr(ml_dtypes, str(dtype)):
+            found = np.dtype(getattr(ml_dtypes, str(dtype)))
     if found is None or not is_number(found):
         raise ValueError(
             f"dtype {dtype!r} is not a fixed-size number; use one such as 'int32', 'float32', 'bool' or 'bfloat16'"
         )
-    return found
-
-
-def _dtype_or_none(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        # ml_dtypes comes with JAX but does not load it; NumPy knows its names only once it is imported.
-        import ml_dtypes
-
-        found = getattr(ml_dtypes, str(dtype), None)
-        return None if found is None else np.dtype(found)
+    return found  # type: ignore[no-any-return]
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
@@ -53,7 +48,7 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def dtype_name(dtype: npt.DTypeLike) -> str:
-    """The one name that a dtype has in a decoder's fields: "int32", or ">i4" where the bytes are swapped.
+    """The name of a dtype in a decoder's fields: "int32", or ">i4" where the bytes are swapped.
 
     Raises: ValueError as `number_dtype`.
 
@@ -67,7 +62,7 @@ def dtype_name(dtype: npt.DTypeLike) -> str:
 def real_dtype_name(dtype: npt.DTypeLike) -> str:
     """The `dtype_name` of a bool, integer or float that NumPy itself knows, in native byte order.
 
-    Raises: ValueError for complex numbers and for JAX's extra dtypes, which decoded values are not converted to.
+    Raises: ValueError for complex numbers and for JAX's extra dtypes, as no exact conversion to them is written here.
 
     >>> real_dtype_name(float)
     'float64'
@@ -79,6 +74,16 @@ def real_dtype_name(dtype: npt.DTypeLike) -> str:
             "such as 'float32' here, and cast on the device"
         )
     return found.newbyteorder("=").name
+
+
+def array_dtypes(arrays: Mapping[str, npt.DTypeLike] | None) -> dict[str, str]:
+    """The dtype name of each field, sorted by field so that equal settings have equal reprs.
+
+    Raises: TypeError unless `arrays` is a mapping or None; ValueError for a dtype that is no number.
+    """
+    if arrays is not None and not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays is a dict of field to dtype, {{'tokens': 'int32'}} say, got {arrays!r}")
+    return {field: real_dtype_name(dtype) for field, dtype in sorted((arrays or {}).items())}
 
 
 def shape_of(shape: int | Iterable[int]) -> Shape:
@@ -100,21 +105,13 @@ def shape_of(shape: int | Iterable[int]) -> Shape:
 
 
 def missing_field(field: str, fields: Iterable[str]) -> ValueError:
-    """The error for a field that an element lacks, naming those it has.
-
-    >>> missing_field("text", {"tokens": 1, "label": 2})
-    ValueError("there is no field 'text'; the element has 'label', 'tokens'")
-    """
+    """The error for a field that an element lacks, with the names of its fields."""
     names = ", ".join(map(repr, sorted(fields))) or "no fields"
     return ValueError(f"there is no field {field!r}; the element has {names}")
 
 
 def no_record(given: Any) -> TypeError:
-    """The error for what a decoder of records was given in place of bytes.
-
-    >>> no_record(3)
-    TypeError('a record is bytes, and this one is a int')
-    """
+    """The error for a decoder of records that was given no bytes."""
     if not isinstance(given, Mapping):
         return TypeError(f"a record is bytes, and this one is a {type(given).__name__}")
     return TypeError(
@@ -126,8 +123,8 @@ def no_record(given: Any) -> TypeError:
 def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any]:
     """The `value` as an array of `dtype` (bool, int, uint or float), with the same numbers.
 
-    Between floats, rounding to the nearest is what was asked for, but a finite number stays finite; every other
-    conversion is exact or refused.
+    Floats may be rounded to the nearest float of `dtype`, but a finite number stays finite. Every other conversion is
+    exact or refused.
 
     value: a number, nested lists of numbers of equal lengths, or an array, which is returned where it has `dtype`.
     dtype: of the result.
@@ -142,10 +139,13 @@ def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any
     target = np.dtype(dtype)
     try:
         source = np.asarray(value)
+        if source.dtype.kind not in "biuf":
+            raise ValueError
     except ValueError as error:
-        raise _not_numbers(value, target, field) from error
-    if source.dtype.kind not in "biuf":
-        raise _not_numbers(value, target, field)
+        raise ValueError(
+            f"field {field!r} is {reprlib.repr(value)}; an array of {target} takes numbers only, in lists of equal "
+            "lengths"
+        ) from error
     with np.errstate(over="ignore", invalid="ignore"):
         array = source.astype(target, copy=False)
     changed = None if array is source else _first_change(value, source, array)
@@ -157,33 +157,16 @@ def exact_array(value: Any, dtype: npt.DTypeLike, field: str) -> npt.NDArray[Any
     return array
 
 
-def _not_numbers(value: Any, target: np.dtype[Any], field: str) -> ValueError:
-    return ValueError(
-        f"field {field!r} is {reprlib.repr(value)}; an array of {target} takes numbers only, in lists of equal lengths"
-    )
-
-
 def _first_change(value: Any, source: npt.NDArray[Any], array: npt.NDArray[Any]) -> tuple[Any, Any] | None:
-    """The first number that the conversion changed, and what it became; None where it changed none."""
-    floats = (source.dtype.kind == "f") + (array.dtype.kind == "f")
-    if floats != 1:
-        lost = np.isfinite(source) & ~np.isfinite(array) if floats else source != array
+    """The first number that the conversion changed, before and after; None where it changed none."""
+    num_floats = (source.dtype.kind == "f") + (array.dtype.kind == "f")
+    if num_floats != 1:
+        lost = np.isfinite(source) & ~np.isfinite(array) if num_floats else source != array
         return (source[lost][0].item(), array[lost][0].item()) if lost.any() else None
-    # Python compares an int with a float exactly; NumPy would first round the int to a float64. The lists compare in C,
-    # and only a difference is looked for number by number.
+    # Python compares an int with a float exactly; NumPy would first round the int to a float64. Lists compare in C.
     numbers = value if isinstance(value, list) else source.tolist()
     if array.tolist() == numbers:
         return None
     flat = np.asarray(numbers, dtype=object).ravel().tolist()
     pairs = zip(flat, array.ravel().tolist(), strict=True)
     return next(((before, after) for before, after in pairs if before != after), None)
-
-
-def array_dtypes(arrays: Mapping[str, npt.DTypeLike] | None) -> dict[str, str]:
-    """The dtype name of each named field, sorted by field so that equal settings have equal reprs.
-
-    Raises: TypeError for what is no mapping; ValueError for what is no dtype of numbers.
-    """
-    if arrays is not None and not isinstance(arrays, Mapping):
-        raise TypeError(f"arrays is a dict of field to dtype, {{'tokens': 'int32'}} say, got {arrays!r}")
-    return {field: real_dtype_name(dtype) for field, dtype in sorted((arrays or {}).items())}

@@ -6,6 +6,7 @@ tf.io.VarLenFeature.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,13 +17,37 @@ import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import exact_array, missing_field, no_record, real_dtype_name, shape_of
-from datarax_ray.read.decode.example_proto import example_class
 from datarax_ray.read.formats.sniff import how_to_decode
 
-# A feature as the wire has it: the arrays of its numbers, or its byte strings.
-_Values = npt.NDArray[Any] | list[bytes]
-
 _LIST_DTYPES = {"int64_list": "int64", "float_list": "float32"}
+
+# The messages of tf.train.Example in protobuf's text format, where a map is a list of entries.
+_FIELD = "field {{ name: '{}' number: {} label: LABEL_{} type: TYPE_{} {} }}"
+_LIST = "message_type {{ name: '{}List' field {{ name: 'value' number: 1 label: LABEL_REPEATED type: TYPE_{} }} }}"
+
+
+def _message(name: str, number: int, kind: str, label: str = "OPTIONAL", more: str = "") -> str:
+    return _FIELD.format(name, number, label, "MESSAGE", f"type_name: '.tensorflow.{kind}' {more}")
+
+
+_PROTO = f"""
+name: 'datarax_ray/example.proto' package: 'tensorflow' syntax: 'proto3'
+{_LIST.format("Bytes", "BYTES")} {_LIST.format("Float", "FLOAT")} {_LIST.format("Int64", "INT64")}
+message_type {{
+  name: 'Feature' oneof_decl {{ name: 'kind' }}
+  {_message("bytes_list", 1, "BytesList", more="oneof_index: 0")}
+  {_message("float_list", 2, "FloatList", more="oneof_index: 0")}
+  {_message("int64_list", 3, "Int64List", more="oneof_index: 0")}
+}}
+message_type {{
+  name: 'Features' {_message("feature", 1, "Features.FeatureEntry", "REPEATED")}
+  nested_type {{
+    name: 'FeatureEntry' options {{ map_entry: true }}
+    {_FIELD.format("key", 1, "OPTIONAL", "STRING", "")} {_message("value", 2, "Feature")}
+  }}
+}}
+message_type {{ name: 'Example' {_message("features", 1, "Features")} }}
+"""
 
 
 @final
@@ -76,8 +101,8 @@ class VarLen(NamedArguments):
 class DecodeExample(NamedArguments):
     """Read every record as one serialized tf.train.Example.
 
-    features: name to FixedLen or VarLen; other features of a record are left out. None takes every feature as the
-        record has it: an int64_list as int64 (n,), a float_list as float32 (n,), a bytes_list as a list of bytes.
+    features: name to FixedLen or VarLen; other features of a record are skipped. None takes every feature as it is
+        stored: an int64_list as int64 (n,), a float_list as float32 (n,), a bytes_list as a list of bytes.
 
     >>> record = bytes.fromhex("0a0f0a0d0a01781208" "1a060a0401020304")
     >>> DecodeExample().map(record)
@@ -114,6 +139,21 @@ class DecodeExample(NamedArguments):
         return {name: _described(name, spec, stored) for name, spec in self.features.items()}
 
 
+@functools.cache
+def example_class() -> Any:
+    """The message class of tf.train.Example, in a pool of its own.
+
+    TensorFlow registers the same names in the default pool, where a second registration is an error. The class is made
+    on first use, because workers start lean, and is no field of a decoder, because it would not pickle.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+    file = text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto())
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
 def _feature_dtype(dtype: npt.DTypeLike) -> str:
     is_bytes = dtype is bytes or (isinstance(dtype, str) and dtype == "bytes")
     return "bytes" if is_bytes else real_dtype_name(dtype)
@@ -121,7 +161,7 @@ def _feature_dtype(dtype: npt.DTypeLike) -> str:
 
 def _stored_features(record: bytes) -> dict[str, Any]:
     """The Feature message of each feature that the record holds."""
-    from google.protobuf.message import DecodeError  # in here for the reason in example_class
+    from google.protobuf.message import DecodeError
 
     try:
         features = example_class().FromString(record).features.feature
@@ -140,7 +180,8 @@ def _stored_features(record: bytes) -> dict[str, Any]:
     return stored
 
 
-def _values(feature: Any) -> _Values:
+def _values(feature: Any) -> npt.NDArray[Any] | list[bytes]:
+    """A feature as it is stored: an array of its numbers, or its byte strings."""
     kind = feature.WhichOneof("kind")
     values = getattr(feature, kind).value
     # With the dtype given, recent protobuf copies the numbers without making Python objects of them.
@@ -153,19 +194,18 @@ def _described(name: str, spec: FixedLen | VarLen, stored: Mapping[str, Any]) ->
             return []
         if spec.default is None:
             raise missing_field(name, stored)
-        return _filled(spec)
+        shape = shape_of(spec.shape)
+        if isinstance(spec.default, bytes):
+            return [spec.default] * shape[0] if shape else spec.default
+        return np.full(shape, spec.default, dtype=spec.dtype)[()]
     values = _values(stored[name])
     if isinstance(values, list) != (spec.dtype == "bytes"):
         held = "byte strings" if isinstance(values, list) else "numbers"
         raise ValueError(f"feature {name!r} holds {held} and is described as {spec.dtype}; describe what is stored")
     if not isinstance(values, list):
         values = exact_array(values, spec.dtype, name)
-    if isinstance(spec, FixedLen):
-        return _fixed(name, spec, values)
-    return values if isinstance(values, list) else values.tolist()
-
-
-def _fixed(name: str, spec: FixedLen, values: _Values) -> Any:
+    if isinstance(spec, VarLen):
+        return values if isinstance(values, list) else values.tolist()
     shape = shape_of(spec.shape)
     if len(values) != math.prod(shape):
         raise ValueError(
@@ -175,10 +215,3 @@ def _fixed(name: str, spec: FixedLen, values: _Values) -> Any:
     if isinstance(values, list):
         return values if shape else values[0]
     return values.reshape(shape)[()]
-
-
-def _filled(spec: FixedLen) -> Any:
-    shape = shape_of(spec.shape)
-    if isinstance(spec.default, bytes):
-        return [spec.default] * shape[0] if shape else spec.default
-    return np.full(shape, spec.default, dtype=spec.dtype)[()]

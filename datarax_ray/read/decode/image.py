@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,7 +15,7 @@ from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import missing_field
 from datarax_ray.read.formats.sniff import how_to_decode
 
-# 11,585 by 11,585, or 400 MB decoded: above what cameras make, near where Pillow speaks of a decompression bomb.
+# 11,585 by 11,585, or 400 MB decoded: more than cameras make, near Pillow's limit for a decompression bomb.
 _MAX_PIXELS = 2**27
 # Markers of a JPEG. Source: ITU-T T.81, B.1.1.3.
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xda-\xfe])")  # of a segment, whose length follows
@@ -38,7 +38,7 @@ class DecodeImage(NamedArguments):
     field: the name of the image in the element, encoded before and decoded after; a dict with the file as "bytes"
         counts as one, as Hugging Face stores it in Parquet.
 
-    Raises: ValueError when the shape is another.
+    Raises: ValueError for another shape.
     Source: cv2.imdecode and cv2.resize (area averaging where no side grows, bilinear where one does).
     """
 
@@ -46,11 +46,18 @@ class DecodeImage(NamedArguments):
     field: str = "image"
 
     def __post_init__(self) -> None:
-        if isinstance(self.shape, str | int):
-            meant = f"field={self.shape!r}" if isinstance(self.shape, str) else (self.shape, self.shape, 3)
-            raise TypeError(f"shape is (height, width, channels), got {self.shape!r}; write {meant}")
-        if self.shape is not None:
-            object.__setattr__(self, "shape", _checked_shape(tuple(self.shape)))
+        if self.shape is None:
+            return
+        shape: Any = tuple(self.shape) if isinstance(self.shape, Iterable) else self.shape
+        is_size = isinstance(shape, tuple) and (
+            shape[:2] == (None, None) or all(isinstance(side, int) and side > 0 for side in shape[:2])
+        )
+        if not is_size or shape[2:] not in ((1,), (3,)):
+            raise ValueError(
+                f"shape {self.shape!r} is not (height, width, channels): height and width are both positive ints or "
+                "both None, channels are 3 (RGB) or 1 (grey)"
+            )
+        object.__setattr__(self, "shape", shape)
 
     def map(self, record_or_element: bytes | Mapping[str, Any]) -> dict[str, Any]:
         """A new element with the image decoded: uint8 (height, width, channels).
@@ -61,32 +68,20 @@ class DecodeImage(NamedArguments):
         if not isinstance(record_or_element, Mapping):
             return {self.field: _image(record_or_element, self.shape)}
         if self.field not in record_or_element:
-            raise _missing(self.field, record_or_element)
+            fields = record_or_element.items()
+            files = [name for name, value in fields if isinstance(value, bytes)]
+            remedy = f"; say which one is the image: DecodeImage(field={files[0]!r})" if files else ""
+            raise ValueError(f"{missing_field(self.field, record_or_element)}{remedy}")
         return {**record_or_element, self.field: _image(record_or_element[self.field], self.shape)}
 
 
-def _missing(field: str, element: Mapping[str, Any]) -> ValueError:
-    """The error for an element without the field, with the one that may be meant."""
-    error, meant = missing_field(field, element), next((n for n, v in element.items() if isinstance(v, bytes)), None)
-    if meant is None:
-        return error
-    remedy = f"DecodeImage(field={meant!r}), in a command --decoder image:{meant}"
-    return ValueError(f"{error}; say which one is the image: {remedy}")
-
-
-def _checked_shape(shape: tuple[Any, ...]) -> Any:
-    size, num_channels = shape[:2], shape[2:]
-    is_size = size == (None, None) or all(isinstance(side, int) and side > 0 for side in size)
-    if is_size and num_channels in ((1,), (3,)):
-        return shape
-    raise ValueError(
-        f"shape {shape} is not (height, width, channels): height and width are both positive ints or both "
-        "None, channels are 3 (RGB) or 1 (grey)"
-    )
-
-
 def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
-    cv2 = _opencv()
+    # OpenCV's own limit is 2**30, 3 GB of pixels from a file of 100 KB; it reads this when it is first loaded.
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
+    try:
+        import cv2  # here, because workers start lean and most data has no images
+    except ImportError as error:
+        raise ImportError("DecodeImage needs OpenCV: pip install 'datarax-ray[images]'") from error
     height, width, num_channels = shape or (None, None, 3)
     if isinstance(encoded, Mapping) and encoded.keys() == {"bytes", "path"}:  # datasets.Image, as it is stored
         if encoded["bytes"] is None:
@@ -96,26 +91,15 @@ def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> np
             )
         encoded = encoded["bytes"]
     if not isinstance(encoded, bytes | bytearray | memoryview):
-        size = "(width, height)" if height is None else f"({width}, {height})"
         raise ValueError(
-            f"an encoded image is bytes, and this one is a {type(encoded).__name__}; is it decoded already, as an "
-            f"ImageFolder's are? Leave DecodeImage out then, and resize in a transform: cv2.resize(image, {size})"
+            f"an encoded image is bytes, and this one is a {type(encoded).__name__}; leave DecodeImage out "
+            "where images are decoded already, as an ImageFolder's are"
         )
     image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
     if height is not None and width is not None and image.shape[:2] != (height, width):
         grows = height > image.shape[0] or width > image.shape[1]
         image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)
     return image if num_channels == 3 else image[:, :, np.newaxis]
-
-
-def _opencv() -> Any:
-    # OpenCV's own limit is 2**30, 3 GB of pixels from a file of 100 KB; it reads this when it is first loaded.
-    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
-    try:
-        import cv2  # in here, because workers start lean and most data has no images
-    except ImportError as error:
-        raise ImportError("DecodeImage needs OpenCV: pip install 'datarax-ray[images]'") from error
-    return cv2
 
 
 def _decoded(cv2: Any, encoded: bytes, flags: int) -> Any:

@@ -62,28 +62,26 @@ class PadTo(NamedArguments):
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         """A new element with each named field as an array of its fixed lengths.
 
-        Raises: ValueError when a field is missing, too long (unless `truncate`), has too few axes or holds what the
-        dtype cannot, or when a mask would replace a field.
+        Raises: ValueError when a field is missing, too long (unless `truncate`), has too few axes or holds a number
+        that the dtype cannot, or when a mask would replace a field.
         """
         padded = dict(element)
         for name, lengths in self.lengths.items():
             if name not in element:
                 raise missing_field(name, element)
             padded[name], mask = self._padded(name, element[name], shape_of(lengths))
-            if self.mask_suffix is None:
-                continue
-            if (mask_name := f"{name}{self.mask_suffix}") in padded:
-                raise ValueError(
-                    f"the element has a field {mask_name!r}, which the mask would replace; use another suffix"
-                )
-            padded[mask_name] = mask
+            if self.mask_suffix is not None:
+                if (mask_name := f"{name}{self.mask_suffix}") in padded:
+                    raise ValueError(
+                        f"the element has a field {mask_name!r}, which the mask would replace; use another suffix"
+                    )
+                padded[mask_name] = mask
         return padded
 
     def _padded(self, name: str, value: Any, lengths: Shape) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         array = self._array(name, value)
         if array.shape == (0,):
-            # [] says nothing of inner axes; here it is an array of no rows.
-            array = array.reshape((0,) * len(lengths))
+            array = array.reshape((0,) * len(lengths))  # an empty list has no inner axes
         if array.ndim < len(lengths):
             raise ValueError(
                 f"field {name!r} has shape {array.shape}, and PadTo has {len(lengths)} lengths for it: {lengths}"
@@ -94,7 +92,11 @@ class PadTo(NamedArguments):
                 "pad to a greater length, or cut it with truncate=True"
             )
         own = tuple(slice(min(size, length)) for size, length in zip(array.shape, lengths, strict=False))
-        filled = np.full((*lengths, *array.shape[len(lengths) :]), self._fill(name, array.dtype))
+        if array.dtype.kind in "biuf":
+            fill = exact_array(self.value, array.dtype, f"value to pad {name} with")
+        else:  # complex, or JAX's floats, which hold any value
+            fill = np.asarray(self.value).astype(array.dtype)
+        filled = np.full((*lengths, *array.shape[len(lengths) :]), fill)
         mask = np.zeros(lengths, dtype=bool)
         filled[own], mask[own] = array[own], True
         return filled, mask
@@ -102,9 +104,8 @@ class PadTo(NamedArguments):
     def _array(self, name: str, value: Any) -> npt.NDArray[Any]:
         if value is None:
             raise ValueError(
-                f"field {name!r} is null, which has no length to pad. Have an empty list in its place, by "
-                f"fill_nulls={{{name!r}: []}} of the source's config where it takes that, or leave such elements out "
-                "in a filter"
+                f"field {name!r} is null, which has no length to pad. Put an empty list in its place, by "
+                f"fill_nulls={{{name!r}: []}} of the source's config where it has that, or drop such elements"
             )
         if self.dtype is not None:
             return exact_array(value, self.dtype, name)
@@ -114,9 +115,3 @@ class PadTo(NamedArguments):
             f"field {name!r} is a {type(value).__name__}, which has no numeric dtype of its own; "
             "give PadTo one, such as dtype='int32'"
         )
-
-    def _fill(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        # Only dtypes that exact_array knows can change the value; the others are complex or JAX's floats.
-        if dtype.kind in "biuf":
-            return exact_array(self.value, dtype, f"value to pad {name} with")
-        return np.asarray(self.value).astype(dtype)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments, ordered
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
-from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.formats.sniff import how_to_decode
 
 
@@ -60,7 +60,7 @@ class DecodeFields(NamedArguments):
     fields: name to (dtype, shape), in the order of the bytes; little-endian unless a dtype says otherwise. Held as
         (name, (dtype, shape)) pairs, because their order is the layout.
 
-    Raises: ValueError when there are no fields; TypeError for what is no such layout.
+    Raises: ValueError when there are no fields; TypeError for another layout.
 
     >>> decoder = DecodeFields({"label": ("uint8", ()), "pixels": ("int16", (2,))})
     >>> decoder.decode([b"\\x07\\x01\\x00\\x02\\x00"])

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, final
 
+import msgpack
 import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import array_dtypes, exact_array, missing_field, no_record
 from datarax_ray.read.formats.sniff import how_to_decode
 
-# Deeper than anything that people write, and far from where stacking and pickling give up (some 300).
+# Deeper than people write, and far from the depth at which stacking and pickling give up (some 300).
 _MAX_DEPTH = 64
 _CONTAINERS = frozenset([dict, list])
 
@@ -24,8 +25,8 @@ _CONTAINERS = frozenset([dict, list])
 class DecodeMsgpack(NamedArguments):
     """Read every record as one msgpack map with string keys.
 
-    Text is str and binary is bytes; a timestamp is the int of its nanoseconds since 1970. Extension types are refused:
-    what they hold is code's business, and no code comes from data.
+    Text is str and binary is bytes; a timestamp is the int of its nanoseconds since 1970. Extension types are refused,
+    as only code could tell their meaning, and no code comes from data.
 
     arrays: field to dtype (bool, int, uint or float), for the fields whose numbers or rectangular lists become arrays;
         they must be in every record, and their numbers must fit. Every other list stays a list.
@@ -43,10 +44,8 @@ class DecodeMsgpack(NamedArguments):
         """The element that the record holds.
 
         Raises: ValueError when the record is not one whole map with string keys, nests more than 64 deep, holds an
-        extension type, or lacks a field of `arrays` or holds what its dtype cannot.
+        extension type, or lacks a field of `arrays` or holds a number that its dtype cannot.
         """
-        import msgpack  # in here, because workers start lean: only an actor that decodes msgpack loads it
-
         try:
             # 2 asks for nanoseconds as an int, the one form of a timestamp that is exact and dense.
             value = msgpack.unpackb(record, raw=False, ext_hook=_refuse_extension, timestamp=2)
@@ -78,7 +77,7 @@ class DecodeJson(NamedArguments):
         """The element that the record holds.
 
         Raises: ValueError when the record is not one whole JSON object, nests more than 64 deep, or lacks a field of
-        `arrays` or holds what its dtype cannot.
+        `arrays` or holds a number that its dtype cannot.
         """
         try:
             value = json.loads(record)
@@ -112,7 +111,7 @@ def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict
     foreign = next((key for key in value if not isinstance(key, str)), None)
     if foreign is not None:
         raise ValueError(f"a {kind} names its fields with text, and this one has the key {foreign!r}")
-    refuse_depth(value, kind)
+    _refuse_depth(value, kind)
     for name, dtype in arrays.items():
         if name not in value:
             raise missing_field(name, value)
@@ -121,20 +120,20 @@ def _element(value: Any, kind: str, arrays: Mapping[str, npt.DTypeLike]) -> dict
 
 
 def json_value(data: bytes) -> Any:
-    """What Python's json gives. Raises: ValueError for what is none, or nests more than 64 deep."""
+    """The value as Python's json reads it. Raises: ValueError for bytes that are no JSON, or nest more than 64 deep."""
     value = json.loads(data)
-    refuse_depth({"": value}, "JSON value")
+    _refuse_depth({"": value}, "JSON value")
     return value
 
 
-def refuse_depth(value: dict[str, Any], kind: str) -> None:
-    """Nothing, for what nests at most 64 deep. kind: its name in the error. Raises: ValueError for what is deeper."""
+def _refuse_depth(value: dict[str, Any], kind: str) -> None:
+    """Raise ValueError where lists and maps nest more than 64 deep."""
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):
         inner: list[Any] = []
         for outer in level:
             items = outer.values() if type(outer) is dict else outer
-            if not _CONTAINERS.isdisjoint(map(type, items)):  # long lists of numbers are passed over at C's speed
+            if not _CONTAINERS.isdisjoint(map(type, items)):  # passes over long lists of numbers at C's speed
                 inner += [item for item in items if type(item) in _CONTAINERS]
         if not inner:
             return

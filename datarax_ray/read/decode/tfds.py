@@ -1,7 +1,8 @@
-"""The row decoder for what TensorFlow Datasets wrote: its features.json says how an element lies in a tf.train.Example.
+"""The row decoder for TensorFlow Datasets: features.json describes how a tf.train.Example stores an element.
 
-A feature lies under its path ("nested/b/c"); sequences of sequences as ragged_flat_values and ragged_row_lengths_0...;
-images and compressed tensors as bytes. Source: tensorflow_datasets/core/example_parser.py and core/features.
+A feature is stored under its path ("nested/b/c"), sequences of sequences as ragged_flat_values and
+ragged_row_lengths_0..., images and compressed tensors as bytes.
+Source: tensorflow_datasets/core/example_parser.py and core/features.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Dims = tuple[int | None, ...]
 @final
 @dataclass(frozen=True)
 class Leaf:
-    """One feature. outer: its sequences, outermost first, None for any length. shape: of one of its values."""
+    """One feature. outer: the lengths of its sequences, outermost first, None for any. shape: of one value."""
 
     path: tuple[str, ...]
     kind: Kind
@@ -40,7 +41,7 @@ class Leaf:
 
     @property
     def stored(self) -> dict[str, FixedLen | VarLen]:
-        """What the Example has of it, by name."""
+        """The stored features of the Example, by name."""
         is_packed = self.kind in ("raw", "zlib") and self.shape.count(None) > 1
         dims = self.outer + (self.shape if self.kind == "numbers" else ())
         dtype = "bytes" if self.kind != "numbers" else "int64" if self.dtype == "uint64" else self.dtype
@@ -121,7 +122,7 @@ class Leaf:
 @final
 @dataclass(frozen=True)
 class DecodeTfds:
-    """Decode one record of a prepared dataset to the nested dict that its features say.
+    """Decode one record of a prepared dataset to the nested dict that its features describe.
 
     leaves: one for each feature; see tfds_leaves. Numbers of a known shape are arrays of the feature's dtype; text is
     bytes, as in tfds; sequences of any length are lists; images are uint8 (height, width, channels).
@@ -130,7 +131,7 @@ class DecodeTfds:
     leaves: tuple[Leaf, ...]
 
     def map(self, record: bytes) -> dict[str, Any]:
-        """Raises: ValueError for a record that is not as the features say."""
+        """Raises: ValueError for a record that the features do not describe."""
         stored = _examples(self.leaves).map(record)
         element: dict[str, Any] = {}
         for leaf in self.leaves:
@@ -144,7 +145,7 @@ class DecodeTfds:
         return element
 
 
-@functools.lru_cache(maxsize=16)  # and no field: what a decoder holds is part of its fingerprint
+@functools.lru_cache(maxsize=16)  # and no field, as the fields of a decoder are its fingerprint
 def _examples(leaves: tuple[Leaf, ...]) -> DecodeExample:
     return DecodeExample(dict(itertools.chain.from_iterable(leaf.stored.items() for leaf in leaves)))
 
@@ -171,30 +172,30 @@ def tfds_leaves(features: Mapping[str, Any], skip_decoding: Collection[str] = ()
 
 def _leaves(feature: Mapping[str, Any], path: tuple[str, ...], outer: Dims) -> Iterator[Leaf]:
     kind = next((key for key in feature if key not in ("pythonClassName", "description", "valueRange")), "nothing")
-    said: Any = feature.get(kind)
+    inner: Any = feature.get(kind)
     match kind:
         case "featuresDict":
-            for name, inner in sorted(said["features"].items()):
-                yield from _leaves(inner, (*path, name), outer)
+            for name, field in sorted(inner["features"].items()):
+                yield from _leaves(field, (*path, name), outer)
         case "sequence":
-            length = int(said.get("length", -1))
-            yield from _leaves(said["feature"], path, (*outer, None if length == -1 else length))
+            length = int(inner.get("length", -1))
+            yield from _leaves(inner["feature"], path, (*outer, None if length == -1 else length))
         case "translation":
-            for language in sorted(said["languages"]):
+            for language in sorted(inner["languages"]):
                 yield Leaf((*path, language), "bytes", "bytes", (), outer)
         case "classLabel":
             yield Leaf(path, "numbers", "int64", (), outer)
         case "text":
             yield Leaf(path, "bytes", "bytes", (), outer)
         case "image":
-            yield Leaf(path, "image", said["dtype"], _shape(said), outer)
+            yield Leaf(path, "image", inner["dtype"], _shape(inner), outer)
         case "tensor" | "boundingBox":
-            dtype, encoding = said.get("dtype", "float32"), said.get("encoding") or "none"
+            dtype, encoding = inner.get("dtype", "float32"), inner.get("encoding") or "none"
             if dtype in ("string", "object", "str"):
-                yield Leaf(path, "bytes", "bytes", (), outer + _shape(said))
+                yield Leaf(path, "bytes", "bytes", (), outer + _shape(inner))
             else:
                 packed: dict[str, Kind] = {"none": "numbers", "bytes": "raw", "zlib": "zlib"}
-                yield Leaf(path, packed[encoding], dtype, _shape(said), outer)
+                yield Leaf(path, packed[encoding], dtype, _shape(inner), outer)
         case _:
             raise ValueError(
                 f"feature {'/'.join(path)!r} is a {feature.get('pythonClassName', kind)}, which is not decoded here; "
@@ -202,8 +203,8 @@ def _leaves(feature: Mapping[str, Any], path: tuple[str, ...], outer: Dims) -> I
             )
 
 
-def _shape(said: Mapping[str, Any]) -> Dims:
-    return tuple(None if int(size) == -1 else int(size) for size in said.get("shape", {}).get("dimensions", ()))
+def _shape(inner: Mapping[str, Any]) -> Dims:
+    return tuple(None if int(size) == -1 else int(size) for size in inner.get("shape", {}).get("dimensions", ()))
 
 
 def _nested(values: list[Any], lengths: list[list[int]]) -> list[Any]:

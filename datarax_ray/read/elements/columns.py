@@ -1,9 +1,9 @@
-"""Columns: what a list of elements becomes when it is stacked, and how columns are walked.
+"""Columns: elements stacked, and how columns are walked.
 
-An element is a value or a (nested) dict of values; its columns are the same dict with an array for each value, of shape
-(k, ...) for k elements. Numbers and arrays make dense columns, and all of them must agree in shape and dtype. Strings,
-bytes, lists, None and other objects make object columns, which stay on the host; so do the rows of a ragged column,
-arrays of many lengths, that come out of one and go back untouched. Nothing is converted in silence.
+An element is a value or a (nested) dict of values. Its columns are the same dict with an array for each value, of shape
+(k, ...) for k elements. Numbers and arrays make dense columns, and must agree in shape and dtype. Strings, bytes,
+lists, None and other objects make object columns, which stay on the host. So do the rows of a ragged column, arrays of
+many lengths, while no transform changes them. Nothing is converted silently.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class FieldSpec:
 
 Path = tuple[str, ...]
 
-# Rows of ragged columns that are out as values of elements, by their id. What a transform passes on untouched is such a
-# row again, also where all of one block happen to be of one length; what it makes of it is an array like any other.
+# Rows of ragged columns that are values of elements now, by their id. A row that a transform passes on is a ragged row
+# still, even where all rows of a block have one length; an array that it makes of a row is like any other.
 _RAGGED_ROWS: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
 
 _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
@@ -57,8 +57,7 @@ LEAVE_NONE_OUT = (
     "where it is None, as a filter of Grain's MapDataset gives in place of what it drops, leave it out by a first "
     "transform, an object with the method `def filter(self, element): return element is not None`"
 )
-OF_SERIES = "a Series, whose names and types of values would be lost; make it dict(series), or series.to_numpy()"
-_MAX_SAID = 20  # fields in a note of an error
+_MAX_LISTED = 20  # fields in a note of an error
 
 
 class ColumnError(ValueError):
@@ -88,15 +87,12 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
     {'name': array(['a', 'b'], dtype=object), 'x': array([1, 2])}
     """
     first = elements[0]
-    if not path and isinstance(first, tuple):
-        call = "element._asdict()" if hasattr(first, "_asdict") else "{'x': element[0], 'y': element[1]}"
+    if not path and (isinstance(first, tuple) or is_series(first)):
         raise ColumnError(
-            f"the element is a tuple of {len(first)}, and a batch has its fields by name; make it a dict in a "
-            f"transform: lambda element: {call}",
+            f"the element is a {type(first).__name__}, and a batch has its fields by name; make it a dict in a "
+            "transform: lambda element: {'x': element[0], 'y': element[1]}",
             0,
         )
-    if not path and is_series(first):
-        raise ColumnError(f"the element is {OF_SERIES}, as by a first transform", 0)
     if not isinstance(first, Mapping):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):
@@ -112,7 +108,7 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
 
 
 def unstack(columns: Columns, count: int) -> list[Any]:
-    """The elements of columns; arrays in them are views. Inverse of stack, but for Python numbers (NumPy scalars)."""
+    """The elements of columns; arrays in them are views. Inverse of stack, but numbers are NumPy scalars."""
     if not isinstance(columns, Mapping):
         return list(columns)
     parts = {key: unstack(column, count) for key, column in columns.items()}
@@ -120,7 +116,7 @@ def unstack(columns: Columns, count: int) -> list[Any]:
 
 
 def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
-    """As unstack, of columns to which stack() comes back: a ragged row that nobody touched is one again then."""
+    """As unstack, but stack() makes the same columns again: ragged rows are known as such."""
     for _, array in leaves(columns):
         if array.dtype == object:
             _RAGGED_ROWS.update((id(row), row) for row in array if isinstance(row, np.ndarray))
@@ -128,12 +124,12 @@ def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
 
 
 def is_ragged_row(row: np.ndarray) -> bool:
-    """Whether this is a row of a ragged column, as it came out of it."""
+    """Whether this is an unchanged row of a ragged column."""
     return _RAGGED_ROWS.get(id(row)) is row
 
 
 def ragged_row(row: np.ndarray) -> np.ndarray:
-    """The row, which is one of a ragged column from now on."""
+    """The row, known as a row of a ragged column from now on."""
     _RAGGED_ROWS[id(row)] = row
     return row
 
@@ -160,15 +156,16 @@ def spec(columns: Columns) -> Any:
 
 
 def odd_one(so_far: Mapping[Path, FieldSpec], first: int, columns: Columns, position: int) -> UnlikeError | None:
-    """What is wrong with columns that have not the fields, shapes and dtypes of those so far, for the element at
-    `position`, their first; None where nothing is. first: the position of one of those so far.
+    """The error for columns whose fields, shapes or dtypes differ from those so far; None where they agree.
+
+    first: the position of an element so far. position: the position of the first element of `columns`.
     """
     found: dict[Path, FieldSpec] = dict(leaves(spec(columns)))
     for path in so_far.keys() | found.keys():
         if so_far.get(path) != found.get(path):
             name = ".".join(path) or "the element"
             return UnlikeError(
-                f"{name} was {_say(so_far.get(path))} so far and is {_say(found.get(path))} from position "
+                f"{name} was {_described(so_far.get(path))} so far and is {_described(found.get(path))} from position "
                 f"{position} on; make every element alike in a transform (PadTo for ragged fields).",
                 position,
                 first,
@@ -177,26 +174,25 @@ def odd_one(so_far: Mapping[Path, FieldSpec], first: int, columns: Columns, posi
 
 
 def given_note(columns: Columns, error: BaseException) -> str:
-    """What code that raised this error was given: every field, with dtype and shape or type, as a note for people.
+    """A note for people on the argument of code that raised this error: every field, with dtype and shape or type.
 
     >>> given_note({"label": 3, "image": np.zeros((2, 3), np.uint8)}, KeyError("lable"))
     "given image: uint8 (2, 3), label: int. Did you mean 'label'?"
     """
     fields = {".".join(path): value for path, value in leaves(columns)}
-    said = [": ".join(filter(None, [name, _look(value)])) for name, value in fields.items()]
-    more = [f"and {len(said) - _MAX_SAID} more"] if len(said) > _MAX_SAID else []
+    lines = []
+    for name, value in fields.items():
+        has_shape = hasattr(value, "dtype") and isinstance(getattr(value, "shape", None), tuple)
+        kind = f"{value.dtype} {value.shape}" if has_shape else type(value).__name__
+        lines.append(f"{name}: {kind}" if name else kind)
+    more = [f"and {len(lines) - _MAX_LISTED} more"] if len(lines) > _MAX_LISTED else []
     key = error.args[0] if isinstance(error, KeyError) and error.args else None
     hint = f".{near}" if isinstance(key, str) and (near := nearest([key], fields)) else ""
-    return f"given {', '.join([*said[:_MAX_SAID], *more])}{hint}"
-
-
-def _look(value: Any) -> str:
-    has_shape = hasattr(value, "dtype") and isinstance(getattr(value, "shape", None), tuple)
-    return f"{value.dtype} {value.shape}" if has_shape else type(value).__name__
+    return f"given {', '.join([*lines[:_MAX_LISTED], *more])}{hint}"
 
 
 def nbytes(columns: Columns) -> int:
-    """Bytes that the arrays hold; of object columns, what is in them, about."""
+    """Bytes of the arrays; of object columns, about the bytes of their values."""
     return sum(
         sum(map(nbytes_of, array.flat)) if isinstance(array, np.ndarray) and array.dtype == object else array.nbytes
         for _, array in leaves(columns)
@@ -204,7 +200,7 @@ def nbytes(columns: Columns) -> int:
 
 
 def nbytes_of(value: Any) -> int:
-    """About the bytes of any Python value: of text and arrays what they hold, of containers what is in them.
+    """About the bytes of any Python value: of text, of arrays, and of the values in containers.
 
     >>> nbytes_of({"tokens": [np.zeros(4, np.int32), b"abc"], "length": 4})
     27
@@ -253,9 +249,9 @@ def is_host_only(dtype: np.dtype) -> bool:
 
 
 def _is_ragged(values: Sequence[Any], path: Path) -> bool:
-    """Whether these are rows of a ragged column, as they came out of it; None among them is a missing one.
+    """Whether these are unchanged rows of a ragged column; None among them is a missing row.
 
-    Raises: ColumnError where some arrays are, and others not: which stand in a block together is chance.
+    Raises: ColumnError where some arrays are and others are not, as chance decides which stand in a block together.
     """
     if not _RAGGED_ROWS:
         return False
@@ -292,13 +288,9 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
                 f"{named(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; {remedy}", index
             )
     if first is None:
-        none = None if path else next((index for index, value in enumerate(values) if value is None), None)
-        if none is not None:
-            raise ColumnError(
-                "the element is None, which is nothing for a batch; does `__getitem__` of the data end without "
-                f"`return`? Or, {LEAVE_NONE_OUT}",
-                none,
-            )
+        none = next((index for index, value in enumerate(values) if value is None), None)
+        if none is not None and not path:
+            raise ColumnError(f"the element is None; {LEAVE_NONE_OUT}", none)
         return np.fromiter(values, object, len(values))
     shape = np.shape(values[0])
     for index, value in enumerate(values):
@@ -325,13 +317,9 @@ def _numbers(values: Sequence[Any], dtype: np.dtype, path: Path) -> NDArray:
     except OverflowError as error:  # only int has values that its dtype has not
         info = np.iinfo(dtype)
         index = next(i for i, value in enumerate(values) if not info.min <= value <= info.max)
-        fits = len(path) == 1 and 0 <= values[index] < 2**64
-        decoded = (
-            f", or decode it as one: DecodeMsgpack(arrays={{{path[-1]!r}: 'uint64'}}), or DecodeJson" if fits else ""
-        )
         raise ColumnError(
             f"{named(path)} is {values[index]}, which does not fit in int64; make it a float, an np.uint64 or a str in "
-            f"a transform{decoded}",
+            "a transform, or decode it as uint64: DecodeMsgpack(arrays={'field': 'uint64'}), or DecodeJson",
             index,
         ) from error
 
@@ -346,5 +334,5 @@ def named(path: Path) -> str:
     return f"field {'.'.join(path)!r}" if path else "the element"
 
 
-def _say(field: FieldSpec | None) -> str:
+def _described(field: FieldSpec | None) -> str:
     return "missing" if field is None else f"{field.dtype} {field.shape}"

@@ -1,4 +1,4 @@
-"""DocumentSpec: what is packed. Elements in, their fields laid end to end out, with the length of each."""
+"""Documents for packing: the fields of elements laid end to end, with the length of each element."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.read.elements.columns import Columns, is_host_only, unstack
-from datarax_ray.read.elements.ragged import Joined, joined
+from datarax_ray.read.elements.rows import Joined, joined
 from datarax_ray.read.elements.transforms import Call, Progress
 
 
 def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices]:
     """The fields of all documents, each end to end: {name: (sum of lengths, ...)}, and the lengths, int64 (k,).
 
-    columns: the elements where they came as such, else None. The positions in `progress` are those of the documents
-    then. An element that is no document is a failure of its record.
+    columns: the elements as columns; None where progress has them. Afterwards the positions in `progress` are those of
+    the documents. An element that is no document is a failure of its record.
     """
     if columns is not None:
         if (made := _whole(columns, documents)) is not None:
@@ -98,16 +98,14 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def _cut_at_the_first_odd(progress: Progress, documents: DocumentSpec) -> None:
-    """np.concatenate would make one dtype of several in silence."""
+    """End the block before the first document of another dtype; np.concatenate would convert it silently."""
     for name in documents.fields:
-        first = progress.elements[0][name] if progress.elements else None
-        for index, element in enumerate(progress.elements):
-            array = element[name]
-            assert first is not None
-            if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
-                progress.cut(
-                    index,
-                    f"field {name!r} is {first.dtype} with rows of shape {first.shape[1:]} in one document, "
-                    f"{array.dtype} {array.shape[1:]} in another; make them alike in a transform",
-                )
-                break
+        kinds = [(element[name].dtype, element[name].shape[1:]) for element in progress.elements]
+        odd = next((index for index, kind in enumerate(kinds) if kind != kinds[0]), None)
+        if odd is not None:
+            (first, rows), (dtype, other_rows) = kinds[0], kinds[odd]
+            progress.cut(
+                odd,
+                f"field {name!r} is {first} with rows of shape {rows} in one document, {dtype} {other_rows} in "
+                "another; make them alike in a transform",
+            )

@@ -1,12 +1,11 @@
 """Owning: results in memory that nobody else writes to, copied only where somebody else holds them.
 
 A transform may give its own buffer or a view of one, which its next call overwrites, or an object that it keeps and
-changes later; a data source may give what it keeps, and a transform may change that in place. So what is kept for
-longer than the next call has to be ours. The rule: a value is ours where all references to it are, which CPython
-counts. A container's items must be ours as well, and so must be the owner of the memory that an array shows (its
-`base`); bytes, text and numbers never change. Whatever is not ours is copied, and so is what nobody can look into:
-objects of other classes, and arrays of other libraries but JAX's, which never change. For what is ours, it costs a look
-at each count.
+changes later. A data source may give what it keeps, and a transform may change that in place. So a value that is kept
+beyond the next call has to be ours. A value is ours where all references to it are, which CPython counts, and where the
+items of a container and the owner of an array's memory (its `base`) are ours as well. Bytes, text and numbers never
+change. Every other value is copied: values that others hold, objects of other classes, and arrays of other libraries
+except JAX's, which never change.
 
 Source for counting references to prove that memory is not shared: numpy.ndarray.resize (refcheck).
 """
@@ -14,6 +13,7 @@ Source for counting references to prove that memory is not shared: numpy.ndarray
 from __future__ import annotations
 
 import copy
+import copyreg
 import datetime
 import decimal
 import itertools
@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.read.elements.columns import is_ragged_row, leaves, map_leaves, ragged_row
-from datarax_ray.read.elements.text_scalars import TEXT, keep_class
 
 Path = tuple[Any, ...]
 
-# What never changes. np.void is missing: it shows the memory of the array that it was taken from.
+# These never change. np.void is missing: it shows the memory of the array that it was taken from.
 _CONSTANT = frozenset(
     {bytes, str, bool, int, float, complex, type(None), datetime.datetime, datetime.date, datetime.time}
     | {datetime.timedelta, decimal.Decimal, pathlib.PosixPath}
@@ -37,25 +36,28 @@ _CONSTANT = frozenset(
 )
 
 
-class UnfitError(TypeError):
-    """What was returned can be no element. The message goes on from "returned". path: to where it is. alone: the remedy
-    where that is no field of an element, if it is another.
-    """
+def _reduced(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, bytes):
+        return np.bytes_, (bytes.join(b"", (value,)),)
+    return np.str_, (str.join("", (value,)),)
 
-    def __init__(self, what: str, remedy: str, path: Path = (), alone: str = "") -> None:
-        super().__init__(what, remedy, path, alone)
+
+# NumPy's own pickles drop the NULs at the end of a text scalar
+# (https://github.com/numpy/numpy/blob/v2.4.0/numpy/_core/src/multiarray/scalartypes.c.src, gentype_reduce).
+copyreg.pickle(np.bytes_, _reduced)
+copyreg.pickle(np.str_, _reduced)
+
+
+class UnfitError(TypeError):
+    """A returned value that cannot be an element. path: of the part that cannot. The message follows "returned"."""
+
+    def __init__(self, what: str, remedy: str, path: Path = ()) -> None:
+        super().__init__(what, remedy, path)
         self.path = path
 
     def __str__(self) -> str:
-        what, remedy, _, alone = self.args
-        if not self.path:
-            return f"{what}{alone or remedy}"
-        return f"{what} in field {'.'.join(map(str, self.path))!r}{remedy}"
-
-
-_SEVERAL = (
-    ", which can be read only once; several elements in place of one come from an object with flat_map(element) -> list"
-)
+        what, remedy, _ = self.args
+        return f"{what} in field {'.'.join(map(str, self.path))!r}{remedy}" if self.path else f"{what}{remedy}"
 
 
 def _count(held: list[Any]) -> int:
@@ -63,23 +65,22 @@ def _count(held: list[Any]) -> int:
     return sys.getrefcount(value)
 
 
-_Array = np.ndarray
 _ONE_HOLDER = _count([object()])  # as `own` counts: the container's reference, its own, and that of the call
 
 
 def own(held: Any, key: Any) -> None:
-    """Make held[key] ours, of a list or dict that is: where it is not, a copy takes its place.
+    """Make held[key] ours, of a list or dict that is ours; a copy takes its place where needed.
 
-    The caller has no other reference to it: a variable that held it is set to None before.
+    The caller holds no other reference to the value.
 
-    Raises: UnfitError for what cannot be copied, or has no second reading (an iterator), or no order (a set).
+    Raises: UnfitError for a value that cannot be copied, can be read only once (an iterator), or has no order (a set).
     """
     value = held[key]
     kind = type(value)
     if kind in _CONSTANT:
         return
     if sys.getrefcount(value) <= _ONE_HOLDER:
-        if kind is _Array:
+        if kind is np.ndarray:
             if _shows_own_memory(value):
                 return
         elif kind is dict or kind is list:
@@ -100,7 +101,7 @@ def own(held: Any, key: Any) -> None:
 
 
 def own_items(held: list[Any]) -> list[Any]:
-    """The items of the iterable that is alone in `held`, each made ours before the next one is asked for; see own."""
+    """The items of the one iterable in `held`, each made ours before the next one is read; see own."""
     values = held[0]
     if type(values) is list and sys.getrefcount(values) <= _ONE_HOLDER:
         for index in range(len(values)):
@@ -117,13 +118,11 @@ def own_items(held: list[Any]) -> list[Any]:
 
 
 def copied(value: Any, path: Path = ()) -> Any:
-    """The value with a copy of all that may change in it; raises as own does."""
+    """The value, with copies of all parts that may change. Raises: as own."""
     kind = type(value)
     if kind in _CONSTANT:
         return value
     if isinstance(value, np.generic) and not isinstance(value, np.void):
-        if isinstance(value, TEXT):
-            keep_class(kind)
         return value
     if kind is dict:
         return {name: copied(item, (*path, name)) for name, item in value.items()}
@@ -139,24 +138,26 @@ def copied(value: Any, path: Path = ()) -> Any:
         return ragged_row(array) if is_ragged_row(value) else array
     if kind.__module__.partition(".")[0] in ("jax", "jaxlib"):
         return value
+    named = f"a {kind.__qualname__}"
     if isinstance(value, np.ma.MaskedArray):
         remedy = ", whose mask would be lost; return its filled(value), or its data and its mask as two fields"
-        raise UnfitError(_said(kind), remedy, path)
+        raise UnfitError(named, remedy, path)
     if isinstance(value, Iterator | AsyncIterator | Coroutine):
-        raise UnfitError(_said(kind), ", which can be read only once; return a list of what it gives", path, _SEVERAL)
+        remedy = "return a list, or, for several elements, give an object with flat_map(element) -> list"
+        raise UnfitError(named, f", which can be read only once; {remedy}", path)
     if isinstance(value, Set):
-        raise UnfitError(_said(kind), ", which has no order, so no two processes see the same; sort it to a list", path)
+        raise UnfitError(named, ", which has no order, so no two processes see the same; sort it to a list", path)
     try:
         return copy.deepcopy(value)
     except Exception as error:  # whatever a foreign class raises there
         remedy = f", which cannot be copied or sent to another process ({error}); return the data in it"
-        raise UnfitError(_said(kind), remedy, path) from error
+        raise UnfitError(named, remedy, path) from error
 
 
 def own_columns(held: list[Any], given: Any) -> Any:
-    """The columns that a step returned for those `given` to it, alone in `held`; each array is ours.
+    """The columns that a step returned for the `given` ones, made ours. They are the one item of `held`.
 
-    Arrays that show memory of given ones that cannot be written to stay as they are.
+    Arrays that show the memory of read-only given ones stay as they are.
     """
     fixed = (a for _, a in leaves(given) if not a.flags.writeable and (not a.dtype.hasobject or _has_constants(a)))
     return _own_columns(held, 0, {id(_owner(array)) for array in fixed}, False)
@@ -167,13 +168,13 @@ def _own_columns(held: Any, key: Any, owners: Set[int], is_shared: bool) -> Any:
     is_shared = is_shared or sys.getrefcount(value) > _ONE_HOLDER
     if isinstance(value, Mapping):
         return {name: _own_columns(value, name, owners, is_shared) for name in value}
-    if type(value) is not _Array or id(_owner(value)) in owners:
+    if type(value) is not np.ndarray or id(_owner(value)) in owners:
         return value
     return _copied_array(value, (key,)) if is_shared or not _shows_own_memory(value) else value
 
 
 def read_only(columns: Any) -> Any:
-    """The columns as views that cannot be written to, but for objects that can be changed, which are copied."""
+    """The columns as read-only views; objects that may change are copied."""
     if isinstance(columns, Mapping):
         return {name: read_only(column) for name, column in columns.items()}
     view = columns.view() if not columns.dtype.hasobject or _has_constants(columns) else _copied_array(columns, ())
@@ -191,7 +192,7 @@ def _owner(array: np.ndarray) -> Any:
 
 
 def writable(columns: Any) -> Any:
-    """Columns of our own, of whose arrays each may be written to: as it is, or a copy."""
+    """Columns of our own as arrays that may be written to, copied where needed."""
     if not isinstance(columns, Mapping):
         return writable({"": columns})[""]
     found = {}
@@ -207,7 +208,7 @@ def writable(columns: Any) -> Any:
 
 
 def objects_copied(array: np.ndarray, path: Path = ()) -> np.ndarray:
-    """An array of our own, with copies of the objects in it, in place; see copied."""
+    """An array of our own, with copies of its objects in their places; see copied."""
     if array.dtype == object:
         if not _has_constants(array):
             items = [copied(item, path) for item in array.flat]
@@ -220,7 +221,7 @@ def objects_copied(array: np.ndarray, path: Path = ()) -> np.ndarray:
 def _shows_own_memory(array: np.ndarray) -> bool:
     """Whether nobody else reaches the memory of an array that nobody else holds."""
     owner, base = array, array.base
-    while type(base) is _Array and sys.getrefcount(base) <= _ONE_HOLDER:
+    while type(base) is np.ndarray and sys.getrefcount(base) <= _ONE_HOLDER:
         owner, base = base, base.base
     is_own = owner.flags.owndata if base is None else type(base) is bytes
     return is_own and (not array.dtype.hasobject or _has_constants(array))
@@ -232,7 +233,3 @@ def _has_constants(array: np.ndarray) -> bool:
 
 def _copied_array(array: np.ndarray, path: Path) -> np.ndarray:
     return objects_copied(array.copy(), path)
-
-
-def _said(kind: type) -> str:
-    return f"a {kind.__qualname__}"

@@ -1,20 +1,19 @@
-"""Transforms: what a user gives as one, and applying them to the elements of a block with every failure located.
+"""Transforms: how a transform is recognised, and applied to the elements of a block with every failure located.
 
 A transform is a plain callable element -> element, or an object with exactly one of `map(element)`,
 `random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)`, `flat_map(element) -> elements`
-(Grain's transform classes fit as they are), or one of two that work on all of a block at once: `decode(records) ->
-columns`, and `map_columns(columns) -> columns`, which gives a row for each row, in their order, and makes each of its
-own row alone. After a flat_map several elements share a position; an ordinal, from 0 at each, tells them apart.
+(Grain's transform classes fit as they are), or one of two methods that work on a whole block: `decode(records) ->
+columns`, and `map_columns(columns) -> columns`, which returns a row for each row, made of that row alone. After a
+flat_map several elements share a position; an ordinal, from 0 at each position, tells them apart.
 
-A transform may write to what it is given, keep it, and reuse what it gave: elements are as they were returned (see
-read.elements.owning). To a `map_columns` that writes to its columns it costs a second call, with copies.
+A transform may write to its argument, keep it, and reuse its result: elements stay as they were returned (see
+read.elements.owning). A `map_columns` that writes to its columns costs a second call, with copies.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-import dis
 import functools
 import inspect
 import itertools
@@ -27,17 +26,17 @@ import numpy as np
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, OF_SERIES, dense_dtype, given_note, is_series
-from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note, is_series
 from datarax_ray.read.elements.owning import UnfitError, own, own_items
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 
-# The callable is asked, where the record is read, whether to leave it out.
+# The callable decides, where the record is read, whether to skip it.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
 
 _BOOLS = (bool, np.bool_)
-# What the methods are called with; the others with an element.
-_GIVEN = {
+# The arguments of the methods; all others take an element.
+_ARGUMENTS = {
     "random_map": ("element", "rng"),
     "map_with_index": ("position", "element"),
     "decode": ("records",),
@@ -47,7 +46,7 @@ METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode"
 
 
 def leaves_out(on_error: OnError, failure: RecordError) -> bool:
-    """Whether what failed is left out. Raises: what a function of the user's does; TypeError where it does not say."""
+    """Whether on_error skips a failure. Raises: an error of the user's function; TypeError for another answer."""
     if not callable(on_error):
         return on_error == "skip"
     answer: Any = on_error(failure)
@@ -60,7 +59,7 @@ def leaves_out(on_error: OnError, failure: RecordError) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """One transform, told apart. kind: the method it has; "map" for a plain callable. index: its place in the list."""
+    """A recognised transform. kind: its method; "map" for a plain callable. index: its place in the list."""
 
     kind: str
     call: Callable[..., Any]
@@ -69,9 +68,9 @@ class Step:
 
 
 def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
-    """The transforms, each checked to be one.
+    """The transforms as steps.
 
-    Raises: TypeError for what is no transform, or is several; ValueError for `decode` after another transform.
+    Raises: TypeError for an object that is no transform, or is several; ValueError for `decode` after another step.
     """
     found = tuple(_step(transform, index) for index, transform in enumerate(listed(transforms)))
     for step in found[1:]:
@@ -83,36 +82,29 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
 
 
 def check_arguments(transforms: Any) -> None:
-    """Raise TypeError for a transform that takes more, or less, than it will be called with."""
+    """Raise TypeError for a transform that takes other arguments than it will be called with."""
     for transform, step in zip(listed(transforms), steps(transforms), strict=True):
-        given = _GIVEN.get(step.kind, ("element",))
-        is_plain = not callable(getattr(transform, step.kind, None))
-        function = transform if is_plain else getattr(transform, step.kind)
+        given = _ARGUMENTS.get(step.kind, ("element",))
+        method = getattr(transform, step.kind, None)
         try:
-            signature = inspect.signature(function, follow_wrapped=False)
+            signature = inspect.signature(method if callable(method) else transform, follow_wrapped=False)
         except (TypeError, ValueError):  # of a builtin, which has none
             continue
         try:
             signature.bind(*given)
         except TypeError:
-            arguments = ", ".join(given)
-            remedy = (
-                "an object with random_map(element, rng) gets random numbers, and one with map_with_index(position, "
-                "element) the position"
-                if is_plain
-                else f"write `def {step.kind}(self, {arguments})`"
-            )
-            whose = "" if is_plain else f"{step.kind} of "
+            of = f"{step.kind} of " if callable(method) else ""
             raise TypeError(
-                f"{whose}transform {step.name} is called with ({arguments}), and takes "
-                f"({', '.join(signature.parameters)}); {remedy}"
+                f"{of}transform {step.name} is called with ({', '.join(given)}), and takes "
+                f"({', '.join(signature.parameters)}). Objects with random_map(element, rng) receive random numbers, "
+                "and objects with map_with_index(position, element) the position"
             ) from None
 
 
 def listed(transforms: Any) -> tuple[Any, ...]:
-    """The transforms as a tuple; one that stands alone, and may be iterable all the same, is a list of one.
+    """The transforms as a tuple; a single transform, which may be iterable too, is a list of one.
 
-    Raises: TypeError for what is neither.
+    Raises: TypeError for any other value.
     """
     ordered("transforms", transforms)
     is_text = isinstance(transforms, str | bytes)  # which is iterable, and bytes have a `decode`
@@ -131,39 +123,18 @@ def _step(transform: Any, index: int) -> Step:
         raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
     if kinds == ["flat_map"]:
         return Step("flat_map", functools.partial(_flat_map, transform), _name(transform), index)
-    if kinds == ["filter"] and _returns_none(transform.filter):
-        raise TypeError(
-            f"filter of {_name(transform)} ends without `return`, so it would drop every element; return what is true "
-            "for those to keep"
-        )
     if kinds:
         return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
     if any(kind.__module__.partition(".")[0] == "flax" for kind in type(transform).__mro__):  # workers do not import it
         raise TypeError(
-            f"transform {_name(transform)} is a Flax module, made for batches on the device, and transforms are called "
-            "with single elements on the host; give it to the pipeline, Pipeline(stages=[...])"
+            f"transform {_name(transform)} is a Flax module, which works on batches on the device; give it to the "
+            "pipeline, Pipeline(stages=[...])"
         )
     if callable(transform):
         return Step("map", transform, _name(transform), index)
     raise TypeError(
         f"{transform!r} is no transform: it is neither callable nor has one of {', '.join(METHODS)} as a method"
     )
-
-
-def _returns_none(function: Any) -> bool:
-    """Whether a function in Python returns None whatever it is given, as its code says; False where that is unknown."""
-    code = getattr(function, "__code__", None)
-    if code is None or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        return False
-    pairs = itertools.pairwise(dis.get_instructions(code))
-    returned = [
-        instruction.argval is None  # RETURN_CONST of Python 3.12 on
-        if instruction.opname == "RETURN_CONST"
-        else (before.opname, before.argval, instruction.is_jump_target) == ("LOAD_CONST", None, False)
-        for before, instruction in pairs
-        if instruction.opname in ("RETURN_VALUE", "RETURN_CONST")
-    ]
-    return bool(returned) and all(returned)
 
 
 def _flat_map(transform: Any, element: Any) -> list[Any]:
@@ -184,7 +155,7 @@ def _name(transform: Any) -> str:
 
 
 class Unstacked:
-    """Makes each element one field that stays on the host, whatever is in it, so that elements need not be alike."""
+    """Puts each element into one field that stays on the host, so that elements need not be alike."""
 
     def map(self, element: Any) -> dict[str, Any]:
         return {"element": [element]}
@@ -192,11 +163,13 @@ class Unstacked:
 
 @dataclass(frozen=True)
 class Call:
-    """What is done to each element. call: (element, position, ordinal) -> what it becomes; where kind is "filter",
-    whether it stays, and where it is "flat_map", a list of our own of what takes its place. what: it, in errors.
+    """A function to apply to each element.
 
-    catch: the Exceptions that it may raise about its element. is_told: whether it is told the position, or given random
-    numbers, so that it does otherwise elsewhere.
+    call: (element, position, ordinal) -> the new element; where kind is "filter", whether the element stays; where kind
+        is "flat_map", a list of our own of the elements in its place.
+    what: its name in errors.
+    catch: the Exceptions that it may raise about its element.
+    is_told: whether its result depends on the position or on random numbers.
     """
 
     call: Callable[[Any, int, int], Any]
@@ -207,14 +180,15 @@ class Call:
 
 
 class Progress:
-    """The elements of one block on their way through the transforms; keeps their positions and records beside them.
+    """The elements of one block on their way through the transforms, with their positions and records.
 
-    elements: a list is taken as it is, and emptied; FixedRecords become one once single elements are looked at.
-    ordinals: the place of each among the results of its position, as the last flat_map gave them; 0 before any.
-    may_come: see Block. gave_several: whether a flat_map has come, so that what fails is one of its record's elements.
+    elements: a list is taken as it is, and emptied; FixedRecords become a list once single elements are needed.
+    ordinals: the place of each element among the results of its position, from the last flat_map; 0 before any.
+    may_come: see Block.
+    gave_several: whether a flat_map has run, so that a failure is one of an element of its record.
 
-    A failure either leaves its element out (on_error "skip", or a callable that says so), or cuts the block before its
-    position: then `failure` is to be raised when the stream comes to it, and everything before it is still good.
+    A failure either skips its element (on_error "skip", or a callable that returns True), or cuts the block before its
+    position: `failure` is then raised when the stream comes to it, and the elements before it are good.
     Nothing here reads files: `locate` gives the name of a record for errors.
     """
 
@@ -234,21 +208,22 @@ class Progress:
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
         self.may_come = self.gave_several = False
-        self._is_told = False  # whether anything was that was done so far
+        self._is_told = False  # whether any call so far was; see Call
         self._on_error = on_error
         self.locate = locate
 
     def apply(self, todo: Sequence[Step], seed: int) -> None:
-        """Put every element through these steps; what they filter out leaves the block, what they make of one joins."""
+        """Put every element through these steps."""
         given = self.elements[0] if isinstance(self.elements, list) and self.elements else None
         self.run([_bind(step, seed) for step in todo])
-        if self.elements and (said := _no_element(self.elements[0], given)):
+        if self.elements and (reason := _no_element(self.elements[0], given)):
             last = next((step for step in reversed(todo) if step.kind != "filter"), todo[-1])
-            self.cut(0, f"transform {last.name} returned {said}")
+            self.cut(0, f"transform {last.name} returned {reason}")
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Put each element through all calls before the next one begins, and own the result before anything is called
-        again: whatever a call writes to later, it is as it was returned.
+        """Put each element through all calls before the next element begins.
+
+        The result is owned before anything else is called, so later writes of a call do not change it.
         """
         self._list()
         given, self.elements = self.elements, []
@@ -312,7 +287,7 @@ class Progress:
         self.end_before_failure()
 
     def keep(self, kept: Sequence[int]) -> None:
-        """The positions, records and ordinals of these alone, one for each element."""
+        """Keep the positions, records and ordinals of these indexes alone, one for each element."""
         self._list()
         if kept != list(range(len(self.positions))):
             self.positions = [self.positions[index] for index in kept]
@@ -320,9 +295,9 @@ class Progress:
             self.ordinals = [self.ordinals[index] for index in kept]
 
     def leave_out(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
-        """Leave this element out, or make the error the block's failure, as on_error says. Returns whether left out.
+        """Skip this element, or make the error the block's failure, as on_error decides. Returns whether it is skipped.
 
-        element: as the call was given it, or what it became where it does not fit.
+        element: the argument of the call, or its result where that does not fit.
 
         Raises: the error, where it is not about the element.
         """
@@ -339,33 +314,31 @@ class Progress:
         return self.settle(index, where, f"{call.what} {verb} {message_of(error)}", error)
 
     def settle(self, index: int, where: str, reason: str, error: BaseException) -> bool:
-        """Leave an element out for this reason, or make it the block's failure, as on_error says. Returns whether left
-        out.
-        """
+        """As leave_out, for an error about the element, with its reason."""
         position = self.positions[index]
         failure = RecordError(f"{where} (position {position}): {reason}", position)
         failure.__cause__ = error
-        if isinstance(error, Exception):  # who raises another asks for more than an element to be left out
+        if isinstance(error, Exception):  # any other exception asks for more than to skip an element
             try:
-                is_left_out = leaves_out(self._on_error, failure)
+                is_skipped = leaves_out(self._on_error, failure)
             except BaseException as second:
                 if not is_of_data(second):
                     raise
                 reason += f"; and on_error raised {type(second).__name__}: {message_of(second)}"
-                is_left_out, error = False, second
-            if is_left_out:
+                is_skipped, error = False, second
+            if is_skipped:
                 self.skipped.append(Skipped(where, position, reason))
-                self.may_come |= callable(self._on_error)  # it is told the position
+                self.may_come |= callable(self._on_error)  # a function sees the position
                 return True
         self.failure = RecordError.of(where, position, reason, error)
         return False
 
     def fail(self, index: int, reason: str, error: BaseException) -> None:
-        """Make this the block's failure; the block ends before it once its elements are put in their places."""
+        """Make this the block's failure; end_before_failure then cuts the block."""
         self.failure = RecordError.of(self.locate(self.records[index]), self.positions[index], reason, error)
 
     def cut(self, index: int, reason: str) -> None:
-        """End the block before the position of this element, unlike the first, or no element itself; never skipped."""
+        """End the block before this element, which is unlike the first or no element; it is never skipped."""
         self._list()
         where, position = self.locate(self.records[index]), self.positions[index]
         first = f" differs from {self.locate(self.records[0])} (position {self.positions[0]})" if index else ""
@@ -373,7 +346,7 @@ class Progress:
         self.end_before_failure()
 
     def _list(self) -> None:
-        """Lists in place of arrays, once single elements are looked at; whole columns pass at no price for each row."""
+        """Make lists of arrays, once single elements are needed; whole columns pass at no cost for each row."""
         if isinstance(self.elements, FixedRecords):
             self.elements = self.elements.tolist()
         if isinstance(self.positions, np.ndarray):
@@ -382,36 +355,34 @@ class Progress:
             self.ordinals = [0] * len(self.positions)
 
     def end_before_failure(self) -> None:
-        """What else its position gave goes too: batches end at whole positions there, whatever their size."""
+        """Drop all elements from the failure's position on: a batch before it ends at a whole position."""
         if self.failure is not None:
             count = bisect.bisect_left(self.positions, self.failure.position)
             del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
 
 
 def _no_element(made: Any, given: Any) -> str | None:
-    """Why what transforms made of an element is meant as another, and what to return; None where it may be meant.
+    """The reason why the result of transforms is no element, with the remedy; None where it is one.
 
-    A number or an array may take the place of any element; what is no dict otherwise, of one that is none.
+    A number or an array may take the place of any element; other values only of an element that is no dict.
     """
+    kind, by_name = type(made).__name__, "and a batch has its fields by name"
     if type(made) in _BOOLS and type(given) not in _BOOLS:
         return (
             f"{made}, which would take the element's place; to leave elements out, give an object with filter(element) "
             "-> bool; for a field, return {'name': value}"
         )
-    kind, by_name = type(made), "and a batch has its fields by name"
     if isinstance(made, list) and made and isinstance(made[0], Mapping):
         return (
             f"a list of {len(made)} dict{'s' * (len(made) > 1)}, {by_name}; return the dict itself, or, for several "
             "elements in place of one, give an object with flat_map(element) -> list"
         )
-    if hasattr(kind, "columns") and not isinstance(made, Mapping):
-        return f"a {kind.__name__}, {by_name}; return a dict with an array for each of its columns"
-    if is_series(made):
-        return OF_SERIES
-    if dataclasses.is_dataclass(made):
-        return f"a {kind.__name__}, {by_name}; return dataclasses.asdict of it"
-    if isinstance(given, Mapping) and not isinstance(made, Mapping | tuple | np.ndarray) and dense_dtype(made) is None:
-        return f"a {kind.__name__} in place of a dict, {by_name}; return {{'name': value}}"
+    if isinstance(made, Mapping):
+        return None
+    has_names = is_series(made) or hasattr(type(made), "columns") or dataclasses.is_dataclass(made)
+    may_be_bare = isinstance(made, tuple | np.ndarray) or dense_dtype(made) is not None
+    if has_names or (isinstance(given, Mapping) and not may_be_bare):
+        return f"a {kind} in place of a dict, {by_name}; return a dict of them, or {{'name': value}}"
     return None
 
 
@@ -431,9 +402,9 @@ def _bind(step: Step, seed: int) -> Call:
 def element_rng(seed: int, transform_index: int) -> Callable[..., np.random.Generator]:
     """The random numbers of one transform: (position, ordinal = 0) -> a Generator that depends on nothing else.
 
-    Philox with (seed, transform) as its key, position and ordinal in the high words of its counter, so no two elements,
-    transforms or seeds share a stream. The same Generator is set anew for each position (half the cost of making one):
-    a transform must not keep it.
+    Philox has (seed, transform) as its key, and position and ordinal in the high words of its counter, so no two
+    elements, transforms or seeds share a stream. The same Generator is reset for each position, at half the cost of a
+    new one, so a transform must not keep it.
     """
     bits = np.random.Philox(key=np.array([seed, transform_index], np.uint64))
     fresh = bits.state

@@ -12,8 +12,8 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import nbytes_of
-from datarax_ray.read.elements.fixed_records import FixedRecords
 from datarax_ray.read.elements.owning import copied
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import Reader, ReaderTraits

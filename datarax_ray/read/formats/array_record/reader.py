@@ -21,7 +21,7 @@ from datarax_ray.plan.homes import Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, RecordFile, counted, system_error
 from datarax_ray.read.formats.array_record.open_files import OPEN_LIMITS, OpenFiles, OpenLimits, max_open_files

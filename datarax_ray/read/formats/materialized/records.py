@@ -25,7 +25,7 @@ import numpy as np
 
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.elements.columns import Columns, Path, is_host_only, is_ragged_row, named, ragged_row
-from datarax_ray.read.elements.fixed_records import FixedRecords
+from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.values import array_of, dtype_node, dtype_of, list_of, pack, packed, unpacked
 
