@@ -115,11 +115,12 @@ def _made(description: Stream, seconds: float) -> RowsDigested | None:
     """The first elements, as many as are made in so long, at least one where there are any."""
     parts: list[Any] = []
     until = time.monotonic() + seconds
-    for blocks in _chunks(description, StreamState(), None):
-        parts += of_blocks(blocks)
-        count = sum(len(part.positions) for part in parts)
-        if count >= MAX_ELEMENTS or time.monotonic() > until or any(block.failure for block in blocks):
-            break
+    with contextlib.suppress(RuntimeError):  # nothing is kept
+        for blocks in _chunks(description, StreamState(), None):
+            parts += of_blocks(blocks)
+            count = sum(len(part.positions) for part in parts)
+            if count >= MAX_ELEMENTS or time.monotonic() > until or any(block.failure for block in blocks):
+                break
     return digested(parts).part(0, MAX_ELEMENTS) if parts else None
 
 
@@ -159,7 +160,7 @@ def _impurity(description: Any, rows: RowsDigested, seconds: float) -> str:
     for count in range(1, len(transforms) + 1) if getattr(description, "transforms", None) else ():
         shorter = replace(description, transforms=tuple(transforms[:count]))
         made = _made(shorter, seconds)
-        if made is not None and _change_again(shorter, made, seconds):
+        if made is None or _change_again(shorter, made, seconds):
             name = f"transform {name_of(transforms[count - 1])}"
             break
     return f"{name} made another {where} when it was made again"

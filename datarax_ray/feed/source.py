@@ -15,6 +15,7 @@ from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.in_process import held, locks_of
+from datarax_ray.feed.sample import REMEDY, sampled
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.feed.trail import Trail, verify
 from datarax_ray.plan.arguments import whole
@@ -26,10 +27,11 @@ from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.elements.rows_consumed import part_of
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.stream import Stream, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 
+_SAMPLE_S = 0.1  # in which the first elements are made, and made again
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
 # Those of batches of one size, which are asked for again and again: checking them costs a tenth of a small batch.
@@ -61,6 +63,7 @@ class Source(Uncopied):
         self.skip_options = skip_options
         self._pool = pool  # None to read in this process
         self._consumer = Consumer(skip_options)
+        self._is_sampled = pool is not None or not transforms_of(description)  # actors sample their own
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -190,6 +193,11 @@ class Source(Uncopied):
 
         state, trail, packing: of a Pipeline, which has its own. Raises: DriftError where a row differs.
         """
+        if not self._is_sampled:
+            self._is_sampled = True
+            sample = sampled(self.description, seconds=_SAMPLE_S)
+            if sample is not None and sample.impure:
+                logger.warning("%s. %s", sample.impure, REMEDY)
         consumed = self._consumer.consumed
         options = self._told(StreamOptions(1)) if state is None else StreamOptions(1)
         its = (state or consumed.state, trail or consumed.trail)

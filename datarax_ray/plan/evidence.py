@@ -125,7 +125,12 @@ class Evidence:
             position, ordinal = saved["start"]
             found = cls((position, ordinal), saved["places"], dict(saved["fields"]), saved["rows"], saved["digest"])
             texts = [found.places, found.rows, found.digest, *found.fields, *found.fields.values()]
-            is_right = is_count(position) and is_count(ordinal) and all(isinstance(text, str) for text in texts)
+            is_right = (
+                isinstance(saved["fields"], Mapping)
+                and is_count(position)
+                and is_count(ordinal)
+                and all(isinstance(text, str) for text in texts)
+            )
             if is_right and 1 <= found.num_rows <= MAX_ROWS and len(bytes.fromhex(found.rows)) == found.num_rows:
                 return found
         except (TypeError, ValueError, KeyError, AttributeError):

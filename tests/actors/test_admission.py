@@ -1,0 +1,71 @@
+"""An actor feeds the stream only where it makes the elements that the driver and the others make."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datarax_ray import RaySource
+from datarax_ray.actors.admission import Admission
+from datarax_ray.feed.sample import Sample
+from datarax_ray.plan.evidence import RowsDigested
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+
+
+def sample(*digests: int, python: str = "3.11.7") -> Sample:
+    places = np.arange(len(digests))
+    kinds, fields = {"image": "uint8 (8, 8)"}, {"image": np.array(digests, np.uint64)}
+    return Sample(RowsDigested(places, 0 * places, kinds, fields), releases={"python": python, "numpy": "2.4"})
+
+
+def test_the_first_sample_is_what_others_are_compared_with():
+    admission = Admission()
+    assert admission.refusal(sample(1, 2), "a") == ""
+    assert admission.refusal(sample(1, 2, 3), "b") == ""
+    assert admission.refusal(None, "c") == ""  # it could make none: reading says why
+    refused = admission.refusal(sample(1, 3, python="3.12.1"), "d (10.0.0.4)")
+    assert "field 'image' of the element at position 1 differs on node d (10.0.0.4)" in refused
+    assert "Releases there and here: python 3.11.7 and 3.12.1." in refused
+    assert admission.refusal(sample(1, 2), "e") == ""
+    assert admission.num_admitted == 3
+
+
+def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_that_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+):
+    impure = replace(sample(1), impure="transform Draw made another field 'x' when it was made again")
+    admission = Admission()
+    with caplog.at_level(logging.WARNING):
+        assert [admission.refusal(impure, node) for node in "ab"] == ["", ""]
+    assert len(caplog.messages) == 1
+    with pytest.raises(ValueError, match="transform Draw made another field 'x'.*map_with_index"):
+        Admission(strict=True).refusal(impure, "a")
+
+
+def test_actors_without_a_value_that_the_program_set_are_not_admitted(
+    ray_local: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "of_a_user.py").write_text(
+        "SCALE = 1\n\n\nclass Scale:\n    def map(self, element):\n        return {'x': element['x'] * SCALE}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import of_a_user  # type: ignore[import-not-found]
+
+    def source() -> RandomAccessSource:
+        config = RandomAccessSourceConfig(num_epochs=1)
+        return RandomAccessSource(config, {"x": np.arange(1, 20)}, transforms=[of_a_user.Scale()])
+
+    env = {"env_vars": {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}}
+    with RaySource(source(), num_actors=1, num_cpus=0.1, runtime_env=env) as same:
+        assert same.get_batch(3)["x"].tolist() == [1, 2, 3]
+    of_a_user.SCALE = 5
+    with (
+        RaySource(source(), num_actors=1, num_cpus=0.1, runtime_env=env) as other,
+        pytest.raises(RuntimeError, match="other bytes than the driver: field 'x' of the element at position 0"),
+    ):
+        other.get_batch(3)
