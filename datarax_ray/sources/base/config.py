@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -53,36 +53,20 @@ def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
 
 
 def check_given(source: type[Any], args: Sequence[Any], named: Iterable[str]) -> None:
-    """Raise TypeError unless the config, which comes first, is of the source's kind, and what comes behind it is there.
+    """Raise TypeError unless the config, which comes first, is of the source's kind, and the required arguments follow.
 
-    Settings of another source's config would go unheard.
+    A source would not read the settings of another source's config.
     """
-    parameters = [*inspect.signature(source).parameters.values()]
-    if not args or parameters[0].name != "config":
+    config, *others = inspect.signature(source).parameters.values()
+    if not args or config.name != "config":
         return
-    _check_kind(args[0], source, parameters)
-    wanted = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
-    names = [each.name for each in wanted[1:]]
-    if missing := [name for name in names[len(args) - 1 :] if name not in named]:
-        call = ", ".join([f"{type(args[0]).__name__}(...)", *names])
-        raise TypeError(f"{source.__name__} takes {' and '.join(missing)} as well: {source.__name__}({call})")
-
-
-def _check_kind(config: Any, source: type[Any], parameters: Sequence[inspect.Parameter]) -> None:
-    kind = source.config_type
-    if isinstance(config, kind):
-        return
-    if isinstance(config, type | SourceConfig | Mapping):
-        given = f"the class {config.__name__}" if isinstance(config, type) else f"a {type(config).__name__}"
-        raise TypeError(f"config is {given}; {source.__name__} takes a {kind.__name__}: {kind.__name__}(seed=7, ...)")
-    data = parameters[1]
-    is_data = data.kind is data.POSITIONAL_OR_KEYWORD
-    epochs = "num_epochs=1" if getattr(kind, "num_epochs", None) == -1 else ""  # who loops wants an end
-    arguments = f"{kind.__name__}({epochs}), {shown(config)}" if is_data else f"{kind.__name__}(...)"
-    raise TypeError(
-        f"{source.__name__} takes its config first{f', then {data.name}' if is_data else ''}; got {shown(config)}. "
-        f"Write {source.__name__}({arguments})"
-    )
+    required = [each.name for each in others if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    kind: type[Any] = source.config_type
+    call = f"{source.__name__}({', '.join([f'{kind.__name__}(seed=7, ...)', *required])})"
+    if not isinstance(args[0], kind):
+        raise TypeError(f"{source.__name__} takes its config first, got {shown(args[0])}. Write {call}")
+    if missing := [name for name in required[len(args) - 1 :] if name not in named]:
+        raise TypeError(f"{source.__name__} takes {' and '.join(missing)} as well: {call}")
 
 
 def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
@@ -99,8 +83,7 @@ def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
             number = value if is_auto else whole(name, value)
         except TypeError:
             or_else = "'auto' or None" if or_auto else "or None"
-            remedy = "; 'auto' is for ArrayRecord, give a number of records" if value == "auto" else ""
-            raise TypeError(f"{name} is a whole number, {or_else}, got {value!r}{remedy}") from None
+            raise TypeError(f"{name} is a whole number, {or_else}, got {value!r}") from None
         if not config.shuffle or (not is_auto and number < 1):
             raise ValueError(
                 f"{name} must be at least 1 and needs shuffle=True, got {number}, shuffle={config.shuffle}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.sources.base.device_order import records_at
+from datarax_ray.sources.base.device import records_at
 
 
 @pytest.mark.parametrize("num_records", [1, 2, 10, 53, 1797, 8193, 65_536, 65_537, 1_000_003])
