@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import io
 import math
 import os
 import pickle
 import resource
-import select
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ray._private.utils import get_system_memory, get_used_memory  # as Ray counts it: of the container, where in one
 
@@ -39,7 +37,6 @@ from datarax_ray.read.stream import Stream
 START_S = 60.0
 _NUM_RUNS = 2
 _READY = b"r"
-_LOOK_MS = 100  # between two looks whether a silent process has ended
 _WATCH_S = 0.02  # between two looks at its memory, of which it may take some GB a second
 # A process may take this share of the memory that is left: far less than Ray's limit, so that it is seen in time,
 _ROOM_SHARE = 0.5
@@ -47,7 +44,6 @@ _ROOM_SHARE = 0.5
 _LEAST_NBYTES = 256 * 2**20
 _LITTLE_ROOM_SHARE = 0.75
 _RAYS_SHARE = 0.95  # RAY_memory_usage_threshold where it is not set
-_PIPE_NBYTES = 2**20
 _OF_MEMORY = "MiB of memory"
 _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
@@ -100,84 +96,66 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
 
 def _run(pickled: bytes, request: Any, timeout_s: float, nbytes: float) -> Block | str:
     """The block, or the reason why its process ended. nbytes: of memory that the process may take."""
-    receiver, sender = os.pipe()
-    command = [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", str(sender)]
     paths = os.pathsep.join([os.getcwd() if path == "" else path for path in sys.path])
-    with os.fdopen(receiver, "rb", buffering=0) as answer:
+    with _file() as asked, _file() as answer:
+        pickle.dump((pickled, request), asked)
+        asked.seek(0)
+        files = asked.fileno(), answer.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from datarax_ray.actors.trial import main; main()", *map(str, files)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=files,
+            env=os.environ | {"PYTHONPATH": paths},
+            process_group=0,  # together with the processes that it forks
+        )
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                pass_fds=[sender],
-                env=os.environ | {"PYTHONPATH": paths},
-                process_group=0,  # together with the processes that it forks
-            )
-        finally:
-            os.close(sender)
-        try:
-            with _at_most(process, START_S):
-                assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended, and so does not answer
-                    process.stdin.write(pickle.dumps((pickled, request)))
-                first = _answer(answer, process, num_bytes=1)
-            with _at_most(process, timeout_s, nbytes) as why_killed:
-                block = _answer(answer, process) if first == _READY else b""
-                status = process.wait()
+            why_killed = _watch(process, files[1], timeout_s, nbytes)
+            status = process.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if first != _READY:
+        answer.seek(0)
+        is_ready, block = answer.read(1) == _READY, answer.read()
+    if not is_ready:
         raise RuntimeError(
             f"positions [{request.start}, {request.stop}) were lost with the actors that read them, and could not be "
             f"tried in a process of their own: it did not start within {START_S:g} s, or ended with {_named(status)}"
         )
-    if block and status == 0:
+    if status == 0:
         found: Block | Exception = pickle.loads(block)
         if isinstance(found, Exception):
             raise found
         return found
-    return why_killed[0] if why_killed else _named(status)
+    return why_killed or _named(status)
 
 
-def _answer(answer: io.FileIO, process: subprocess.Popen[bytes], num_bytes: int | None = None) -> bytes:
-    """The bytes that the process writes, up to num_bytes or its end; its children may hold the pipe for longer."""
-    found, there = bytearray(), select.poll()
-    there.register(answer, select.POLLIN)
-    while num_bytes is None or len(found) < num_bytes:
-        has_ended = process.poll() is not None  # before the look at the pipe, which then holds all that it wrote
-        if there.poll(0 if has_ended else _LOOK_MS):
-            some = answer.read(_PIPE_NBYTES if num_bytes is None else num_bytes - len(found))
-            if not some:
-                break
-            found += some
-        elif has_ended:
-            break
-    return bytes(found)
+def _file() -> IO[bytes]:
+    """A file that a process may inherit: of memory where there is such, which no full disk spoils."""
+    if hasattr(os, "memfd_create"):  # Linux
+        return os.fdopen(os.memfd_create("datarax_ray"), "w+b")
+    return tempfile.TemporaryFile()
 
 
-@contextlib.contextmanager
-def _at_most(process: subprocess.Popen[bytes], seconds: float, nbytes: float = math.inf) -> Iterator[list[str]]:
-    """Kill the process after so long, or once it has taken nbytes more memory than now; the list says why."""
-    why: list[str] = []
-    is_done = threading.Event()
-    until, before = time.monotonic() + seconds, _taken_nbytes(process.pid)
+def _watch(process: subprocess.Popen[bytes], answer: int, timeout_s: float, nbytes: float) -> str:
+    """Wait for the end of the process, and kill it if it is late or takes nbytes more memory than when it was ready.
 
-    def watch() -> None:
-        while not (why or is_done.wait(_WATCH_S)):
-            taken = _taken_nbytes(process.pid) - before
-            if time.monotonic() > until:
-                why.append(f"it took longer than request_timeout_s={seconds:g}, and was killed")
-            elif taken > nbytes:
-                why.append(f"it took {taken >> 20} {_OF_MEMORY}, much of what its node had left, and was killed")
-        if why:
+    Returns why it was killed, once it was ready; else "".
+    """
+    until, before = time.monotonic() + START_S, math.inf
+    while process.poll() is None:
+        is_ready = before < math.inf
+        time.sleep(_WATCH_S if is_ready else _WATCH_S / 4)
+        now, taken = time.monotonic(), _taken_nbytes(process.pid)
+        if not is_ready and os.fstat(answer).st_size:
+            until, before = now + timeout_s, taken
+        elif taken - before > nbytes:
             process.kill()
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield why
-    finally:
-        is_done.set()
+            return f"it took {int(taken - before) >> 20} {_OF_MEMORY}, much of what its node had left, and was killed"
+        elif now > until:
+            process.kill()
+            return f"it took longer than request_timeout_s={timeout_s:g}, and was killed" if is_ready else ""
+    return ""
 
 
 def _taken_nbytes(pid: int) -> int:
@@ -214,13 +192,13 @@ def portable(error: BaseException) -> Exception:
 
 
 def main() -> None:
-    """The process that tries: takes description and request from stdin, answers by the pipe that its argument names."""
+    """The process that tries: takes description and request from one file, answers by another, which argv names."""
     with contextlib.suppress(OSError, AttributeError):  # Linux: it ends with the actor, also where that is killed
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     from ray import cloudpickle
 
-    with os.fdopen(int(sys.argv[1]), "wb") as answer:
-        pickled, request = pickle.loads(sys.stdin.buffer.read())
+    with os.fdopen(int(sys.argv[1]), "rb") as asked, os.fdopen(int(sys.argv[2]), "wb") as answer:
+        pickled, request = pickle.load(asked)
         description = pickle.loads(pickled)
         answer.write(_READY)
         answer.flush()
