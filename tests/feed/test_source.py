@@ -968,3 +968,16 @@ def test_components_of_a_mixture_that_are_unlike_are_named_by_their_records(tmp_
     told = re.fullmatch(r"position \d+ is at (.*)\[\d+\], position \d+ at (.*)\[\d+\]", raised.value.__notes__[-1])
     names = {f"component 0: {paths[0]}", f"component 1: component 1: {paths[1]}"}
     assert set(told.groups()) == names  # integers, and floats
+
+
+@pytest.mark.parametrize("transforms", TRANSFORMS)
+def test_rows_with_lists_of_which_few_of_each_batch_are_evidence_are_resumed(sets, transforms):
+    """Of 32 rows that hold lists the last 16 are digested: those of the batch before do not lie right before them."""
+    one, other = (Source(describe(sets[1000], transforms=TRANSFORMS[transforms])) for _ in range(2))
+    state = None
+    for _ in range(4):
+        batch = one.get_batch(32)["index"].tolist()
+        if state is not None:
+            other.set_state(state)
+            assert other.get_batch(32)["index"].tolist() == batch
+        state = one.get_state()

@@ -35,11 +35,12 @@ class Field(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Consecutive rows. positions, ordinals: int64 (k,)."""
+    """Consecutive rows. positions, ordinals: int64 (k,). is_cut: whether rows between the part before and it lack."""
 
     positions: Indices
     ordinals: Indices
     fields: dict[str, Field]
+    is_cut: bool = False
 
     def last(self, count: int) -> Part:
         """The last rows, so many."""
@@ -49,7 +50,7 @@ class Part(NamedTuple):
         """The `count` rows before row `stop`."""
         rows = slice(max(0, stop - count), stop)
         fields = {name: _rows_of(field, rows) for name, field in self.fields.items()}
-        return Part(self.positions[rows], self.ordinals[rows], fields)
+        return Part(self.positions[rows], self.ordinals[rows], fields, self.is_cut or rows.start > 0)
 
 
 Parts: TypeAlias = tuple[Part, ...]
@@ -85,12 +86,12 @@ def part_of(
         ".".join(path): _field(".".join(path), array[token:], lengths, ids, is_written)
         for path, array in leaves(columns)
     }
-    return Part(positions, ordinals, fields)
+    return Part(positions, ordinals, fields, first > 0)
 
 
 def followed(parts: Parts, part: Part, *, is_next: bool) -> Parts:
     """The parts with one more, as far as evidence goes back. is_next: whether it follows the last of them."""
-    if not is_next:
+    if not is_next or part.is_cut:
         return (part,)
     found, count = [part], len(part.positions)
     for each in reversed(parts):
