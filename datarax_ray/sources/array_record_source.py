@@ -48,13 +48,13 @@ _MAX_TIMES, _MAX_TIMES_SHUFFLED = 1.25, 16
 class ArrayRecordSourceConfig(RemoteFilesConfig):
     """How ArrayRecord files are read; endless unless num_epochs is given. See RemoteFilesConfig for the other fields.
 
-    shuffle: one permutation over all records of all files in every epoch; False unless given. shuffle_files is
-        datarax's name of the same field: give one of them, both can be read.
-    shuffle_block_size: shuffle blocks of this many consecutive records, then records within windows of 64 blocks, where
-        shuffle is on; None for single records. "auto" takes the groups in which the files store their records for the
-        blocks, and windows of 8 MiB of them, or of 64 where that is more: each group is decoded once in an epoch, and
-        two windows, up to 512 MiB, are kept in an actor. Where files store single records, "auto" shuffles these.
-    local_files_only: accepted for datarax's sake: files are always checked at construction, wherever they are.
+    shuffle: one permutation of all records of all files in every epoch; False by default. shuffle_files is datarax's
+        name of the same field: give one of the two names, read either.
+    shuffle_block_size: with shuffle, permute blocks of this many neighbouring records, then records within windows of
+        64 blocks; None for single records. "auto" takes the stored groups of the files as blocks, and windows of 64
+        groups or 8 MiB, whichever is more: an epoch decodes each group once, and an actor keeps two windows, up to
+        512 MiB. For files that store single records, "auto" shuffles single records.
+    local_files_only: accepted for datarax's sake: a source always checks its files at construction.
 
     >>> ArrayRecordSourceConfig(seed=7, num_epochs=3, shuffle=True).seed
     7
@@ -114,7 +114,7 @@ def _in_groups(config: ArrayRecordSourceConfig, reader: ArrayRecordReader) -> tu
 
 
 def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
-    """Say so where an epoch decodes groups again and again; not of what is read within a chunk or two."""
+    """Warn where an epoch decodes groups again and again; never for a dataset of a chunk or two."""
     times = reader.groups.times_decoded(block_size or 1)
     if reader.num_records <= FEW_RECORDS or times < (_MAX_TIMES_SHUFFLED if block_size is None else _MAX_TIMES):
         return
@@ -131,14 +131,14 @@ def _warn_of_waste(reader: ArrayRecordReader, block_size: int | None) -> None:
 class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of ArrayRecord files, in an order that is a pure function of the position.
 
-    paths: a path or URL (s3://, gs://, az://, https://, ...), a glob or directory, "path[start:stop]",
-    pathlib.Path, an object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or a list of
-    these; or what files_on_nodes found on some nodes alone, which a RaySource reads there. transforms: applied in this
-    order to each record's bytes; see datarax_ray.read.elements.transforms. Without any, elements are the records'
-    bytes.
+    paths: a path or URL (s3://, gs://, az://, https://, ...), a glob or directory, "path[start:stop]", pathlib.Path, an
+        object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or a list of them; or the
+        result of files_on_nodes, whose files a RaySource reads on their nodes.
+    transforms: applied in this order to each record's bytes; see datarax_ray.read.elements.transforms. Without
+        transforms, elements are the records' bytes.
 
-    Raises: FileNotFoundError, ValueError at construction for paths that name nothing or what is no whole ArrayRecord
-    file; RecordError from reading, for a record that cannot be read, decoded or transformed.
+    Raises: FileNotFoundError or ValueError at construction for paths without files, or a file that is no complete
+    ArrayRecord file; RecordError from reading, for a record that cannot be read, decoded or transformed.
     """
 
     config_type = ArrayRecordSourceConfig
@@ -197,11 +197,11 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     skip_decoding: images, by path, that stay encoded bytes.
     transforms: of elements. Images need the extra: pip install 'datarax-ray[tfds]'.
 
-    Numbers of a known shape are arrays; text is bytes; sequences of any length are lists (PadTo makes them dense).
-    The order without shuffle is that of the files, which tfds shuffled when it prepared them.
+    Numbers of a known shape become arrays, text becomes bytes, and sequences of any length become lists (PadTo makes
+    them dense). Without shuffle, the order is the order of the files, which tfds shuffled when it prepared them.
 
-    Raises: FileNotFoundError, ValueError, TypeError at construction for a dataset or split that is not there, another
-    file format than ArrayRecord, and features that are not read here.
+    Raises: FileNotFoundError, ValueError or TypeError at construction for a missing dataset or split, a file format
+    other than ArrayRecord, and features that are not supported.
     """
 
     config_type = TFDSSourceConfig

@@ -27,10 +27,11 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     data: an object with `__len__` and `__getitem__` (and `__getitems__` for many at once), or a (nested) dict of NumPy
     or JAX arrays of one length, whose rows are the elements. transforms: as of ArrayRecordSourceModule.
 
-    A state knows data by its length, its repr and, of arrays, lists and Hugging Face datasets, some rows spread over
-    it: data that differ in others only pass for the same.
+    A state identifies data by length, repr and, for arrays, lists and Hugging Face datasets, some rows spread over the
+    data. Data that differ in other rows alone count as the same.
 
-    Raises: TypeError, ValueError at construction for what is not indexed, is empty, or has arrays of different lengths.
+    Raises: TypeError or ValueError at construction for data without an index, without rows, or with arrays of different
+    lengths.
 
     >>> import numpy as np
     >>> config = RandomAccessSourceConfig(num_epochs=1)

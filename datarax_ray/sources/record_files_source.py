@@ -20,9 +20,9 @@ from datarax_ray.sources.base.files import BlocksConfig, FilesSource, WindowsCon
 class TFRecordSourceConfig(BlocksConfig):
     """How TFRecord files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
-    shuffle: one permutation over all records of all files in every epoch. shuffle_block_size: shuffle blocks of this
-    many consecutive records, then records within windows of 64 blocks, where shuffle is on; each block is one read,
-    which pays for small records and where files are far away. None for single records.
+    shuffle: one permutation of all records of all files in every epoch.
+    shuffle_block_size: with shuffle, permute blocks of this many neighbouring records, then records within windows of
+        64 blocks. Each block is one read: faster for small records and remote files. None for single records.
 
     >>> TFRecordSourceConfig(shuffle=True, num_epochs=3).shuffle_block_size is None
     True
@@ -32,16 +32,17 @@ class TFRecordSourceConfig(BlocksConfig):
 class TFRecordSource(FilesSource[TFRecordSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The records of TFRecord files, as bytes, in an order that is a pure function of the position.
 
-    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
-    list of these, on one filesystem. filesystem: a pyarrow or fsspec filesystem that paths are on. transforms: applied
-    in this order; DecodeExample() for records of tf.train.Example.
+    paths: a file, glob, directory or URL (s3://, gs://, hf://, or another scheme of pyarrow or fsspec), a pathlib.Path,
+        or a list of them, on one filesystem.
+    filesystem: the pyarrow or fsspec filesystem of the paths; None to choose it by the URL.
+    transforms: applied in this order; DecodeExample() for records of tf.train.Example.
 
-    The files have no index, so a walk over the lengths of all records finds them when the source is made; of remote
-    files it reads everything once. Every checksum is looked at. Compressed files are refused: unpack them first.
+    The files have no index: a new source walks over the lengths of all records, and reads remote files once as a whole.
+    Every checksum is checked. Compressed files are refused: unpack them first.
 
-    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, and for what is no whole file;
+    Raises: FileNotFoundError or ValueError at construction for paths without files, and for a cut or compressed file;
     ImportError without google-crc32c; RecordError from reading, for a damaged record or a transform that raises;
-    ValueError for a file that was replaced or is changed while it is read.
+    ValueError for a file that was replaced, or changes while it is read.
     """
 
     config_type = TFRecordSourceConfig
@@ -55,10 +56,10 @@ class TFRecordSource(FilesSource[TFRecordSourceConfig], pytree=False):  # type: 
 class WebDatasetSourceConfig(BlocksConfig):
     """How tar files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
-    shuffle: one permutation over all samples of all files in every epoch. shuffle_block_size: shuffle blocks of this
-    many consecutive samples, then samples within windows of 64 blocks, where shuffle is on; each block is one read,
-    which pays where files are far away. None for single samples. decode: read members by their extensions
-    (DecodeExtensions), before any transform; False leaves all of them bytes.
+    shuffle: one permutation of all samples of all files in every epoch.
+    shuffle_block_size: with shuffle, permute blocks of this many neighbouring samples, then samples within windows of
+        64 blocks. Each block is one read: faster for remote files. None for single samples.
+    decode: decode members by their extensions (DecodeExtensions) before any transform; False to keep bytes.
 
     >>> WebDatasetSourceConfig(shuffle=True, shuffle_block_size=100, num_epochs=3).decode
     True
@@ -70,17 +71,15 @@ class WebDatasetSourceConfig(BlocksConfig):
 class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The samples of tar files, as dicts of their members, in an order that is a pure function of the position.
 
-    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
-    list of these, on one filesystem; braces as in "shard-{000..009}.tar" are expanded. filesystem: a pyarrow or fsspec
-    filesystem that paths are on. transforms: applied in this order; DecodeImage(field="jpg") for pictures.
+    paths, filesystem: as of TFRecordSource; braces as in "shard-{000..009}.tar" are expanded.
+    transforms: applied in this order; DecodeImage(field="jpg") for pictures.
 
-    A sample is what the `webdataset` package makes of the same files: "__key__", and each of the consecutive members of
-    that key by its extension, in lower case. Every sample of a stream has the same fields; a transform may fill in what
-    is missing, or leave out what is too much.
+    Samples are those of the `webdataset` package: "__key__", and the consecutive members of the key by extension, in
+    lower case. Every sample of a stream has the same fields; a transform may add or remove fields.
 
-    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, and for what is no whole,
-    uncompressed tar; RecordError from reading, for a member that is not what its extension says, or a transform that
-    raises; ValueError for a file that was replaced or is changed while it is read.
+    Raises: FileNotFoundError or ValueError at construction for paths without files, and for a cut or compressed tar;
+    RecordError from reading, for a member that does not decode by its extension, or a transform that raises; ValueError
+    for a file that was replaced, or changes while it is read.
     """
 
     config_type = WebDatasetSourceConfig
@@ -95,14 +94,14 @@ class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # ty
 class MDSSourceConfig(WindowsConfig):
     """How MDS shards are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
 
-    shuffle: one permutation over all samples in every epoch. Compressed shards are unpacked as a whole: they come in a
-    new order in every epoch, with samples mixed within windows of them.
-    shuffle_window: compressed shards in a window; None for as many as 256 MiB unpacked, at least 1 and at most 64. A
-    window is in memory at once, over all actors. shuffle_block_size: shuffle blocks of this many consecutive samples,
-    then samples within windows of 64 blocks; each block is one read, which pays where files are far away. 1 is one
-    permutation of all samples, of compressed shards too, and slow there.
-    pickles_as_bytes: give columns of pickles as their bytes, for a transform of your own that loads them, where you
-    trust who wrote them; else they are refused.
+    shuffle: one permutation of all samples in every epoch. Compressed shards are unpacked as a whole: each epoch has a
+        new order of shards, and mixes samples within windows of shards.
+    shuffle_window: compressed shards in a window; None for as many as hold 256 MiB unpacked, at least 1 and at most 64.
+        All actors together hold one window in memory.
+    shuffle_block_size: permute blocks of this many neighbouring samples, then samples within windows of 64 blocks. Each
+        block is one read: faster for remote files. 1 is one permutation of all samples; slow for compressed shards.
+    pickles_as_bytes: give columns of pickles as bytes, for a transform of your own that loads pickles of a writer whom
+        you trust. By default such columns are refused.
 
     >>> MDSSourceConfig(shuffle=True, num_epochs=3).pickles_as_bytes
     False
@@ -115,20 +114,17 @@ class MDSSourceConfig(WindowsConfig):
 class MDSSource(FilesSource[MDSSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The samples of MDS shards, as dicts of their columns, in an order that is a pure function of the position.
 
-    paths: a folder with an index.json, that file, a glob of these, a URL (s3://, gs://, hf://, whatever pyarrow or
-        fsspec opens), a pathlib.Path, or a list of these, on one filesystem.
+    paths, filesystem: as of TFRecordSource; a path is a folder with an index.json, or the index.json.
     columns: to read, None for all.
-    filesystem: a pyarrow or fsspec filesystem that paths are on.
     transforms: applied in this order.
 
-    A column is what its encoding says: text, Python's int and Decimal, NumPy's scalars and arrays, what was JSON. Files
-    of pictures (jpeg, png) stay bytes, for DecodeImage(field=...); a pil becomes the array that it stores. Shards that
-    are there both compressed and not are read as they are not.
+    The encoding of a column decides its values: text, Python's int and Decimal, NumPy's scalars and arrays, and JSON.
+    Picture files (jpeg, png) stay bytes, for DecodeImage(field=...); a pil becomes its array. Of a shard that is there
+    both compressed and uncompressed, the uncompressed file is read.
 
-    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, shards of other sizes or samples
-    than their index.json says, and columns that are unknown or hold pickles; RecordError from reading, for a sample or
-    a compressed shard that is damaged, or a transform that raises; ValueError for a file that was replaced or is
-    changed while it is read.
+    Raises: FileNotFoundError or ValueError at construction for paths without files, for shards whose sizes or samples
+    differ from index.json, and for columns that are unknown or hold pickles; RecordError from reading, for a damaged
+    sample or shard, or a transform that raises; ValueError for a file that was replaced, or changes while it is read.
     """
 
     config_type = MDSSourceConfig
