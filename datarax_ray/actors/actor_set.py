@@ -24,7 +24,6 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from datarax_ray.actors.admission import Admission
 from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import (
@@ -53,6 +52,7 @@ from datarax_ray.actors.starting import (
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.load_balance import LoadBalance
+from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Part
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed

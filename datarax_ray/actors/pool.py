@@ -22,7 +22,6 @@ import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullError, OutOfDiskError, RayTaskError
 
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
-from datarax_ray.actors.admission import Admission
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
 from datarax_ray.actors.membership import Membership
@@ -32,6 +31,7 @@ from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
+from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Bound, Part
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import HomeQuorum, Homes

@@ -8,10 +8,11 @@ element shows when the same elements are made twice.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
@@ -25,7 +26,10 @@ from datarax_ray.read.code_digests import name_of
 from datarax_ray.read.elements.rows_consumed import digested, of_blocks
 from datarax_ray.read.stream import Stream, transforms_of
 
+logger = logging.getLogger("datarax_ray")
+
 MAX_ELEMENTS, MAX_S = 8, 0.2
+_DRIVER_S = 30.0  # a transform that takes longer in the driver is compared among actors alone
 _LIBRARIES = ("numpy", "opencv-python-headless", "opencv-python", "pillow", "datarax-ray")
 
 REMEDY = (
@@ -164,3 +168,57 @@ def _impurity(description: Any, rows: RowsDigested, seconds: float) -> str:
             name = f"transform {name_of(transforms[count - 1])}"
             break
     return f"{name} made another {where} when it was made again"
+
+
+class Admission:
+    """Compares the sample of each new process with that of the driver; where it has none, with that of the first actor.
+
+    boxes: the description, as requests carry it; () where samples are not compared.
+    description: a copy for the driver's own sample, made in a thread while actors start. None for none.
+    strict: a transform that is no function of its element is an error.
+    """
+
+    def __init__(
+        self, boxes: Sequence[Any] = (), description: Callable[[], Stream] | None = None, *, strict: bool = False
+    ) -> None:
+        self.boxes = boxes
+        self.num_admitted = 0
+        self._strict = strict
+        self._reference: tuple[Sample, str] | None = None
+        self._reported: set[str] = set()
+        if description is not None:
+            threading.Thread(target=self._make_own, args=(description,), daemon=True).start()
+
+    def _make_own(self, description: Callable[[], Stream]) -> None:
+        if (own := sampled_within(description, _DRIVER_S, is_again=False)) is not None:
+            self._reference = own, "the driver"
+
+    def refusal(self, sample: Sample | None, where: str) -> str:
+        """Why the process of this sample must not read; "" where it may. where: its node.
+
+        Raises: ValueError for a transform that is no function of its element, with strict=True.
+        """
+        if sample is None:
+            return ""
+        if sample.impure and sample.impure not in self._reported:
+            self._reported.add(sample.impure)
+            said = f"{sample.impure}. {REMEDY}"
+            if self._strict:
+                raise ValueError(said)
+            logger.warning("%s", said)
+        if self._reference is None:
+            self._reference = sample, f"node {where}"
+        reference, there = self._reference
+        other = "" if sample.impure else reference.differing(sample)
+        if not other:
+            self.num_admitted += 1
+            return ""
+        names = sorted({*reference.releases, *sample.releases})
+        here = [(name, reference.releases.get(name, "none"), sample.releases.get(name, "none")) for name in names]
+        unlike = ", ".join(f"{name} {old} and {new}" for name, old, new in here if old != new)
+        releases = f"Releases there and here: {unlike}" if unlike else "The releases of libraries are the same"
+        return (
+            f"it makes other bytes than {there}: {other} differs on node {where}. It could read other data, so it "
+            f"reads nothing. {releases}. Install the same code and libraries on all nodes, and give values that the "
+            "program sets to the transform as arguments."
+        )

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from datarax_ray import RaySource
-from datarax_ray.actors.admission import Admission
-from datarax_ray.feed.sample import Sample
+from datarax_ray.feed.sample import Admission, Sample
 from datarax_ray.plan.evidence import RowsDigested
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
