@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from datarax_ray.cli.screen import Screen
+from datarax_ray.simulate.pool import Costs
 from datarax_ray.simulate.scenario import Fault, Found, Scenario
 from datarax_ray.simulate.scenario import run as run_scenario
-from datarax_ray.simulate.world import Costs
 
 # A trainer that waits for less of its time hardly waits.
 HARDLY = 0.02

@@ -1,9 +1,18 @@
-"""A trainer's pool over simulated actors: does what actors.pool and actors.actor_set do with Ray, as they decide."""
+"""Simulated actors, which are queues that take as long as their costs say, and a trainer's pool over them.
+
+The pool decides as actors.pool and actors.actor_set do with Ray. A flight is a request on its way: sent, begun, read,
+here.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import heapq
+import itertools
+import math
+import random
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,18 +23,151 @@ from datarax_ray.feed.load_balance import LoadBalance
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.order import Order
 from datarax_ray.read.block import Block
-from datarax_ray.simulate.world import Actor, Costs, Flight, World
 
 # Records of a chunk for one trainer that are counted; of more each actor has its share.
 MAX_COUNTED = 2048
 _POSITIONS = np.broadcast_to(np.int64(0), (2**20,))  # of any block
 
 
+@dataclass(frozen=True)
+class Costs:
+    """The costs of the engine as measured, of the workload, and of the network.
+
+    request_s, driver_s_per_nbyte: CPU of the driver for each request, and for each byte.
+    record_s, fixed_s: an actor's time for a record, and for a request.
+    record_nbytes, stored_nbytes: of a record when decoded, and in the storage.
+    link_nbytes_per_s: into a trainer's host.
+    latency_s: from an actor to a trainer, or back.
+    start_s: until a started actor answers.
+    store_nbytes: Ray's object store on a trainer's host.
+    storage_nbytes_per_s: from the storage to all actors together.
+    """
+
+    request_s: float = 0.001
+    driver_s_per_nbyte: float = 0.5e-9
+    record_s: float = 0.001
+    fixed_s: float = 0.002
+    record_nbytes: int = 4096
+    link_nbytes_per_s: float = 10e9
+    latency_s: float = 0.001
+    start_s: float = 3.0
+    store_nbytes: int = 200 * 2**30
+    stored_nbytes: int = 4096
+    storage_nbytes_per_s: float = math.inf
+
+
+class World:
+    """The simulated time, and the events to come."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.random = random.Random(seed)
+        self.storage_free_at = 0.0
+        self._order = itertools.count()
+        self._coming: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+
+    def at(self, time: float, do: Callable[..., None], *args: Any) -> None:
+        heapq.heappush(self._coming, (max(time, self.now), next(self._order), do, args))
+
+    def run(self, until: float) -> None:
+        while self._coming and self._coming[0][0] <= until:
+            self.now, _, do, args = heapq.heappop(self._coming)
+            do(*args)
+        self.now = until
+
+
+@dataclass(eq=False)
+class Flight:
+    """A request on its way to an actor and back. Times are inf until they are known. tell: called at its end."""
+
+    part: Part
+    num_records: float
+    tell: Callable[[Flight], None]
+    begun_at: float = math.inf
+    read_at: float = math.inf
+    is_here: bool = False
+    is_dropped: bool = False
+
+
+@dataclass(eq=False)
+class Actor:
+    """One actor's process. slowness: a factor of the usual time of a request. busy_s: time spent on reading."""
+
+    index: int
+    world: World
+    costs: Costs
+    slowness: float
+    sigma: float
+    is_there: bool = True
+    is_frozen: bool = False
+    process: int = 0
+    busy_s: float = 0.0
+    wasted_s: float = 0.0
+    at_it: Flight | None = None
+    queue: deque[Flight] = field(default_factory=deque)
+
+    def ask(self, flight: Flight) -> None:
+        """Event: a request has arrived. Without a process nothing answers it, which the caller finds out."""
+        if self.is_there:
+            self.queue.append(flight)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.at_it is not None or self.is_frozen:
+            return
+        while self.queue:
+            flight = self.queue.popleft()
+            if flight.is_dropped:  # cancelled before it began
+                continue
+            self.at_it, flight.begun_at = flight, self.world.now
+            stored_s = flight.num_records * self.costs.stored_nbytes / self.costs.storage_nbytes_per_s
+            self.world.storage_free_at = max(self.world.storage_free_at, self.world.now) + stored_s
+            takes_s = max(self.takes(flight.num_records), self.world.storage_free_at - self.world.now)
+            self.world.at(self.world.now + takes_s, self._read, flight, self.process, takes_s)
+            return
+
+    def takes(self, num_records: float) -> float:
+        """Seconds for a request of so many records: lognormal, its mean as if there were no noise."""
+        usual_s = (self.costs.fixed_s + num_records * self.costs.record_s) * self.slowness
+        return usual_s * self.world.random.lognormvariate(-(self.sigma**2) / 2, self.sigma)
+
+    def _read(self, flight: Flight, process: int, took_s: float) -> None:
+        if process != self.process:  # it died with its process
+            return
+        if self.is_frozen:
+            self.world.at(self.world.now + 0.1, self._read, flight, process, took_s)
+            return
+        self.busy_s += took_s
+        self.wasted_s += took_s * flight.is_dropped
+        flight.read_at, self.at_it = self.world.now, None
+        flight.tell(flight)
+        self._go_on()
+
+    def die(self) -> None:
+        """Its process ends with all that it was asked for; another is there after start_s."""
+        self.is_there, self.is_frozen, self.at_it = False, False, None
+        self.process += 1
+        self.queue.clear()
+        self.world.at(self.world.now + self.costs.start_s, self.start, self.process)
+
+    def start(self, process: int) -> None:
+        if process == self.process:
+            self.is_there = True
+
+    def freeze(self, lasts_s: float) -> None:
+        self.is_frozen = True
+        self.world.at(self.world.now + lasts_s, self.thaw)
+
+    def thaw(self) -> None:
+        self.is_frozen = False
+        self._go_on()
+
+
 class SimulatedPool(Pool):
-    """What one trainer knows of the actors, and its time: `now` runs ahead of the world by what it is doing.
+    """One trainer's view of the actors, and its time: `now` runs ahead of the world by the work in progress.
 
     order: of the stream.
-    share: of a chunk's records, that are this trainer's.
+    share: the part of a chunk's records that is this trainer's.
     wake: called when there is something to receive.
     """
 
@@ -105,7 +247,7 @@ class SimulatedPool(Pool):
                             self._lost[flight.part] = Lost(flight.part, reason, was_read=was_read)
                     self._wake()
 
-    # What a stream reads through; see feed.flow.Pool.
+    # The methods of feed.flow.Pool.
 
     def actors(self) -> tuple[int, ...]:
         return self._ready
@@ -161,7 +303,7 @@ class SimulatedPool(Pool):
         self._wake()
 
     def has_any(self, chunk: int) -> bool:
-        """Whether there is something to be told of this chunk."""
+        """Whether a block of this chunk, or a loss, can be received."""
         return bool(self._here[chunk]) or bool(self._lost)
 
     def receive(self, sent: Mapping[Part, Flight]) -> Arrived | Lost | None:

@@ -1,4 +1,4 @@
-"""A scenario: how many of what, and what happens to them; and what comes of it when it is run."""
+"""A scenario: actors, trainers and faults, and the figures of its run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
-from datarax_ray.simulate.pool import SimulatedPool
-from datarax_ray.simulate.world import Actor, Costs, World
+from datarax_ray.simulate.pool import Actor, Costs, SimulatedPool, World
 
-# As the real pool: who waits looks around so often, and looks after its actors so often.
+# As in the real pool: between two looks of a waiting trainer, and between two looks after its actors.
 POLL_S = 0.25
 TEND_S = 0.5
 EARLY_S = 30.0
-# Of what is run between two looks of who wants to know how far it is.
-STEP_S = 5.0
+STEP_S = 5.0  # simulated between two calls of progress
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,16 @@ class Fault:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated. sigma: of the lognormal time that a request takes. slow: actors that are ten times slower.
+    """A simulated cluster.
 
-    uneven: the slowness of hosts in turns, (1.0,) for even ones.
-    need: records a second that all trainers together train on; None for all that come.
+    sigma: of the lognormal time of a request.
+    slow: how many actors are ten times slower.
+    uneven: the slowness of actors in turns, (1.0,) for even ones.
+    need: records a second that all trainers together train on; None for all that arrive.
     max_nbytes: of all trainers together, as of RaySource.
-    batch_size: of them all, None for one of 1,024, or 32 for each.
+    batch_size: of all trainers together; None for 1,024, or 32 for each trainer if that is more.
     prefetch: batches that a pipeline makes ahead of its trainer.
-    warm_s, measured_s: what is counted is what comes behind the former.
+    warm_s, measured_s: the figures are of measured_s, after warm_s.
     """
 
     name: str
@@ -93,20 +93,20 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of it.
+    """The figures of a run.
 
     efficiency: of the ideal.
     records_per_s: of the stream.
-    wait: how much of its time a trainer waits.
-    longest_s: one such wait, of any trainer.
-    driver: CPU of one trainer's driver, of a core, by the costs.
-    decision_us: of this machine's time, what the real code took for each request.
+    wait: the part of its time that a trainer waits.
+    longest_s: the longest single wait of any trainer.
+    driver: CPU of one trainer's driver, in cores, by the costs.
+    decision_us: time of this machine that the real code took for each request.
     nbytes: the most in the window of one trainer.
     requests_per_s: of one trainer.
-    wasted: of the actors' time, for what nobody waited for.
-    idle: of the actors' time.
-    first_s: when each trainer had its first chunk.
-    early: of the ideal, what was delivered in the first 30 s, from nothing.
+    wasted: the part of the actors' time spent on blocks that nobody used.
+    idle: the part of the actors' time without work.
+    first_s: when the last trainer had its first chunk.
+    early: of the ideal, delivered in the first 30 s.
     """
 
     efficiency: float
@@ -125,7 +125,7 @@ class Found:
 
 
 class Trainer:
-    """A consumer of the stream, which turns a real Flow as feed.stream does."""
+    """A consumer of the stream, which drives a real Flow as feed.stream does."""
 
     def __init__(self, world: World, actors: dict[int, Actor], scenario: Scenario, rank: int, timings: Timings) -> None:
         costs, count = scenario.costs, scenario.num_trainers
@@ -165,7 +165,7 @@ class Trainer:
             self.step(is_timeout=True)
 
     def step(self, is_timeout: bool = False) -> None:
-        """One turn: ask for what may be asked for, then take what is here; or wait."""
+        """One turn: send the requests that may be sent, then take a chunk; or wait."""
         self._is_due = self._is_waiting = False
         self.pool.now = max(self.pool.now, self.world.now)
         begin = time.perf_counter()
@@ -192,7 +192,7 @@ class Trainer:
         self.world.at(at, self.step)
 
     def _take(self) -> None:
-        """Copy a chunk to batches, as far ahead of the trainer as a pipeline makes them; then be done with it."""
+        """Copy a chunk to batches, as far ahead of the trainer as a pipeline makes them; then release it."""
         start, stop, _, blocks = self.flow.first()
         nbytes = sum(block.whole_nbytes for block in blocks)
         copying_s = nbytes * self._scenario.costs.driver_s_per_nbyte
@@ -219,9 +219,9 @@ class Trainer:
 
 
 def run(scenario: Scenario, progress: Callable[[float], None] = lambda at: None) -> Found:
-    """Let it happen, and count. progress: is told, now and then, up to which second it has happened."""
+    """Run a scenario, and measure it. progress: called now and then with the simulated second."""
     is_collecting = gc.isenabled()
-    gc.disable()  # requests hold no circles, of millions in flight to look for some took 37 % of all, and more of more
+    gc.disable()  # requests hold no cycles; looking for some took 37 % of the time of a large run
     try:
         return _run(scenario, progress)
     finally:
@@ -240,11 +240,13 @@ def _run(scenario: Scenario, progress: Callable[[float], None]) -> Found:
     if scenario.faults:
         world.at(0.0, _tend, world, actors, trainers)
     begin, end = scenario.warm_s, scenario.warm_s + scenario.measured_s
-    _run_until(begin, world, progress)
-    before = _counts(actors, trainers)
-    _run_until(end, world, progress)
-    after = _counts(actors, trainers)
-    cpu_s, decision_s, num_requests, busy_s, wasted_s = (b - a for a, b in zip(before, after, strict=True))
+    counts = []
+    for until in (begin, end):
+        while world.now < until:
+            world.run(min(until, world.now + STEP_S))
+            progress(world.now)
+        counts.append(_counts(actors, trainers))
+    cpu_s, decision_s, num_requests, busy_s, wasted_s = (b - a for a, b in zip(*counts, strict=True))
     took, count, ideal = scenario.measured_s, scenario.num_trainers, scenario.ideal_per_s
     rate = sum(_rate(trainer, begin, end) for trainer in trainers) / count
     waits = [max(0.0, min(b, end) - max(a, begin)) for trainer in trainers for a, b in trainer.waited]
@@ -264,12 +266,6 @@ def _run(scenario: Scenario, progress: Callable[[float], None]) -> Found:
         first_s=max((t.released[0][0] if t.released else float("inf")) for t in trainers),
         early=min(trainer.delivered(EARLY_S) for trainer in trainers) / EARLY_S / ideal,
     )
-
-
-def _run_until(end: float, world: World, progress: Callable[[float], None]) -> None:
-    while world.now < end:
-        world.run(min(end, world.now + STEP_S))
-        progress(world.now)
 
 
 def _rate(trainer: Trainer, begin: float, end: float) -> float:

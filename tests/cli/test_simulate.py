@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from datarax_ray.cli.simulate import Prices, advice, fault_of, numbers_of, outcome_of, run
+from datarax_ray.simulate.pool import Costs
 from datarax_ray.simulate.scenario import Fault, Found, Scenario
-from datarax_ray.simulate.world import Costs
 from tests.cli.screens import answer, screen
 
 # Actors that read 100 records of 64 KB a second, and requests that all take the same time.
