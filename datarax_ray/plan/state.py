@@ -150,7 +150,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
             )
         found = cls(position, offset, unit, None, amendments)
         found = found._replace(extra=stream.order.extra_in(others, found, saved))
-        if rest and state.get(_CHECKSUM) != _checksum(position, rest):
+        if (rest or _CHECKSUM in state) and state.get(_CHECKSUM) != _checksum(position, rest):
             raise ValueError(
                 "the state's position, or what it says beside it, is not what was written: it is damaged, or was "
                 "edited. Restore an earlier one; seek(position) goes elsewhere, and amend(...) changes the stream"

@@ -56,19 +56,6 @@ def test_what_was_written_is_read(stream: Stream, unit: Any, wanted: StreamState
     assert found.to_json(SETTINGS) == plain
 
 
-def test_a_state_whose_transforms_read_another_path_is_taken_with_a_warning(caplog: Any) -> None:
-    saved, here = ({"transforms": {"digest": "ab", "places": {"users.scratch": each}}} for each in ("12", "34"))
-    assert StreamState.from_json(state(7, saved), RECORDS, here) == StreamState(7)
-    (said,) = caplog.messages
-    assert said.startswith("the state is taken: transforms.places.users.scratch: the checkpoint was written with '12'")
-    with pytest.raises(DriftError, match=r"transforms\.digest(.|\n)*transforms\.used\.users\.places"):
-        StreamState.from_json(
-            state(7, {"transforms": {"digest": "ab", "used": {"users.places": "12"}}}),
-            RECORDS,
-            {"transforms": {"digest": "cd", "used": {"users.places": "34"}}},
-        )
-
-
 def test_a_position_alone_says_no_more() -> None:
     assert StreamState(7, 0, "tokens").to_json(SETTINGS) == state(7)
 
