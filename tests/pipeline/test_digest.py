@@ -38,6 +38,11 @@ def states(made: Pipeline) -> list[str]:
     return [json.dumps(made.get_state()), *(json.dumps(made.get_state()) for _ in made)]
 
 
+def without_evidence(saved: list[str]) -> list[dict[str, Any]]:
+    """A pipeline that went on from a state has evidence from there on alone."""
+    return [{name: value for name, value in json.loads(each).items() if name != "evidence"} for each in saved]
+
+
 def digest_in(state: str | Any) -> Any:
     return (json.loads(state) if isinstance(state, str) else state)["digest"]
 
@@ -50,7 +55,7 @@ def test_resumed_at_every_batch_it_ends_as_the_same(stream: str) -> None:
     for number in range(0, len(want), 4):
         resumed = pipeline(STREAMS[stream]())
         resumed.set_state(json.loads(want[number]))
-        assert states(resumed) == want[number:]
+        assert without_evidence(states(resumed)) == without_evidence(want[number:])
 
 
 def test_in_the_middle_of_packed_documents_too() -> None:
@@ -61,7 +66,7 @@ def test_in_the_middle_of_packed_documents_too() -> None:
     for number in range(0, len(want), 9):
         resumed = packed()
         resumed.set_state(json.loads(want[number]))
-        assert states(resumed)[-1] == want[-1]
+        assert without_evidence(states(resumed))[-1] == without_evidence(want)[-1]
 
 
 def test_batch_size_padding_and_prefetch_are_nothing_of_it() -> None:
@@ -130,7 +135,7 @@ def test_trainers_each_have_their_part_and_go_on_with_it_alone(caplog: pytest.Lo
         assert whole.to_json() == digest_in(want[number])
     again = trainer(1)
     again.set_state(json.loads(found[1][4]))
-    assert states(again) == found[1][4:]
+    assert without_evidence(states(again)) == without_evidence(found[1][4:])
     assert not caplog.records
     other = trainer(0)
     other.set_state(json.loads(found[1][4]))
