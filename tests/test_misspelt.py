@@ -49,7 +49,7 @@ def test_a_source_names_its_config_for_an_argument_of_that_and_the_reverse() -> 
 
 def test_a_source_that_is_given_no_data_says_what_it_is_called_with() -> None:
     with pytest.raises(
-        TypeError, match=r"CSVSource takes paths as well: CSVSource\(CSVSourceConfig\(\.\.\.\), paths\)"
+        TypeError, match=r"CSVSource takes paths as well: CSVSource\(CSVSourceConfig\(seed=7, \.\.\.\), paths\)"
     ):
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())  # type: ignore[call-arg]
 
