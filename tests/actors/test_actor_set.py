@@ -16,7 +16,7 @@ from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import ReadRequest
 
-HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda user: None))
+HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda *_: None))
 
 
 class Told:
