@@ -83,7 +83,7 @@ def load(
           JSON lines. In a directory the source reads the files with its format's suffixes, and warns of others that
           look like them; ArrayRecord files only in the directory itself. URLs and slices with an ArrayRecord name
           ("s3://b/x.array_record", "x.array_record[:9]") are not opened to choose the source;
-        - a folder of MDS shards with their index.json;
+        - a folder of MDS shards with their index.json, or of a Lance dataset;
         - a folder that `materialize` wrote;
         - "hf:NAME", a dataset of the Hugging Face hub; `split` chooses its split ("train" by default);
         - a folder of `save_to_disk`, with or without "hf:";
