@@ -35,7 +35,7 @@ def number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
         raise ValueError(
             f"dtype {dtype!r} is not a fixed-size number; use one such as 'int32', 'float32', 'bool' or 'bfloat16'"
         )
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
