@@ -22,7 +22,7 @@ from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
-from datarax_ray.read.copying import Uncopied
+from datarax_ray.read.closing import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.elements.rows_consumed import part_of
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError, UnlikeError

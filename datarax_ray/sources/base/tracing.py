@@ -10,7 +10,7 @@ import jax
 from flax.nnx.tracers import current_jax_trace  # it stands elsewhere in every other release of JAX
 
 from datarax_ray.plan.arguments import NamedArguments
-from datarax_ray.read.copying import Uncopied
+from datarax_ray.read.closing import Uncopied
 
 # Of a thread that has just begun: this module may be imported under a trace.
 with ThreadPoolExecutor(1) as _executor:
