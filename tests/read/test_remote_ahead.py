@@ -52,7 +52,7 @@ def wait_for(reader, number):
     aheads = [ahead for read in list(reader._ahead.expected)[:number] for ahead in read.parts]
     assert len(aheads) == number
     for run in [run for ahead in aheads for run in ahead.runs]:
-        reader._mirrors.ahead._asked[run]._future.result(timeout=60)
+        reader._mirrors.ahead._asked[run][0]._future.result(timeout=60)
 
 
 def all_of(records):
@@ -195,7 +195,7 @@ def test_what_failed_ahead_is_asked_for_again_when_it_is_read(far, served, what)
     records = np.arange(500, 540)
     far.expect(records)
     (read,) = far._ahead.expected
-    errors = [far._mirrors.ahead._asked[run]._future.exception(timeout=60) for run in read.parts[0].runs]
+    errors = [far._mirrors.ahead._asked[run][0]._future.exception(timeout=60) for run in read.parts[0].runs]
     assert (errors == [None]) == (what == "bend")
     served.what = lambda number: ""
     assert far.read(records) == all_of(records)

@@ -183,7 +183,7 @@ def test_what_is_expected_is_read_without_a_request(data, served):
         reader.expect(records)
     for read in list(reader._ahead.expected):
         for run in [run for ahead in read.parts for run in ahead.runs]:
-            reader._row_groups.mirrors.ahead._asked[run]._future.result(timeout=60)
+            reader._row_groups.mirrors.ahead._asked[run][0]._future.result(timeout=60)
     served.what = lambda number: "503"
     for records in reads:
         assert reader.read(records)["index"].tolist() == records.tolist()

@@ -70,7 +70,8 @@ class RunsAhead:
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
-        self._asked: dict[Run, Asked[list[bytes]]] = {}
+        # Each with its place in the answer: a call to the loop for each run would cost as much as a short request.
+        self._asked: dict[Run, tuple[Asked[list[bytes]], int]] = {}
         self.pages: dict[Page, Run] = {}
         # All runs share one: what is wanted first comes first. A fetch has its own, and waits for none of these.
         self._slots = asyncio.Semaphore(_ASKS_AHEAD * remote.most_requests)
@@ -82,36 +83,40 @@ class RunsAhead:
     def has_room(self, num_pages: int) -> bool:
         return self.nbytes + PAGE * num_pages <= self._remote.nbytes // 2
 
-    def ask(self, run: Run, span: Span) -> None:
-        self._asked[run] = ask_ranges([span], self._remote, self._slots)
-        self.pages |= dict.fromkeys(pages_in([run]), run)
+    def ask(self, spans: Mapping[Run, Span]) -> None:
+        """Ask for these runs, of one read."""
+        asked = ask_ranges(list(spans.values()), self._remote, self._slots)
+        for place, run in enumerate(spans):
+            self._asked[run] = asked, place
+            self.pages |= dict.fromkeys(pages_in([run]), run)
 
     def __contains__(self, run: Run) -> bool:
         return run in self._asked
 
     def answer(self, run: Run) -> bytes | None:
         """The bytes of a run that stays here; None where they have not come yet."""
-        asked = self._asked.get(run)
-        return asked.result()[0] if asked is not None and asked.is_answered else None
+        asked, place = self._asked.get(run, (None, 0))
+        return asked.result()[place] if asked is not None and asked.is_answered else None
 
     def take(self, pages: Iterable[Page]) -> dict[Run, bytes]:
         """The runs that have these pages, once they came; they are held here no more."""
         taken: dict[Run, bytes] = {}
         for run in sorted({run for page in pages if (run := self.pages.get(page)) is not None}):
-            if (asked := self._removed(run)) is not None:
+            if (removed := self._removed(run)) is not None:
+                asked, place = removed
                 with lap("storage"):
                     data = asked.result_if_well()
                 if data is not None:
-                    (taken[run],) = data
+                    taken[run] = data[place]
         return taken
 
     def drop(self, runs: Iterable[Run] | None = None) -> None:
         """Nobody wants these runs any more, or, for None, any run."""
         for run in list(self._asked) if runs is None else runs:
-            if (asked := self._removed(run)) is not None:
-                asked.drop()
+            if (removed := self._removed(run)) is not None:
+                removed[0].drop()
 
-    def _removed(self, run: Run) -> Asked[list[bytes]] | None:
+    def _removed(self, run: Run) -> tuple[Asked[list[bytes]], int] | None:
         for page in pages_in([run]):
             if self.pages.get(page) == run:  # runs may overlap
                 self.pages.pop(page, None)
@@ -245,9 +250,9 @@ class Mirrors:
             return False
         ahead.is_complete = is_complete
         self._make_room(num_pages(runs), keep=0)
-        for run in runs:
-            ahead.runs.append(run)
-            self.ahead.ask(run, self._span(run))
+        if runs:
+            ahead.runs += runs
+            self.ahead.ask({run: self._span(run) for run in runs})
         return True
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
