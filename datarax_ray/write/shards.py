@@ -178,9 +178,11 @@ def _written(
         return
     results: Generator[tuple[int, _Written], None, None]
     if num_actors == 0:
-        results = (
-            (index, write(task, lambda count, index=index: report({index: count}))) for index, task in enumerate(tasks)
-        )
+
+        def write_here(index: int, task: Any) -> tuple[int, _Written]:
+            return index, write(task, lambda count: report({index: count}))
+
+        results = (write_here(index, task) for index, task in enumerate(tasks))
     else:
         from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
