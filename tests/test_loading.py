@@ -510,7 +510,7 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
         ),
         (
             ("a.parquet", "README", "part-1"),
-            "D/part-1 the first, that are not named *.parquet, *.pq, but look like data; give a glob",
+            "D/part-1 the first, that are not named *.parquet, *.parq, *.pq, but look like data; give a glob",
         ),
         (("a.array_record", "part-1"), "left out 1 files that are not named as ArrayRecord files are, though D/part-1"),
         (
