@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from datarax_ray.plan.fingerprint import changes, shown
+from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.written_folders import FINISHED, SHARD, UNFINISHED
-from datarax_ray.read.identity.contents import head_and_content
 from datarax_ray.read.lines import written_whole
 
 VERSION = 1

@@ -24,7 +24,7 @@ from rich.console import Console
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.position import pieces
 from datarax_ray.read.errors import FULL
-from datarax_ray.read.identity.contents import head_and_content
+from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.write.formats import Format
 from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished

@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.errors import RecordError, StorageError
+from datarax_ray.read.file_contents import TAIL_NBYTES
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.paths import FileSlice, find
@@ -22,7 +23,6 @@ from datarax_ray.read.formats.remote import clients, mirrors, ranges
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.listing import listed
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
-from datarax_ray.read.identity.contents import TAIL_NBYTES
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_file, write_files
 from tests.http_files import HttpFiles

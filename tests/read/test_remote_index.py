@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import fsspec
 import numpy as np
 import pytest
+from datarax_ray.read.identity import contents
 
 from datarax_ray.read.formats.array_record import files as array_record_files
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import clients, ranges
 from datarax_ray.read.formats.remote.index import cache_directory
 from datarax_ray.read.formats.remote.ranges import Remote
-from datarax_ray.read.identity import contents
 from tests.data import record, write_file, write_files
 from tests.http_files import HttpFiles
 

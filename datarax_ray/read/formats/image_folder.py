@@ -12,10 +12,10 @@ import numpy as np
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
+from datarax_ray.read.elements.sampled_rows import spread
 from datarax_ray.read.errors import StorageError
+from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.paths import SPLITS
-from datarax_ray.read.identity.contents import head_and_content
-from datarax_ray.read.identity.sampled_rows import spread
 
 logger = logging.getLogger("datarax_ray")
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.homes import Homes
+from datarax_ray.read.file_contents import head_and_content, lasting_stamp
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.inspecting import inspect_all
@@ -23,7 +24,6 @@ from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail
 from datarax_ray.read.formats.remote.samples import looked_at
 from datarax_ray.read.formats.remote.urls import is_url, redacted
-from datarax_ray.read.identity.contents import head_and_content, lasting_stamp
 from datarax_ray.read.stream import MAX_NAMES
 
 _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.file_contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 from datarax_ray.read.formats.array_record.files import RecordFile, open_file
 from datarax_ray.read.formats.filesystems import changed
 from datarax_ray.read.formats.remote.mirrors import Mirrors
-from datarax_ray.read.identity.contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 
 _MAX_DESCRIPTORS = 2**16
 _ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many

@@ -19,11 +19,11 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, map_leaves
+from datarax_ray.read.elements.sampled_rows import MAX_WHOLE, spread
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, ColumnTypes
 from datarax_ray.read.formats.arrow.elements import settle, without_pil
 from datarax_ray.read.formats.arrow.types import stored
-from datarax_ray.read.identity.sampled_rows import MAX_WHOLE, spread
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
+from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.identity.contents import head_and_content
 
 _JOINED = "VerticallyConcatenatedMultiSourcesExamplesIterable"
 # Those whose state_dict was found to be exact behind every batch and every element, with datasets 5.2: a run from it

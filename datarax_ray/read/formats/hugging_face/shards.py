@@ -25,11 +25,11 @@ from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
+from datarax_ray.read.file_contents import difference, stamp
 from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes
 from datarax_ray.read.formats.arrow.elements import ElementTypes, without_pil
 from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.formats.hugging_face.dataset import arrays_of_any_length
-from datarax_ray.read.identity.contents import difference, stamp
 from datarax_ray.read.retry import RetriedRun, retried
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import Path
+from datarax_ray.read.file_contents import head_and_content, sampled_spans
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type, retyped, typed, with_shapes
 from datarax_ray.read.formats.filesystems import client_by_ranges, find_on, read_whole
@@ -32,7 +33,6 @@ from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail
 from datarax_ray.read.formats.remote.samples import sampled
 from datarax_ray.read.formats.written_folders import check_folders
-from datarax_ray.read.identity.contents import head_and_content, sampled_spans
 
 logger = logging.getLogger("datarax_ray")
 

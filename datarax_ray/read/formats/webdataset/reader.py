@@ -16,11 +16,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from datarax_ray.read.file_contents import Stamp, stamp
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles, indexed
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.webdataset.tar import BUFFER_NBYTES, KEY, samples
-from datarax_ray.read.identity.contents import Stamp, stamp
 
 logger = logging.getLogger("datarax_ray")
 

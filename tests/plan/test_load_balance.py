@@ -2,7 +2,7 @@
 
 import random
 
-from datarax_ray.feed.load_balance import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, LoadBalance
+from datarax_ray.plan.load_balance import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, LoadBalance
 
 
 def read(pace, seconds, times, actors=None):
