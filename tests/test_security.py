@@ -27,9 +27,6 @@ _ALLOWED = {
     ("actors/trial.py", "pickle.loads(pickle.dumps(error))"),
     ("actors/description.py", "pickle.loads(found)"),  # from the driver
     ("actors/description.py", "pickle.loads(description)"),
-    ("read/hazards/module_values.py", "pickle.loads(self.pickled)"),
-    # of a file that was imported: to compare with what it was, and never run
-    ("read/identity/source_text.py", "compile(''.join(linecache.getlines(file)), file, 'exec', dont_inherit=True)"),
     # between an actor and the process that it starts to try a position in, by pipes that nobody else holds
     ("actors/trial.py", "pickle.loads(block)"),
     ("actors/trial.py", "pickle.loads(pickled)"),

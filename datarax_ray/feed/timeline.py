@@ -12,12 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from datarax_ray.feed.stats import PipelineStats
 
 # As many as a screen has room for: a column of a few pixels each.
 MAX_BINS = 400
@@ -193,7 +190,7 @@ class Timeline:
         return index
 
 
-def page(drawn: Drawn, stats: PipelineStats, title: str) -> str:
+def page(drawn: Drawn, stats: Any, title: str) -> str:
     """The page of what is drawn. stats: of the same run; title: what ran."""
     actors = {row: of for row, of in drawn.rows.items() if isinstance(row, int)}
     colours = _colours(actors)

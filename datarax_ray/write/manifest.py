@@ -31,7 +31,7 @@ _MAX_LISTED = 5
 class Shard:
     """One file. start, stop: the run of records that it was made of. num_records: in the file.
 
-    content: a digest of some of its bytes (read.identity.contents).
+    content: a digest of some of its bytes (read.file_contents).
     said: what the reader of the run returned, a plain value; None for nothing.
     """
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import fsspec
 import numpy as np
 import pytest
-from datarax_ray.read.identity import contents
 
+from datarax_ray.read import file_contents as contents
 from datarax_ray.read.formats.array_record import files as array_record_files
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import clients, ranges

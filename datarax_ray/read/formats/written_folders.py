@@ -23,7 +23,7 @@ def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | N
     """Look whether these files are whole where they lie in folders that were written here, on this machine or behind
     URLs. Of folders without files of such names nothing is asked.
 
-    seen: the size of a file, and the digest of its content (see read.identity.contents); None where that is not known.
+    seen: the size of a file, and the digest of its content (see read.file_contents); None where that is not known.
 
     Raises: ValueError for a folder that was not written to its end, or of which a file lacks, and for a file there that
     is another one than was written.

@@ -41,7 +41,7 @@ _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 class RecordFile:
     """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
 
-    head, content: digests of its first bytes, and of these and more (read.identity.contents): files are padded to 64
+    head, content: digests of its first bytes, and of these and more (read.file_contents): files are padded to 64
         KiB, so those of one dataset often have one size and count. "" where nobody took them.
     version, footer: of one behind a URL, what its storage calls this state of it, and where its footer begins; "" of
         one on this machine.

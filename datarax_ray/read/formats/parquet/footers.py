@@ -52,7 +52,7 @@ class FileFooter:
     rows: in each row group.
     decoded_nbytes: of each row group, estimated for the columns that are read.
     content: a digest of the footer as it is stored (offsets, sizes and statistics of every column of every row group),
-        and of some pages of the file (read.identity.contents).
+        and of some pages of the file (read.file_contents).
     list_values: for each leaf in a list, the number of values in a row; None where that is not one whole number for
         all row groups on the average, so that lists differ in length.
     url, version, footer: of a file that is read by ranges, the URL that its client is asked for, which may hold a
