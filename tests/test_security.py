@@ -27,10 +27,10 @@ _ALLOWED = {
     ("actors/trial.py", "pickle.loads(pickle.dumps(error))"),
     ("actors/description.py", "pickle.loads(found)"),  # from the driver
     ("actors/description.py", "pickle.loads(description)"),
-    # between an actor and the process that it starts to try a position in, by pipes that nobody else holds
+    # between an actor and the process that it starts to try a position in, by files in memory that nobody else holds
     ("actors/trial.py", "pickle.loads(block)"),
     ("actors/trial.py", "pickle.loads(pickled)"),
-    ("actors/trial.py", "pickle.loads(sys.stdin.buffer.read())"),
+    ("actors/trial.py", "pickle.load(asked)"),
     ("grain/engine/pytrees.py", "pickle.loads(data)"),  # elements from an actor, inside what Ray pickles
     ("read/formats/hugging_face/dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
 }

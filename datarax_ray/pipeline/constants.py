@@ -7,8 +7,8 @@ constants too, as of any function under jax.jit, and are not compared.
 
 from __future__ import annotations
 
+import dis
 import functools
-import inspect
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,6 +17,7 @@ from flax import nnx
 
 from datarax_ray.sources.base.tracing import HostModule
 
+_EMPTY = types.CellType()
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -76,8 +77,19 @@ def _modules(stage: Any) -> Iterator[tuple[str, nnx.Module]]:
     elif not isinstance(stage, types.FunctionType):  # an object that is called
         yield from _named(getattr(stage, "__dict__", {}))
     if isinstance(stage, types.FunctionType):
-        used = inspect.getclosurevars(stage)
-        yield from _named({**used.globals, **used.nonlocals})
+        cells = zip(stage.__code__.co_freevars, stage.__closure__ or (), strict=True)
+        held = {name: cell.cell_contents for name, cell in cells if cell != _EMPTY}
+        yield from _named({name: stage.__globals__.get(name) for name in _globals(stage.__code__)} | held)
+
+
+def _globals(code: types.CodeType) -> Iterator[str]:
+    """The globals that a function reads, itself and in functions within. inspect.getclosurevars takes attributes for
+    globals of the same name.
+    """
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL")
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _globals(inner)
 
 
 def _named(values: dict[Any, Any]) -> Iterator[tuple[str, nnx.Module]]:
