@@ -63,17 +63,20 @@ def part_of(
     lengths: Indices | None = None,
     *,
     is_written: bool = False,
-    most: int = MAX_ROWS,
+    most: int | None = MAX_ROWS,
 ) -> Part:
     """The last rows of these. lengths: of documents, whose columns hold one token a row; else one element a row.
 
     is_written: whether whoever has the columns may write to them.
+    most: rows, of which fewer are taken where they are large or hold lists; None for all.
     """
-    if any(array.dtype == object and not _is_immutable(array) for _, array in leaves(columns)):
+    is_all = most is None
+    most = len(positions) if most is None else most
+    if not is_all and any(array.dtype == object and not _is_immutable(array) for _, array in leaves(columns)):
         most = min(most, _MAX_DIGESTED)  # at once, at some microseconds each
     if lengths is None:
         row_nbytes = sum(array[:1].nbytes for _, array in leaves(columns)) or 1
-        most = max(1, min(most, len(positions), _MAX_NBYTES // row_nbytes))
+        most = len(positions) if is_all else max(1, min(most, len(positions), _MAX_NBYTES // row_nbytes))
         first, token = len(positions) - most, len(positions) - most
     else:
         most = min(most, len(positions))
@@ -169,7 +172,7 @@ def _rows_of(field: Field, rows: slice) -> Field:
 def of_blocks(blocks: Sequence[Any]) -> list[Part]:
     """The rows of blocks, all of them. blocks: see read.block."""
     return [
-        part_of(block.positions, ordinals(block.positions), block.columns, block.lengths, most=len(block.positions))
+        part_of(block.positions, ordinals(block.positions), block.columns, block.lengths, most=None)
         for block in blocks
         if len(block.positions)
     ]

@@ -1,0 +1,147 @@
+"""A resume is refused for no row that is the same: large rows, rows with lists, filtered rows, one by one or many."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from datarax_ray.feed.source import Source
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.read.formats.random_access import ArraysReader
+from datarax_ray.read.streams.indexed import IndexedStream
+
+N = 300
+
+
+class Large:
+    def map(self, element):
+        return {"image": np.full(400_000, element["x"] % 251, np.uint8), "x": element["x"]}
+
+
+class Lists:
+    def map(self, element):
+        return {"tokens": [int(element["x"])] * (int(element["x"]) % 5), "x": element["x"]}
+
+
+class Objects:
+    """Values of a class, of which no digest can be made: their class is compared."""
+
+    def map(self, element):
+        return {"thing": Lists(), "x": element["x"]}
+
+
+class Few:
+    def filter(self, element):
+        return element["x"] % 17 == 3
+
+
+class Several:
+    def flat_map(self, element):
+        return [element | {"copy": copy} for copy in range(int(element["x"]) % 4)]
+
+
+class Written:
+    """What the user of a batch writes to it is not in the evidence."""
+
+    def map(self, element):
+        return {"x": element["x"], "y": np.zeros(3)}
+
+
+def make(*transforms, num_epochs=2) -> Source:
+    reader = ArraysReader({"x": np.arange(N)})
+    return Source(IndexedStream(reader, order_of(N, 5, "global"), num_epochs, transforms))
+
+
+KINDS = {
+    "plain": (),
+    "large": (Large(),),
+    "lists": (Lists(),),
+    "objects": (Objects(),),
+    "few": (Few(),),
+    "several": (Several(),),
+    "several lists": (Several(), Lists()),
+    "written": (Written(),),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 7, 50])
+def test_batches_resume_from_every_state(kind, size):
+    whole: list[list[int]] = []
+    source = make(*KINDS[kind])
+    states = []
+    for _ in range(6 if kind == "large" else 12):
+        batch = source.get_batch(size)
+        if not batch:
+            break
+        if kind == "written":
+            batch["y"] += 1
+        states.append(json.loads(json.dumps(source.get_state())))
+        whole.append(batch["x"].tolist())
+    for number, state in enumerate(states[:-1]):
+        again = make(*KINDS[kind])
+        again.set_state(state)
+        assert again.get_batch(size)["x"].tolist() == whole[number + 1]
+
+
+@pytest.mark.parametrize("kind", ["plain", "lists", "several", "few"])
+def test_elements_resume_from_every_state(kind):
+    source = make(*KINDS[kind])
+    taken = [int(element["x"]) for element in islice(source, 400)]
+    for count in (1, 2, 15, 16, 17, 40, 255, 256, 257, 290, 300, 301):
+        if count >= len(taken):
+            break
+        one = make(*KINDS[kind])
+        list(islice(one, count))
+        state = json.loads(json.dumps(one.get_state()))
+        again = make(*KINDS[kind])
+        again.set_state(state)
+        assert [int(element["x"]) for element in islice(again, 3)] == taken[count : count + 3]
+
+
+def test_a_state_keeps_its_evidence_until_rows_follow():
+    source = make()
+    source.get_batch(40)
+    state = source.get_state()
+    again = make()
+    again.set_state(state)
+    assert again.get_state() == state
+    again.get_batch(2)
+    assert again.get_state()["evidence"]["start"][0] == 40
+
+
+def test_nothing_consumed_is_no_evidence_and_a_seek_forgets_it():
+    source = make()
+    assert "evidence" not in source.get_state()
+    source.get_batch(5)
+    assert "evidence" in source.get_state()
+    source.seek(3)
+    assert "evidence" not in source.get_state()
+
+
+def test_rows_are_verified_before_the_first_batch_again_and_again_until_they_are_the_same():
+    source = make(Lists())
+    source.get_batch(9)
+    state = source.get_state()
+    other = make(Large())
+    other.set_state(state)
+    for _ in range(2):
+        with pytest.raises(DriftError, match="'image' is new"):
+            other.get_batch(9)
+        with pytest.raises(DriftError, match="arrays"):
+            other.verify()
+    other.set_state(state, ("rows",))
+    assert len(other.get_batch(9)["x"]) == 9
+
+
+def test_settings_that_leave_the_rows_as_they_are_do_not_hide_another_row():
+    source = make()
+    source.get_batch(9)
+    other = make(Lists(), num_epochs=3)
+    other.set_state(source.get_state(), ("order.num_epochs",))
+    with pytest.raises(DriftError, match="'tokens' is new"):
+        other.verify()
