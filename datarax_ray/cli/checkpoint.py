@@ -91,10 +91,15 @@ def _lines(saved: Saved) -> Iterator[RenderableType]:
     yield table
 
 
+def _compared(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state without the evidence, which differs wherever the position does."""
+    return {name: value for name, value in state.items() if name != "evidence"}
+
+
 def diff(first: str, second: str, screen: Screen) -> int:
     """Print the differences between two states. Returns 1 where there is one, else 0."""
     left, right = find(first), find(second)
-    changed = changes(left.state, right.state)
+    changed = changes(*(_compared(each.state) for each in (left, right)))
     screen.answer(changed, _lines_of_two(left, right, changed))
     return int(bool(changed))
 

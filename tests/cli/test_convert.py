@@ -82,7 +82,7 @@ def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Pat
     assert line.endswith("transforms=[DecodeMsgpack(arrays={'h': 'uint64'})])")
     scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeMsgpack")}
     assert [element["h"] for element in eval(line, scope)] == [1, 2**64 - 1]
-    with pytest.raises(ValueError, match=r"or decode it as one: DecodeMsgpack\(arrays=\{'h': 'uint"):
+    with pytest.raises(ValueError, match=r"or decode it as uint64: DecodeMsgpack\(arrays=\{'field': 'uint64'\}\)"):
         list(datarax_ray.load(str(tmp_path / "to"), transforms=[datarax_ray.DecodeMsgpack()]))
 
 
