@@ -116,26 +116,37 @@ def _made_again(
     packing: Packing | None,
     options: Any,
 ) -> RowsDigested:
-    """The rows from the evidence's start on, as many as it is of, or fewer where the limit comes first."""
+    """The rows from the evidence's start on, as many as it is of, or fewer where the limit comes first.
+
+    Raises: what reading raises, where it fails before all of these are made.
+    """
     options = options or StreamOptions(saved.num_rows)
     stop = description.stop if limit is None else limit
-    options = replace(options, batch_size=saved.num_rows, stop=stop, chunk_size=None, digest=False, packing=packing)
+    options = replace(options, batch_size=saved.num_rows, stop=stop, digest=False, packing=packing)
+    rows, failure = RowsDigested.none(), None
+    for chunk_size in (None, 1):  # one by one where rows do not stack
+        rows, failure = _read(description, pool, begin, saved, replace(options, chunk_size=chunk_size))
+        if failure is None or len(rows) == saved.num_rows:
+            return rows
+    assert failure is not None
+    raise failure
+
+
+def _read(
+    description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
+) -> tuple[RowsDigested, Exception | None]:
     parts: list[Part] = []
-    count = 0
+    failure: Exception | None = None
     with contextlib.closing(chunks(description, pool, begin, options)) as stream:
         for _, _, blocks in stream:
             failure = next((block.failure for block in blocks if block.failure is not None), None)
             parts += of_blocks(blocks)
-            count = sum(len(part.positions) for part in parts)
-            if count >= saved.num_rows + saved.start[1] or failure is not None:
+            if failure is not None or sum(len(part.positions) for part in parts) >= saved.num_rows + saved.start[1]:
                 break
-    if not count:
-        return RowsDigested.none()
-    rows = digested(parts)
-    first = next(
-        (at for at, place in enumerate(zip(rows.positions, rows.ordinals, strict=True)) if place >= saved.start), count
-    )
-    return rows.part(first, first + saved.num_rows)
+    rows = digested(parts) if parts else RowsDigested.none()
+    places = zip(rows.positions.tolist(), rows.ordinals.tolist(), strict=True)
+    first = next((at for at, place in enumerate(places) if place >= saved.start), len(rows))
+    return rows.part(first, first + saved.num_rows), failure
 
 
 def _refusal(

@@ -11,11 +11,13 @@ import functools
 import inspect
 import types
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from datarax_ray.plan.fingerprint import digest
 
 _MAX_EACH = 16  # objects that are recorded one by one
+_MAX_NAME = 24  # characters, the last ones
 _MAX_TEXT = 64  # characters of a fingerprint(); a longer one is recorded as its digest
 _MAX_ATTRIBUTE = 2000  # characters of an attribute's repr that is plain
 _LEN = 8
@@ -29,9 +31,10 @@ def code_digests(objects: Iterable[Any]) -> dict[str, Any]:
     ['len']
     """
     given = tuple(objects)
-    names = [name_of(each) for each in given]
+    names = [name_of(each)[-_MAX_NAME:] for each in given]
     code = [_digest(each) for each in given]
-    own = {f"{number} {name_of(each)}": text for number, each in enumerate(given) if (text := _own(each)) is not None}
+    said = {f"{number} {name}": _own(each) for number, (name, each) in enumerate(zip(names, given, strict=True))}
+    own = {name: text for name, text in said.items() if text is not None}
     if len(given) > _MAX_EACH:
         names = [*names[:_MAX_EACH], f"{len(given) - _MAX_EACH} more"]
         code = [*code[:_MAX_EACH], digest(code[_MAX_EACH:])[:_LEN]]
@@ -81,7 +84,7 @@ def _text(code: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """The repr of a plain value, and of lists, tuples and dicts of plain values; "" for any other."""
+    """The repr of a plain value, and of lists, dicts and dataclasses of plain values; "" for any other."""
     text = repr(value) if _is_plain(value, 4) else ""
     return text if len(text) <= _MAX_ATTRIBUTE else digest(text)
 
@@ -91,4 +94,6 @@ def _is_plain(value: Any, depth: int) -> bool:
         return bool(depth) and len(value) <= _MAX_ATTRIBUTE and all(_is_plain(each, depth - 1) for each in value)
     if isinstance(value, dict):
         return _is_plain([*value, *value.values()], depth)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _is_plain([getattr(value, field.name, None) for field in fields(value)], depth)
     return isinstance(value, _PLAIN)

@@ -162,7 +162,7 @@ def test_other_numbers_of_trainers_go_on_from_what_they_add_up_to() -> None:
         whole = added(RollingDigest.from_json(digest_in(each.get_state())) for each in made)
         assert whole is not None
         state = made[-1].get_state() | {"digest": whole.to_json()}
-        assert json.dumps(state) == want[number]
+        assert without_evidence([json.dumps(state)]) == without_evidence([want[number]])
 
 
 def worker(rank: int, count: int, port: int, directory: str, number: int) -> None:
@@ -213,7 +213,7 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
         (saved,) = (tmp_path / "run" / str(step) / "data").glob("*.json")
         state = json.loads(saved.read_text())
         assert state.pop("checksum")
-        assert json.dumps(state) == want[step], step
+        assert without_evidence([json.dumps(state)]) == without_evidence([want[step]]), step
 
 
 def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None:

@@ -21,11 +21,15 @@ CHANGES = [
     (
         "files.schema",
         "cd",
-        "other fields, or of other types. Set the old columns= or exclude_columns=, or column_types=",
+        "other fields, or fields of other types. Set the old columns=, exclude_columns=, column_types=",
     ),
     ("files.columns", "cd", "Set the old columns=, column_types= or fill_nulls="),
     ("files.lists", "cd", "pass allow_drift=('files.lists',) if the change is meant"),
-    ("files.fill_nulls", "cd", "other values in place of nulls. Set the old fill_nulls= of the source's config"),
+    (
+        "files.fill_nulls",
+        "cd",
+        "values in place of nulls. Set the old value, or pass allow_drift=('files.fill_nulls',)",
+    ),
     ("files.num_files", 5, "resuming would skip or repeat records"),
     ("files.num_records", 121, "resuming would skip or repeat records"),
     ("files.nbytes", 9001, "Point the source to the original files"),

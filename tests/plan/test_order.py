@@ -80,7 +80,7 @@ def test_the_order_is_pinned():
 
 @pytest.mark.parametrize("n", [65537, 262145, 4**30 + 1])
 def test_four_rounds_are_refused_where_grains_order_is_none(n):
-    with pytest.raises(ValueError, match=rf"num_records={n} Grain's order gives one record twice.*Use rounds=8"):
+    with pytest.raises(ValueError, match=rf"which at num_records={n} gives one record twice.*Use rounds=8"):
         order_of(n, shuffle="global", rounds=4)
     order_of(n, shuffle="none", rounds=4)  # orders nothing
     order_of(n, shuffle="global", rounds=6)
