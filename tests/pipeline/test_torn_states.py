@@ -40,10 +40,15 @@ def pipeline() -> Pipeline:
 
 @contextmanager
 def taken_by_a_signal(take: Callable[[], Any]) -> Iterator[list[str]]:
-    """What `take` gave, each time that a timer of half a millisecond went off."""
+    """What `take` gave, half a millisecond after the last time: a handler that is slower must not interrupt itself."""
     found: list[str] = []
-    before = signal.signal(signal.SIGALRM, lambda *_: found.append(json.dumps(take())))
-    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+
+    def handle(*_: Any) -> None:
+        found.append(json.dumps(take()))
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005)
     try:
         yield found
     finally:

@@ -23,7 +23,7 @@ def test_the_union_is_what_one_directory_would_hold(tmp_path: Path) -> None:
     assert [homes.nodes[home] for home in homes.home] == list(both.nodes)
     reader, one = ArrayRecordReader.of(both), ArrayRecordReader.of(tmp_path)
     assert reader.fingerprint() == one.fingerprint()
-    assert reader.with_room_for(10).homes == homes
+    assert reader.with_room_for(10).traits.homes == homes
     assert "4 files on 2 nodes" in repr(both)
 
 
