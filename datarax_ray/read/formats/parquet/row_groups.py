@@ -127,8 +127,10 @@ class RowGroups:
         group = {file: np.array([index])}
         failure: Exception | None = None
         for _ in range(2):  # bytes that were bent on their way are no broken row group
+            has_bytes = False
             try:
                 self.fetch(group)
+                has_bytes = True
                 opened = self._open[file]
                 table = opened.read_row_group(index, columns=_present(opened, self._footers.names))
                 failure = None
@@ -137,8 +139,9 @@ class RowGroups:
             self._files.check_unchanged(file, failure)
             if failure is None:
                 return table
-            # an error of the system has a number
-            is_of_decoding = isinstance(failure, pa.ArrowException) or (type(failure) is OSError and not failure.errno)
+            # an error of the system has a number; one of fetching is of the storage, whatever it has
+            is_unnumbered = isinstance(failure, pa.ArrowException) or (type(failure) is OSError and not failure.errno)
+            is_of_decoding = has_bytes and is_unnumbered
             if file in self._open and is_of_decoding:
                 self._files.forget(file, group[file])
             if file in self._open:
