@@ -212,7 +212,7 @@ class Exactly:
             )
             for part in kind
         ]
-        is_null = pa.array([value is None for value in values])
+        is_null = pa.array([value is None for value in values], pa.bool_())  # also of none
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
 
     def _lists(self, values: Sequence[Any], kind: Any, path: str) -> pa.Array:
@@ -237,7 +237,7 @@ class Exactly:
             items = pa.array(np.concatenate(values), inner)
         else:
             items = self._items(list(itertools.chain.from_iterable(rows)), inner, path)
-        is_null = pa.array([value is None for value in values]) if rows is not values else None
+        is_null = pa.array([value is None for value in values], pa.bool_()) if rows is not values else None
         if is_fixed:
             return pa.FixedSizeListArray.from_arrays(items, type=kind, mask=is_null)
         starts = np.concatenate([[0], np.cumsum(lengths)])
