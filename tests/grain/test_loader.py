@@ -340,7 +340,7 @@ class TestState:
         iterator = iter(ours.DataLoader(**arguments))
         iterator.set_state(written)
         assert_same(list(iterator), whole[1:])
-        with pytest.raises(ValueError, match="worker_count=2, which makes batches in each worker"):
+        with pytest.raises(ValueError, match="worker_count=2, whose workers batch separately"):
             iterator.set_state(json.dumps(json.loads(written) | {"worker_count": 2}).encode())
         other = json.loads(written) | {"data_source": "RangeDataSource(start=5, stop=10, step=1)"}
         with pytest.raises(DriftError, match="files.data_source: .*start=5.*start=0"):
