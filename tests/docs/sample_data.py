@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import datasets
+import lance
 import msgpack
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,8 @@ def write(data: Path) -> None:
     (data / "talks").mkdir()
     for number, more in enumerate(({}, {"tools": [{"name": "search", "arguments": "a dog"}]})):
         (data / f"talks/{number}.jsonl").write_text(json.dumps({"text": f"turn {number}", **more}) + "\n")
+    labels = pa.table({"image": [[float(i)] * 4 for i in range(40)], "label": range(40)})
+    lance.write_dataset(labels, data / "train.lance")
     for name in ("cat", "dog"):
         (data / "images" / name).mkdir(parents=True)
         for i in range(6):
