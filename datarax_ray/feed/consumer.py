@@ -29,7 +29,7 @@ from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRe
 ROWS = "rows"  # of allow_drift: the last rows may be others
 # Settings that leave the rows as they are, where a person allows them to differ.
 _SAME_ROWS = frozenset(
-    {"batch_size", "drop_remainder", "pad_remainder", "stages", "order.num_epochs", "mixture.length", "mixture.weights"}
+    {"batch_size", "drop_remainder", "pad_remainder", "stages", "order.num_epochs", "mixture.length"}
 )
 
 logger = logging.getLogger("datarax_ray")
@@ -341,7 +341,8 @@ def deliveries(
                 yield None, consumed.then(consumed.state, end.value or (), is_end=True)
                 return
             part = part_consumed(batch, is_written=is_written)
-            trail = consumed.trail.then(part, consumed.state, is_next=batch.last_run == 0)
+            is_next = batch.documents is None and batch.last_run == 0
+            trail = consumed.trail.then(part, consumed.state, is_next=is_next)
             consumed = consumed.then(
                 batch.state, batch.skipped, digest=batch.digest, num_rows=batch.global_rows, trail=trail
             )

@@ -341,7 +341,6 @@ class PackedBatcher:
             pieces,
             self._digest,
             documents=self._last,
-            last_run=1,
         )
         self._begin(stop, offset)
         return batch

@@ -8,6 +8,7 @@ element shows when the same elements are made twice.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 import threading
@@ -58,9 +59,8 @@ class Sample:
         if one.positions.tolist() != two.positions.tolist():
             return "choice of elements"
         if one.kinds != two.kinds and count:
-            kinds = [
-                (name, one.kinds.get(name, "missing"), two.kinds.get(name, "missing")) for name in names_in(one, two)
-            ]
+            names = sorted({*one.kinds, *two.kinds})
+            kinds = [(name, one.kinds.get(name, "missing"), two.kinds.get(name, "missing")) for name in names]
             return "; ".join(f"field {name!r}, {a} and {b}," for name, a, b in kinds if a != b)
         for row in range(count):
             for name, digests in one.fields.items():
@@ -102,10 +102,7 @@ def sampled_within(description: Callable[[], Stream], seconds: float, *, is_agai
     return found[0] if found else None
 
 
-def names_in(one: RowsDigested, other: RowsDigested) -> list[str]:
-    return sorted({*one.kinds, *other.kinds})
-
-
+@functools.cache  # reading what is installed takes some milliseconds
 def releases() -> dict[str, str]:
     """The releases of Python and of the libraries that decode here."""
     found = {"python": sys.version.split()[0]}

@@ -168,8 +168,11 @@ class Source(Uncopied):
 
     def get_state(self) -> dict[str, Any]:
         """Position, settings and evidence, in plain values: under 4 KB whatever the dataset."""
-        consumed = self._consumer.consumed
-        return consumed.state.to_json(self.description.settings()) | consumed.evidence(self.description.order)
+        return self.state.to_json(self.description.settings()) | self.evidence()
+
+    def evidence(self) -> dict[str, Any]:
+        """What a state records of the last rows; see Consumed.evidence."""
+        return self._consumer.consumed.evidence(self.description.order)
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state.
@@ -193,15 +196,20 @@ class Source(Uncopied):
 
         state, trail, packing: of a Pipeline, which has its own. Raises: DriftError where a row differs.
         """
-        if not self._is_sampled:
-            self._is_sampled = True
-            sample = sampled(self.description, seconds=_SAMPLE_S)
-            if sample is not None and sample.impure:
-                logger.warning("%s. %s", sample.impure, REMEDY)
+        self._report_impure()
         consumed = self._consumer.consumed
-        options = self._told(StreamOptions(1)) if state is None else StreamOptions(1)
-        its = (state or consumed.state, trail or consumed.trail)
-        verify(self.description, self._pool, *its, packing, options)
+        state, trail = state or consumed.state, trail or consumed.trail
+        if trail.is_unverified:
+            verify(self.description, self._pool, state, trail, self._bounded(StreamOptions(1, packing=packing)))
+
+    def _report_impure(self) -> None:
+        """Warn, once, of a transform that makes another element the second time."""
+        if self._is_sampled:
+            return
+        self._is_sampled = True
+        sample = sampled(self.description, seconds=_SAMPLE_S)
+        if sample is not None and sample.impure:
+            logger.warning("%s. %s", sample.impure, REMEDY)
 
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""

@@ -10,7 +10,6 @@ import contextlib
 import logging
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.stream import StreamOptions, chunks
 from datarax_ray.plan.evidence import MAX_ROWS, Evidence, OtherRow, RowsDigested
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.state import StatefulOrder, StreamState
 from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, followed, of_blocks, part_of, recent
 from datarax_ray.read.stream import Stream
@@ -42,6 +40,11 @@ class Trail:
     first: Parts = field(default=(), compare=False)
     saved: Evidence | None = field(default=None, compare=False)
     changed: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether a state was restored, and no row was consumed since."""
+        return self.saved is not None and not self.parts
 
     def then(self, part: Part | None, state: StreamState, *, is_next: bool) -> Trail:
         """The trail behind one more batch. state: before it. is_next: whether its rows follow those before."""
@@ -78,28 +81,21 @@ def part_consumed(batch: HostBatch, *, is_written: bool) -> Part | None:
     return part_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=min(run, MAX_ROWS))
 
 
-def verify(
-    description: Stream,
-    pool: Pool | None,
-    state: StreamState,
-    trail: Trail,
-    packing: Packing | None,
-    options: Any = None,
-) -> None:
-    """Make the rows of a restored state again, and compare.
+def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Trail, options: StreamOptions) -> None:
+    """Make the rows of a restored state again, and compare. trail: unverified. options: of the stream.
 
     Raises: DriftError where a row is another now, with its file, record and field; what reading raises.
     """
     saved = trail.saved
-    if saved is None or trail.parts:
-        return
+    assert saved is not None
     begin = description.order.earlier(state, saved.start[0])
-    is_first = begin is None and saved.start[0] == 0 and (state.extra is None or state.extra.whole is None)
-    if begin is None and not is_first:
-        return  # a mixture had other weights there
-    begin = begin or StreamState(amendments=state.amendments)
-    limit = None if is_first else state.position + (state.offset > 0)
-    rows = _made_again(description, pool, begin, saved, limit, packing, options)
+    limit: int | None = state.position + (state.offset > 0)
+    if begin is None and saved.start[0] == 0:  # the first rows of a stream
+        begin, limit = StreamState(amendments=state.amendments), None
+    if begin is None:
+        return  # these rows cannot be made from this state
+    stop = description.stop if limit is None else limit
+    rows = _made_again(description, pool, begin, saved, replace(options, batch_size=saved.num_rows, stop=stop))
     other = saved.differing(rows)
     if other is None:
         _report_code(trail.changed, saved)
@@ -108,21 +104,12 @@ def verify(
 
 
 def _made_again(
-    description: Stream,
-    pool: Pool | None,
-    begin: StreamState,
-    saved: Evidence,
-    limit: int | None,
-    packing: Packing | None,
-    options: Any,
+    description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
 ) -> RowsDigested:
-    """The rows from the evidence's start on, as many as it is of, or fewer where the limit comes first.
+    """The rows from the evidence's start on, as many as it is of, or fewer where the stream stops.
 
     Raises: what reading raises, where it fails before all of these are made.
     """
-    options = options or StreamOptions(saved.num_rows)
-    stop = description.stop if limit is None else limit
-    options = replace(options, batch_size=saved.num_rows, stop=stop, digest=False, packing=packing)
     rows, failure = RowsDigested.none(), None
     for chunk_size in (None, 1):  # one by one where rows do not stack
         rows, failure = _read(description, pool, begin, saved, replace(options, chunk_size=chunk_size))

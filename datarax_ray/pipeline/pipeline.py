@@ -467,9 +467,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         Raises: DriftError where a row is another now, with its file, record and field.
         """
         self._check_usable()
-        consumed = self._consumer.consumed
-        if (verify := getattr(self.source, "verify", None)) is not None:
-            verify(consumed.state, consumed.trail, self.packing)
+        self._maker.verify(self._consumer.consumed)
 
     @named_arguments
     def amend(

@@ -74,8 +74,7 @@ class BatchProducer:
         options = replace(self.options, cancelled=cancelled, timings=self.timings, max_skipped=max_skipped)
         making = self.timings.making
         is_first = True
-        if (verify := getattr(self.source, "verify", None)) is not None:  # of a source of this package
-            verify(consumed.state, consumed.trail, options.packing)
+        self.verify(consumed)
         stream = deliveries(self.source.batches(consumed.state, options), consumed, is_written=prepare == self.keep)
         with contextlib.closing(stream):
             while True:
@@ -104,6 +103,11 @@ class BatchProducer:
                 with settings.applied(), making.lap("placing"):
                     batch = prepare(host_batch)
                 yield batch, consumed
+
+    def verify(self, consumed: Consumed) -> None:
+        """Compare the last rows of a restored state; see Source.verify. A source of another package has none."""
+        if (verify := getattr(self.source, "verify", None)) is not None:
+            verify(consumed.state, consumed.trail, self.options.packing)
 
     def keep(self, host_batch: HostBatch) -> Any:
         """The batch on the host, for a loop that makes its own device arrays."""

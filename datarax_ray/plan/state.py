@@ -37,28 +37,18 @@ class Extra(Protocol):
         """What of it holds at another position of the stream. Raises: ValueError where none of it says."""
         return None
 
-    @property
-    def whole(self) -> Extra | None:
-        """What of it is true of the whole stream, wherever it stands; None for nothing."""
-        return None
-
 
 class StatefulOrder(Protocol):
     """What reading a state needs of an order. The bodies are those of one for which a position is all."""
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
         """The state of an earlier position, from which its rows are made again; None where that is not possible."""
-        return _earlier(state, position)
-
-    @property
-    def may_differ(self) -> tuple[str, ...]:
-        """Settings that a state may have other values of, because extra_in makes up for them."""
-        return ()
+        return state.moved(position)
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Extra | None:
         """The extra of a saved state. rest: what it says beside position and offset, which are in `state` already.
 
-        saved: its settings, which differ from this order's in may_differ alone, or where a person allowed it.
+        saved: its settings, which differ from this order's only where a person allowed it.
 
         Raises: ValueError for what does not fit this order at this position.
         """
@@ -131,7 +121,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
         """
         position, rest, saved = parts_of(state)
-        check_drift(saved, settings, (*allow_drift, *stream.order.may_differ))
+        check_drift(saved, settings, allow_drift)
         others = {key: value for key, value in rest.items() if key not in (_NAMES[unit], _LOG)}
         amendments = saved_amendments(rest[_LOG]) if _LOG in rest else ()
         stream.order.check(amendments)
@@ -159,14 +149,6 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
 
 
 BEGIN = StreamState()
-
-
-def _earlier(state: StreamState, position: int) -> StreamState | None:
-    try:
-        found = state.moved(position)
-    except ValueError:  # a mixture had other weights there
-        return None
-    return found if found.extra == state.extra else None
 
 
 def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

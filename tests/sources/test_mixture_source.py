@@ -391,7 +391,7 @@ class TestErrors:
             MixtureSource(sources, **options)
 
     def test_a_changed_component_is_named_also_among_many(self) -> None:
-        wanted = {3: r"components\.2\.files.*skip or repeat records", 30: r"components\.2: .*would not go on as it was"}
+        wanted = {3: r"components\.2\.files.*skip or repeat records", 30: r"components\.2: .*would not continue as it was"}
         for count, message in wanted.items():
             state = make(MixtureSource([component(n, 7) for n in range(count)])).get_state()
             assert len(json.dumps(state)) < 4096
@@ -409,3 +409,15 @@ def test_sources_that_are_no_list_are_told_and_a_generator_is_one() -> None:
     with pytest.raises(TypeError, match=r"a list of them, got a dict; write MixtureSource\(\[a, b\], weights="):
         MixtureSource({"a": first, "b": second}, {"a": 1, "b": 2})
     assert len(MixtureSource(source for source in (first, second))) == 6
+
+
+def test_other_weights_that_a_person_allows_give_other_rows_and_are_not_refused_for_these() -> None:
+    def mixture(weights: list[int]) -> MixtureSource:
+        parts = [RandomAccessSource(RandomAccessSourceConfig(num_epochs=-1), {"x": np.arange(9) + n}) for n in (0, 50)]
+        return MixtureSource(parts, weights)
+
+    source = mixture([1, 1])
+    source.get_batch(6)
+    other = mixture([3, 1])
+    other.set_state(source.get_state(), ("mixture.weights",))
+    assert other.get_batch(4)["x"].tolist() == [each["x"] for each in mixture([3, 1]).get_batch_at(6, 4)]

@@ -42,10 +42,6 @@ class Offsets:
     def at(self, position: int) -> None:
         """None: no output of another position was given."""
 
-    @property
-    def whole(self) -> None:
-        """None: it is of one position."""
-
 
 @dataclass(frozen=True)
 class Addresses:
@@ -53,7 +49,6 @@ class Addresses:
 
     num_offsets: int
 
-    may_differ: ClassVar[tuple[str, ...]] = ()
     yields: ClassVar[Yields] = ONE_TO_ONE  # the first of the offsets counts what a position gives
 
     @property

@@ -56,7 +56,6 @@ class InterleavedOrder:
     window_size: int = 1
 
     cycle: ClassVar[int] = EPOCH_POSITIONS  # positions in an epoch
-    may_differ: ClassVar[tuple[str, ...]] = ()  # see StatefulOrder
 
     def __post_init__(self) -> None:
         for name in ("num_shards", "turn_size", "seed", "window_size"):

@@ -52,10 +52,6 @@ class ComponentStates:
         """Itself; None before its position, for which components are read from their beginnings. See Extra."""
         return self if position >= self.position else None
 
-    @property
-    def whole(self) -> None:
-        """None: it is of one position. See Extra."""
-
 
 @dataclass(frozen=True)
 class MergedOrder(WeightedOrder, StatefulOrder):

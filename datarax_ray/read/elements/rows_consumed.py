@@ -44,13 +44,11 @@ class Part(NamedTuple):
 
     def last(self, count: int) -> Part:
         """The last rows, so many."""
-        return self if count >= len(self.positions) else self.upto(len(self.positions), count)
-
-    def upto(self, stop: int, count: int) -> Part:
-        """The `count` rows before row `stop`."""
-        rows = slice(max(0, stop - count), stop)
+        if count >= len(self.positions):
+            return self
+        rows = slice(len(self.positions) - count, len(self.positions))
         fields = {name: _rows_of(field, rows) for name, field in self.fields.items()}
-        return Part(self.positions[rows], self.ordinals[rows], fields, self.is_cut or rows.start > 0)
+        return Part(self.positions[rows], self.ordinals[rows], fields, is_cut=True)
 
 
 Parts: TypeAlias = tuple[Part, ...]

@@ -164,11 +164,10 @@ class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: igno
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
         state, source = self._stands_at(), self._source
-        evidence = {name: each for name, each in source.get_state().items() if name == "evidence"}
         epoch, index = divmod(state.position, self._epoch_size)
         return {
             **state.to_json(self.describe().settings()),
-            **(evidence if state == source.state else {}),
+            **(source.evidence() if state == source.state else {}),
             "current_index": index,
             "current_epoch": epoch,
             "total_records": self.total_records.get_value(),
