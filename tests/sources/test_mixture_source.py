@@ -391,7 +391,10 @@ class TestErrors:
             MixtureSource(sources, **options)
 
     def test_a_changed_component_is_named_also_among_many(self) -> None:
-        wanted = {3: r"components\.2\.files.*skip or repeat records", 30: r"components\.2: .*would not continue as it was"}
+        wanted = {
+            3: r"components\.2\.files.*skip or repeat records",
+            30: r"components\.2: .*would not continue as it was",
+        }
         for count, message in wanted.items():
             state = make(MixtureSource([component(n, 7) for n in range(count)])).get_state()
             assert len(json.dumps(state)) < 4096
