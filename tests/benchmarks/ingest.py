@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ _THREADS = {0: (0, 16), 1: (16,), 2: (1, 16)}  # by Grain workers; 16 is its def
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run it all, print the tables, and give what --json writes."""
     options = _options(arguments)
+    described = machine()
     chosen: list[Task] = []
     grids: list[dict[str, Any]] = []
     for kind in options.kinds:
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     summaries = [_with_memory(task, summarise(task, deliveries[index]), options) for index, task in enumerate(chosen)]
     found = {
         "version": VERSION,
-        "machine": machine(),
+        "machine": described,
         "options": {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()},
         "results": [asdict(summary) | {"rate": summary.rate} for summary in summaries],
         "runs": [
@@ -183,6 +185,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     unknown = set(options.kinds) - set(KINDS)
     if unknown:
         parser.error(f"--kinds knows {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
+    if "jpeg" in options.kinds and find_spec("cv2") is None:
+        parser.error("the kind jpeg needs OpenCV: pip install 'datarax-ray[images]', or name other --kinds")
     return options
 
 

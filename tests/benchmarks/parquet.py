@@ -47,6 +47,7 @@ _HEADERS = (
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run it all, print the tables, and give what --json writes."""
     options = parsed(arguments)
+    described = machine()
     chosen = [task for kind in options.kinds for task in tasks(kind, options)]
     deliveries: list[list[Delivery]] = [[] for _ in chosen]
     for repeat in range(options.repeats):
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     results = [_result(task, index, chosen, deliveries) for index, task in enumerate(chosen)]
     report = {
         "version": VERSION,
-        "machine": machine(),
+        "machine": described,
         "options": {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()},
         "results": results,
         "runs": [

@@ -146,9 +146,17 @@ def machine() -> dict[str, Any]:
         "memory_nbytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "versions": {package: importlib.metadata.version(package) for package in _PACKAGES},
+        "versions": {package: _version(package) for package in _PACKAGES},
         "load_average": list(os.getloadavg()),
     }
+
+
+def _version(package: str) -> str | None:
+    """The version of an installed package; None of one that no competitor in this run needs."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _name(task: Task) -> str:

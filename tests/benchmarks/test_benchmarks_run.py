@@ -208,6 +208,15 @@ def test_rows_beside_broken_ones_all_come() -> None:
     assert folder["ratio"] > 0
 
 
+def test_a_library_that_is_not_installed_is_named_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ingest, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        ingest.main(["--kinds", "jpeg"])
+    assert "datarax-ray[images]" in capsys.readouterr().err
+
+
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(peers.KINDS, "tiny", (64, 16, 600))
     found = peers.measured("ours", "tiny", str(tmp_path / "ours"), seconds=0.01, warmup=0)
