@@ -261,7 +261,7 @@ class ActorSet:
             self.load_balance.forget(actor.index)
             self._do(actor, actor.state.removed("it was removed"))
         self._see_who_runs()
-        self._let_go(removed, ready, lingers=False)
+        self._let_go(removed, ready)
         return tuple(sorted(actor.index for actor in removed))
 
     def close(self) -> None:
@@ -273,17 +273,12 @@ class ActorSet:
             actor.state.requests.clear()  # nobody waits for them any more
         if ray.is_initialized():
             with contextlib.suppress(Exception):  # another Ray's by now: the actors ended with theirs
-                self._let_go(actors, ready, lingers=self._options.linger_s is not None)
+                self._let_go(actors, ready)
 
-    def _let_go(self, actors: list[Actor], ready: tuple[int, ...], *, lingers: bool) -> None:
+    def _let_go(self, actors: list[Actor], ready: tuple[int, ...]) -> None:
         user = self.user if self._options.name is not None else None
         managed = ready if self._is_managed else ()
-        let_go([actor for actor in actors if actor.handle is not None], user, managed, lingers=lingers)
-
-    def renew(self) -> None:
-        """Tell the actors that this driver reads with them."""
-        for index in self.ready:
-            self.actors[index].handle.stats.remote(self.user)
+        let_go([actor for actor in actors if actor.handle is not None], user, managed)
 
     def tend(self) -> None:
         """See, now and then, which actors answer, are silent, hang or are to be started."""

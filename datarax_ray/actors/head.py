@@ -72,18 +72,6 @@ class Head:
         found = self._call("JobInfo", "GetAllJobInfo", **fields).job_info_list
         return frozenset(each.job_id.hex() for each in found if each.is_dead)
 
-    def named_actors(self) -> list[tuple[str, str]]:
-        """Namespace and name of every named actor that was not ended for good."""
-        found = self._call("ActorInfo", "ListNamedActors", all_namespaces=True).named_actors_list
-        return [(each.ray_namespace, each.name) for each in found]
-
-    def kill(self, namespace: str, name: str) -> None:
-        """End the actor of this name for good, where there is one."""
-        found = self._call("ActorInfo", "GetNamedActorInfo", name=name, ray_namespace=namespace).actor_table_data
-        if found.actor_id:
-            fields = {"actor_id": found.actor_id, "force_kill": True, "no_restart": True}
-            self._call("ActorInfo", "KillActorViaGcs", **fields)
-
     def out_of_memory(self, worker_id: str) -> str | None:
         """Ray's reason for ending a process as its node ran out of memory; None where it did not end it so."""
         found = self._call("WorkerInfo", "GetWorkerInfo", worker_id=bytes.fromhex(worker_id)).worker_table_data

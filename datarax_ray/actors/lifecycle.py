@@ -58,7 +58,6 @@ class Thresholds:
     look_s: between two looks at all actors, which cost 0.1 ms for each.
     scale_s: between two decisions on the number of actors, where num_actors is a range.
     ask_head_s: between two visits to the head of the cluster, a few ms each.
-    lease_s: lingering actors take a driver for gone that says nothing for so long; it speaks four times as often.
 
     Raises: ValueError for one that is not positive.
     """
@@ -73,7 +72,6 @@ class Thresholds:
     max_backoff_s: float = 60.0
     scale_s: float = 10.0
     ask_head_s: float = 5.0
-    lease_s: float = 60.0
     max_start_s: float = 3600.0
     look_s: float = 0.5
 

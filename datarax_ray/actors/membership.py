@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import secrets
 import socket
@@ -71,10 +70,8 @@ class Membership:
         self._num_trainers = self._num_drivers = 1
         self._program = None if scaler is not None else num_actors
         self._wish: Wish | None = None
-        self._measures = Measures()
+        self.measures = Measures()
         limits = options.thresholds
-        self._renewed_at = -math.inf
-        self._renew_s = math.inf if options.linger_s is None else limits.lease_s / 4
         context = ray.get_runtime_context()
         job_id = context.get_job_id()
         self._entry = Entry(
@@ -116,7 +113,7 @@ class Membership:
 
     def measure(self, timings: Timings) -> None:
         """Report these counts of a stream to Prometheus, now and then."""
-        self._measures.follow(timings)
+        self.measures.follow(timings)
 
     @property
     def max_nbytes(self) -> int:
@@ -132,15 +129,6 @@ class Membership:
     def expect(self, num_trainers: int) -> None:
         """As many drivers of this job read with the actors, or will."""
         self._num_trainers = max(self._num_trainers, num_trainers)
-
-    def renew(self) -> None:
-        """Report measures, and keep actors that linger. Raises: RuntimeError once the pool is closed."""
-        self._measures.report()
-        now = time.monotonic()
-        if now - self._renewed_at > self._renew_s:
-            self._renewed_at = now
-            with self._actors.held():
-                self._actors.renew()
 
     def meet(self, num_drivers: int) -> None:
         """As many drivers read with the actors now, of whatever job."""
@@ -201,7 +189,7 @@ class Keeper:
         key, is_first = "", True
         while not self._has_ended.is_set() and (pool := find()) is not None:
             try:
-                pool.renew()
+                pool.measures.report()
                 entry = pool.entry()
                 key = entry.key
                 seen, wish = self._exchange(entry, is_first)

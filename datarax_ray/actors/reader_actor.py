@@ -37,8 +37,6 @@ _KEPT_NBYTES = 256 * 2**20
 # What one trainer has in flight from one actor: another that is less than that behind finds everything.
 _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
 
-_LOOK_AT_LEASE_S = 1.0
-
 # Ray sends less within the answer (max_direct_call_object_size), so that there is no object to bring.
 _MIN_OBJECT_NBYTES = 100 * 1024
 # A transform that hangs does so in a read too, which names its record.
@@ -66,52 +64,18 @@ def whole(answer: Any, timeout_s: float) -> Any:
     return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
 
 
-class Lease:
-    """Who reads with an actor that outlives its drivers, and when that is over. Pure; times are those of any clock.
-
-    linger_s: how long the actor outlives its last user; inf for ever.
-    lease_s: a user that is silent for so long is gone.
-    """
-
-    def __init__(self, linger_s: float, lease_s: float, now: float) -> None:
-        self._linger_s, self._lease_s = linger_s, lease_s
-        self._heard_at: dict[str, float] = {}
-        self._free_since = now  # where there are no users
-
-    def heard(self, user: str, now: float) -> None:
-        """Event: a user speaks."""
-        self._heard_at[user] = now
-
-    def left(self, user: str, now: float) -> None:
-        """Event: a user is done, known or not."""
-        if self._heard_at.pop(user, None) is not None:
-            self._free_since = now
-
-    def users(self, now: float) -> frozenset[str]:
-        for user in [user for user, at in self._heard_at.items() if now - at > self._lease_s]:
-            self.left(user, now)
-        return frozenset(self._heard_at)
-
-    def is_over(self, now: float) -> bool:
-        return not self.users(now) and now - self._free_since >= self._linger_s
-
-
 class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
 
     index: its id in the pool.
-    linger_s: how long it outlives its last user; None where it ends with that, or with the driver that made it.
-    lease_s: a user of a lingering actor that says nothing for so long is gone.
     """
 
-    def __init__(self, index: int, linger_s: float | None = None, lease_s: float = math.inf) -> None:
+    def __init__(self, index: int) -> None:
         # A transform may import jax; in an actor it must take no accelerator and no accelerator memory.
         os.environ["JAX_PLATFORMS"] = "cpu"
         keep_freed_memory()
         self._index = index
-        lingers = linger_s is not None
-        self._lease = Lease(linger_s or math.inf, lease_s if lingers else math.inf, time.monotonic())
-        self._leasing = threading.Lock()
+        self._users: set[str] = set()
         self._description: Stream | None = None
         self._sample: Sample | None = None
         self._is_sampled = False
@@ -123,8 +87,6 @@ class ReaderActor:
         self._at_since, self._is_trial = math.inf, False  # since when a read goes on
         self._done = WorkDone(f"{os.getpid()} {time.time_ns()}", 0, 0, 0.0)
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
-        if lingers:
-            threading.Thread(target=self._end_once_over, name="datarax_ray-lease", daemon=True).start()
 
     def read(
         self,
@@ -208,8 +170,7 @@ class ReaderActor:
             self._is_sampled = True
             self._sample = sampled_within(lambda: unboxed(boxes[0]), _SAMPLE_S)
         if user is not None:
-            with self._leasing:
-                self._lease.heard(user, time.monotonic())
+            self._users.add(user)
         context = ray.get_runtime_context()
         return {
             "pid": os.getpid(),
@@ -241,10 +202,8 @@ class ReaderActor:
     @ray.method(concurrency_group="control")
     def leave(self, user: str) -> bool:
         """A driver reads with this actor no more. Returns whether it was the last one."""
-        now = time.monotonic()
-        with self._leasing:
-            self._lease.left(user, now)
-            return not self._lease.users(now)
+        self._users.discard(user)
+        return not self._users
 
     @ray.method(concurrency_group="control")
     def end(self) -> None:
@@ -253,18 +212,6 @@ class ReaderActor:
         with self._reading:
             if self._description is not None:
                 self._description.close()
-
-    def _end_once_over(self) -> None:
-        """End this actor for good when its lease is over; ask again where the head does not answer."""
-        while True:
-            time.sleep(_LOOK_AT_LEASE_S)
-            with self._leasing:
-                is_over = self._lease.is_over(time.monotonic())
-            if is_over:
-                with contextlib.suppress(Exception):  # of a user's __exit__: nobody is there to be told
-                    self.end()
-                with contextlib.suppress(Exception):
-                    ray.kill(ray.get_runtime_context().current_actor)
 
 
 def _hand(block: Block) -> Block | Handed:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
@@ -108,14 +108,12 @@ class PoolSeen:
     """A pool as the head knows it.
 
     entries: of the drivers that read with it.
-    actors: Ray's names of shared actors.
     draining: ids of the cluster's nodes that are about to go.
     has_left: whether the cluster has given up the asking program's own node.
     """
 
     entries: tuple[Entry, ...] = ()
     wish: Wish | None = None
-    actors: tuple[str, ...] = ()
     draining: frozenset[str] = frozenset()
     has_left: bool = False
 
@@ -129,19 +127,13 @@ class PoolSeen:
         cls,
         kept: Mapping[str, str],
         now: float,
-        named: Iterable[tuple[str, str]] = (),
         ended_jobs: Collection[str] = (),
     ) -> dict[PoolId, Self]:
-        """Every pool that has drivers or named actors.
+        """Every pool that has drivers.
 
         kept: the head's keys under PREFIX and their values; a value that is no entry is skipped.
-        named: namespace and name of each named actor of the cluster.
         ended_jobs: Ray jobs that have ended; their drivers are gone, however recent their entries.
         """
-        actors: dict[PoolId, list[str]] = {}
-        for namespace, name in sorted(named):
-            if (found := pool_of(namespace, name)) is not None:
-                actors.setdefault(found, []).append(name)
         entries: dict[PoolId, list[Entry]] = {}
         wishes: dict[PoolId, Wish] = {}
         for key, value in sorted(kept.items()):
@@ -154,26 +146,7 @@ class PoolSeen:
                     entries.setdefault(pool, []).append(entry)
             except (ValueError, TypeError):
                 continue
-        return {
-            pool: cls(tuple(entries.get(pool, ())), wishes.get(pool), tuple(actors.get(pool, ())))
-            for pool in sorted({*entries, *actors})
-        }
-
-
-def actor_name(name: str, identity: str, index: int) -> str:
-    """Ray's name of a shared actor. identity: of the source, a digest."""
-    return f"datarax_ray/{name}/{identity}/{index}"
-
-
-def pool_of(namespace: str, actor_name: str) -> PoolId | None:
-    """The pool of an actor by its name; None for an actor that is not ours.
-
-    >>> pool_of("team", actor_name("train/1", "0f3a9c5e77", 3))
-    ('team', 'train/1', '0f3a9c5e')
-    """
-    first, _, rest = actor_name.partition("/")
-    name, *found = rest.rsplit("/", 2)
-    return (namespace, name, found[0][:IDENTITY_LEN]) if first == "datarax_ray" and len(found) == 2 else None
+        return {pool: cls(tuple(found), wishes.get(pool)) for pool, found in sorted(entries.items())}
 
 
 def under(pool: Sequence[str]) -> str:

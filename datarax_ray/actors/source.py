@@ -48,9 +48,6 @@ class RaySource(NamedArguments, Source, Closing):
     resources, label_selector, memory, runtime_env: as Ray's actors take them.
     name: drivers of one Ray namespace that give the same name share the actors, which read once for all of them. The
         actors end with the last driver, or with the driver that made them, and then the others start new ones.
-    linger_s: with a name, actors live on for so many seconds after the last driver, inf until `datarax-ray pool stop`,
-        and outlive the driver that made them. Jobs of a sweep, one after the other or at once, then read once, as long
-        as they are no further apart than the 128 MiB that an actor keeps.
     start_timeout_s: how long to wait where no actor runs.
     request_timeout_s: an actor that is at one part of a chunk for longer (a second is usual) is replaced as hung.
     stall_after_s: a longer wait for a batch is logged with its actors, positions and files.
@@ -80,7 +77,6 @@ class RaySource(NamedArguments, Source, Closing):
         memory: int | None = None,
         runtime_env: Mapping[str, Any] | None = None,
         name: str | None = None,
-        linger_s: float | None = None,
         start_timeout_s: float = 300.0,
         request_timeout_s: float = 300.0,
         stall_after_s: float = STALL_AFTER_S,
@@ -99,7 +95,6 @@ class RaySource(NamedArguments, Source, Closing):
             label_selector,
             memory,
             name,
-            linger_s,
             start_timeout_s,
             runtime_env,
             request_timeout_s,
@@ -120,13 +115,13 @@ class RaySource(NamedArguments, Source, Closing):
             if most is None:
                 most = max(num_nodes, _default_num_actors(num_cpus))
             least = most if least is None else min(least, most)
-            _check_namespace(name, linger_s)
+            _check_namespace(name)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
             self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
         self.source = source
         self._chunk_size = chunk_size
         self._stall_after_s = stall_after_s
-        self._is_named, self._lingers = name is not None, linger_s is not None
+        self._is_named = name is not None
         traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
         self._traced = None if traced is None else traced()
         super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
@@ -214,7 +209,6 @@ class RaySource(NamedArguments, Source, Closing):
             max_nbytes=self._actors.membership.max_nbytes,
             stall_after_s=self._stall_after_s,
             shares_actors=self._is_named,
-            shares_with_jobs=self._lingers,
         )
 
     def __repr__(self) -> str:
@@ -252,8 +246,8 @@ def _check_source(source: Any) -> None:
         raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}")
 
 
-def _check_namespace(name: str | None, linger_s: float | None) -> None:
-    """Log, or raise ValueError where actors are to linger, if no other driver can find actors of this name.
+def _check_namespace(name: str | None) -> None:
+    """Log a warning if no other driver can find actors of this name.
 
     A driver that gives no namespace has one of its own, a UUID; tasks and actors of a job share the job's.
     """
@@ -262,11 +256,6 @@ def _check_namespace(name: str | None, linger_s: float | None) -> None:
         uuid.UUID(namespace)
     except ValueError:
         return
-    if linger_s is not None:
-        raise ValueError(
-            f"linger_s={linger_s:g} keeps the actors for drivers that come later, and none would find them: the Ray "
-            f"namespace of this driver, {namespace}, is its own; call ray.init(namespace=...) before"
-        )
     if name is not None and ray._private.worker.global_worker.mode == ray.SCRIPT_MODE:
         logger.warning(
             "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "

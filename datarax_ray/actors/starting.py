@@ -15,7 +15,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.readiness import has_labels, num_fitting
-from datarax_ray.actors.sizing import actor_name
 from datarax_ray.plan.arguments import positive, whole
 
 logger = logging.getLogger("datarax_ray")
@@ -40,7 +39,7 @@ class ActorOptions:
 
     nodes: ids of the nodes that have the files, where only some have them; actor i runs on nodes[i % len(nodes)].
 
-    Raises: ValueError for a timeout that is not positive, or linger_s without a name; TypeError for other types.
+    Raises: ValueError for a timeout that is not positive; TypeError for other types.
     """
 
     num_cpus: float = 1.0
@@ -48,7 +47,6 @@ class ActorOptions:
     label_selector: Mapping[str, str] | None = None
     memory: int | None = None
     name: str | None = None
-    linger_s: float | None = None
     start_timeout_s: float = 300.0
     runtime_env: Mapping[str, Any] | None = None
     request_timeout_s: float = 300.0
@@ -57,20 +55,14 @@ class ActorOptions:
     nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("start_timeout_s", "request_timeout_s", "linger_s"):
-            if (value := getattr(self, name)) is not None:
-                positive(name, value)
+        for name in ("start_timeout_s", "request_timeout_s"):
+            positive(name, getattr(self, name))
         if self.num_cpus != 0:
             positive("num_cpus", self.num_cpus)
         if self.memory is not None:
             whole("memory", self.memory, ", in bytes", least=0)
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError(f"name is a text, by which other drivers find the actors, got {self.name!r}")
-        if self.linger_s is not None and self.name is None:
-            raise ValueError(
-                f"linger_s={self.linger_s:g} keeps the actors for drivers that come later, who find them by their "
-                "name; give a name as well"
-            )
 
     @property
     def reserves(self) -> dict[str, float]:
@@ -124,30 +116,26 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
             given[key] = dict(value) if isinstance(value, Mapping) else value
     if options.name is not None:
         # with the source's identity: two sources of one name must not get each other's records
-        name = actor_name(options.name, identity, index)
-        given |= {"name": name, "get_if_exists": True}
-    if options.linger_s is not None:
-        given["lifetime"] = "detached"
+        given |= {"name": f"datarax_ray/{options.name}/{identity}/{index}", "get_if_exists": True}
     actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
     try:
-        handle = actor.options(**given).remote(index, options.linger_s, options.thresholds.lease_s)
+        handle = actor.options(**given).remote(index)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise
         # logged too: Ray's own sys.excepthook asks that head as well, and aborts before it prints what was raised
         logger.error(_FORGOTTEN)
         raise RuntimeError(_FORGOTTEN) from None
-    if options.name is not None and options.linger_s is None:
+    if options.name is not None:
         _SHARED.setdefault(handle._actor_id.hex(), handle)  # the first is the one that counts
     return handle
 
 
-def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], *, lingers: bool) -> None:
+def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) -> None:
     """Kill these actors, but for shared ones that other drivers read with.
 
     user: this driver's id for shared actors; None where they are not shared.
     managed: ids of actors in a user's context manager, which they first leave, where that takes less than _END_S.
-    lingers: whether shared actors are left to themselves.
     """
     asked = {actor.index: actor.handle.leave.remote(user) for actor in actors if user is not None}
     answered = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LEAVE_S)[0]) if asked else set()
@@ -159,7 +147,7 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int], 
         if ref in answered:
             with contextlib.suppress(Exception):  # gone by itself
                 is_free = ray.get(ref)
-        if is_free and not lingers:
+        if is_free:
             free.append(actor)
     if ends := [actor.handle.end.remote() for actor in free if actor.index in managed]:
         ray.wait(ends, num_returns=len(ends), timeout=_END_S)

@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from datarax_ray.actors.head import Head
-from datarax_ray.actors.sizing import PREFIX, Entry, PoolId, PoolSeen, Wish, to_json, wish_key
+from datarax_ray.actors.sizing import PREFIX, PoolId, PoolSeen, Wish, to_json, wish_key
 from datarax_ray.cli.screen import Screen
 
 logger = logging.getLogger("datarax_ray")
@@ -53,8 +53,6 @@ def resize(name: str, num_actors: int | None, address: str | None, screen: Scree
     wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
     with head_at(address) as head:
         pool, before = _found(name, _pools(head))
-        if not before.entries:
-            raise ValueError(f"no job reads with {name!r} now; the next one that does chooses its number of actors")
         least = max(entry.least for entry in before.entries)
         if num_actors is not None and num_actors < least:
             raise ValueError(
@@ -81,23 +79,6 @@ def resize(name: str, num_actors: int | None, address: str | None, screen: Scree
     screen.answer(facts, [f"{facts['name']}: {size} reader actors; {facts['num_running']} run"])
 
 
-def stop(name: str, address: str | None, screen: Screen, *, force: bool = False) -> None:
-    """End a pool that outlives its drivers. Raises: ValueError where there is none, or some read with it."""
-    with head_at(address) as head:
-        pool, seen = _found(name, _pools(head))
-        if seen.entries and not force:
-            raise ValueError(
-                f"{_drivers(seen)} would lose the actors of {name!r}, and start others; end these jobs first, or "
-                "--force if they were killed just now"
-            )
-        if not seen.actors:
-            raise ValueError(f"{name!r} has no name= that other jobs share, so it ends with its job; end the job")
-        for actor in seen.actors:
-            head.kill(pool[0], actor)
-    facts = {"name": pool[1], "namespace": pool[0], "num_ended": len(seen.actors)}
-    screen.answer(facts, [f"{pool[1]}: {len(seen.actors)} reader actors ended"])
-
-
 def head_at(address: str | None) -> Head:
     """The head of the cluster at an address, else of RAY_ADDRESS, else of this host; the log names it.
 
@@ -122,7 +103,7 @@ def head_at(address: str | None) -> Head:
 
 
 def _pools(head: Head) -> dict[PoolId, PoolSeen]:
-    return PoolSeen.of(head.under(PREFIX), time.time(), head.named_actors(), head.ended_jobs())
+    return PoolSeen.of(head.under(PREFIX), time.time(), head.ended_jobs())
 
 
 def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
@@ -140,8 +121,7 @@ def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
 def _facts(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
     """A pool in plain values. Its drivers agree except for moments, so the first one's entry stands for all."""
     namespace, name, identity = pool
-    nobody = Entry(*pool, user="", job_id="", host="", pid=0, program="", num_actors=len(seen.actors))
-    first = seen.entries[0] if seen.entries else nobody
+    first = seen.entries[0]
     counts: Counter[str] = Counter()
     for entry in seen.entries:
         counts.update(entry.counts)
@@ -151,7 +131,7 @@ def _facts(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
         "namespace": namespace,
         "program": first.program,
         "num_actors": first.num_actors,
-        "num_running": first.num_running if seen.entries else len(seen.actors),
+        "num_running": first.num_running,
         "hosts": dict(first.hosts),
         "asked": None if seen.wish is None else asdict(seen.wish),
         "counts": dict(counts),
@@ -169,7 +149,7 @@ def _table(pools: dict[PoolId, PoolSeen]) -> Table:
     for pool, seen in pools.items():
         facts, (namespace, name, identity) = _facts(pool, seen), pool
         asked = facts["asked"]
-        by = f"program: {facts['program']}" if facts["drivers"] else "nobody"
+        by = f"program: {facts['program']}"
         if asked and asked["num_actors"] is not None:
             by = f"{asked['by']}: {asked['num_actors']}"
         shown = name if times[name] == 1 else f"{name}/{identity}"
@@ -180,7 +160,7 @@ def _table(pools: dict[PoolId, PoolSeen]) -> Table:
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"{facts['name']}: {facts['num_running']} of {facts['num_actors']} reader actors run"]
-    lines.append(f"  its program asks for {facts['program']}" if facts["drivers"] else "  no job reads with it")
+    lines.append(f"  its program asks for {facts['program']}")
     if asked := facts["asked"]:
         number = asked["num_actors"]
         asks = f"a {asked['by']} asks for {number}" if number is not None else "the program decides again"

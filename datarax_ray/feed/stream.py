@@ -46,7 +46,7 @@ from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec, Packing
 from datarax_ray.plan.position import MAX_POSITION, earliest
-from datarax_ray.plan.requests import ANY_NUMBER, Sharing, Wanted
+from datarax_ray.plan.requests import Sharing, Wanted
 from datarax_ray.plan.scheduling import Scheduler, StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
@@ -79,7 +79,6 @@ class StreamOptions:
     stall_after_s: how long a wait for a batch is before it is logged who and what is waited for.
     shares_actors: whether the other trainers ask the same actors, which then read once for all what all of them ask
         for.
-    shares_with_jobs: whether drivers of other jobs do so as well.
     stop: the position to end at, None for the end of the source.
     digest: whether batches are to have one.
     max_skipped: broken records that a batch may wait behind: more are an error, though no batch comes; None for any.
@@ -99,7 +98,6 @@ class StreamOptions:
     packing: Packing | None = None
     stall_after_s: float = STALL_AFTER_S
     shares_actors: bool = False
-    shares_with_jobs: bool = False
     share: Share | None = None
     stop: int | None = None
     digest: bool = False
@@ -444,9 +442,7 @@ def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> 
             positions = TrainerPositions(start.position, options.stop, options.rows)
     documents = None if options.packing is None else options.packing.documents
     sharing = None
-    is_shared = options.shares_actors and options.process_count > 1 and num_trainers > 1
-    if is_shared or options.shares_with_jobs:
-        num_trainers = ANY_NUMBER if options.shares_with_jobs else num_trainers
+    if options.shares_actors and options.process_count > 1 and num_trainers > 1:
         num_equal = options.process_count if is_merged else options.rows.share.num_equal
         sharing = Sharing(num_trainers, part, num_equal=num_equal)
     return Wanted(positions, documents, sharing, options.digest, start.amendments)

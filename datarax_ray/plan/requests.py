@@ -50,10 +50,6 @@ class ListedPositions:
         return min((each for each in self.positions if each >= position), default=2**62)
 
 
-# Trainers of jobs that come and go: what they share is kept as long as there is room.
-ANY_NUMBER = 2**31
-
-
 @dataclass(frozen=True)
 class Sharing:
     """num_trainers trainers ask the same actors for the same blocks, which are then read once for all.

@@ -174,7 +174,7 @@ def test_options_that_cannot_be_are_refused_by_name(files: list[Path], option: s
 
 
 class FullDisk(ReaderActor):
-    def __init__(self, index: int, linger_s: float | None, lease_s: float) -> None:
+    def __init__(self, index: int) -> None:
         raise OSError("there is no space left on this host")
 
 
@@ -216,10 +216,10 @@ def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], m
 class FullLater(ReaderActor):
     """Starts as long as the file named in the environment is not there."""
 
-    def __init__(self, index: int, linger_s: float | None, lease_s: float) -> None:
+    def __init__(self, index: int) -> None:
         if Path(os.environ["FULL_LATER"]).exists() and str(index) in Path(os.environ["FULL_LATER"]).read_text():
             raise OSError("there is no space left on this host")
-        super().__init__(index, linger_s, lease_s)
+        super().__init__(index)
 
 
 @pytest.mark.slow  # Ray tries several times, each a process

@@ -43,8 +43,7 @@ def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_
     pool = ("team", "train", "11aa")
     auto = PoolSeen((entry(pool),), Wish(None, "person", "t", "ann on host asked for it"))
     fixed = PoolSeen((entry(pool),), Wish(64, "person", "t", "ann on host asked for it"))
-    waits = PoolSeen(actors=("a", "b"))
-    assert [rows({pool: seen})[0][3] for seen in (auto, fixed, waits)] == ["program: 3", "person: 64", "nobody"]
+    assert [rows({pool: seen})[0][3] for seen in (auto, fixed)] == ["program: 3", "person: 64"]
     told = {seen.wish: pool_command._lines(pool_command._facts(pool, seen))[1:3] for seen in (auto, fixed)}
     assert told[auto.wish] == [
         "  its program asks for 3",
@@ -67,9 +66,6 @@ class HeadOfJobThatEnds:
 
     def under(self, prefix: str) -> dict[str, str]:
         return self.kept
-
-    def named_actors(self) -> list[tuple[str, str]]:
-        return []
 
     def ended_jobs(self) -> set[str]:
         return set()

@@ -63,29 +63,12 @@ AddressOption = Annotated[
 def list_pools(address: AddressOption = None) -> None:
     """List the pools of reader actors in a cluster.
 
-    A RaySource has a pool of its own, named after its Ray job; sources with the same name= share one. Pools that
-    outlive their jobs (linger_s=) are listed too.
+    A RaySource has a pool of its own, named after its Ray job; sources with the same name= share one.
 
     \b
     Examples:
       datarax-ray pool list
       datarax-ray pool list --json --address 10.0.0.1:6379
-    """
-
-
-@command(pool, "pool:stop")
-def stop(
-    name: PoolArgument,
-    force: Annotated[bool, typer.Option("--force", help="Even if jobs seem to read with it.")] = False,
-    address: AddressOption = None,
-) -> None:
-    """End the actors of a pool that outlives its jobs (RaySource's linger_s=).
-
-    Exits with 1 if there is no such pool, or if a job reads with it: the job would start the actors again.
-
-    \b
-    Example:
-      datarax-ray pool stop sweep
     """
 
 
