@@ -1,6 +1,5 @@
 # The public names: what editors and type checkers see, and what the package gives when one is first used.
 from .actors.hosts import files_on_nodes as files_on_nodes
-from .actors.hosts import index_files as index_files
 from .actors.source import RaySource as RaySource
 from .checkpoint import PipelineRestore as PipelineRestore
 from .checkpoint import PipelineSave as PipelineSave

@@ -186,7 +186,7 @@ def _written(
     else:
         from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
-        results = on_hosts(write, tasks, num_actors, report)
+        results = on_hosts(partial(write, report=_unseen), tasks, num_actors)
     with contextlib.closing(results):
         for index, written in results:
             task = tasks[index]
@@ -201,6 +201,10 @@ def _written(
             notes.add(written.shard)
             report({index: task.stop - task.start})
             yield written.shard
+
+
+def _unseen(count: int) -> None:
+    """The progress of a shard that another host writes is seen once the shard is there."""
 
 
 def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _Written:

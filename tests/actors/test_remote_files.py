@@ -16,11 +16,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import Pipeline, RaySource, index_files
+from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.read.formats.array_record import files as array_record_files
-from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.parquet import footers
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -187,64 +184,4 @@ def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_els
         served.what = lambda number: ""
         reading.join(timeout=120)
     assert got == np.arange(400).reshape(10, 40).tolist()
-    served.close()
-
-
-def test_actors_look_up_what_files_hold_and_the_program_opens_none_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
-    (tmp_path / "data").mkdir()
-    names = [path.name for path in write_files(tmp_path / "data", [7] * 40, group_size=4)]
-    served = HttpFiles(tmp_path / "data")
-    urls = [f"{served.url}/{name}" for name in names]
-    want = [ArrayRecordReader.of(tmp_path / "data" / name).files[0].content for name in names]
-    with monkeypatch.context() as here:
-        here.setattr(array_record_files, "_counted_far", lambda *_: 1 / 0)
-        assert index_files([urls[0], *urls, f"{urls[1]}[2:]"], num_actors=2, num_cpus=0.5) == 40
-    served.count()
-    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), urls, transforms=[decode])
-    assert served.count() == (40, 40)  # each for its version
-    assert [file.content for file in source._files] == want
-    assert source.get_batch(280)["index"].tolist() == list(range(280))
-    write_file(tmp_path / "data" / "new.array_record", [b"x"])
-    with pytest.raises(
-        TimeoutError, match=r"1 files of .*new\.array_record were not looked up within 0\.5 s by 2 tasks"
-    ):
-        index_files(f"{served.url}/new.array_record", num_actors=2, num_cpus=1000, timeout_s=0.5)  # nowhere is room
-    (tmp_path / "data" / "bad.array_record").write_bytes(b"x" * 100_000)
-    with pytest.raises(ValueError, match=r"bad\.array_record is not a complete ArrayRecord file"):
-        index_files(f"{served.url}/bad.array_record", num_actors=1, num_cpus=0.5)
-    monkeypatch.setenv("DATARAX_RAY_CACHE", "")
-    with pytest.raises(ValueError, match="DATARAX_RAY_CACHE is empty, so what is found would be kept nowhere"):
-        index_files(urls)
-    served.close()
-
-
-def test_actors_look_up_row_groups_too_for_the_columns_that_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
-    (tmp_path / "data").mkdir()
-    paths = write_tables(tmp_path / "data", [7, 0, 3] * 4, row_group=4)
-    served = HttpFiles(tmp_path / "data")
-    urls = [f"{served.url}/{path.name}" for path in paths]
-    with monkeypatch.context() as here:
-        here.setattr(footers._ByRanges, "_looked_at", lambda *_: 1 / 0)
-        assert index_files([*urls, urls[1]], columns=["index"], num_actors=5, num_cpus=0.2) == 12
-        served.count()
-        config = ParquetSourceConfig(num_epochs=1)
-        source = ParquetSource(config, urls, columns=["index"])
-        requests, _ = served.count()
-        assert requests <= len(urls) + 3  # each for its version, and the first for its columns and first rows
-        with pytest.raises(ZeroDivisionError):  # of others nothing is known
-            ParquetSource(config, urls, columns=["pair"])
-    source.set_state(ParquetSource(config, paths, columns=["index"]).get_state())  # the same files
-    assert len(source.get_batch(40)["index"]) == 40
-    with pytest.raises(
-        ValueError, match=r"is named as Parquet is, and .*array_record is not; call index_files for each"
-    ):
-        index_files([*urls, f"{served.url}/x.array_record"])
-    with pytest.raises(ValueError, match="columns and exclude_columns are of Parquet, and .* is not named so"):
-        index_files(f"{served.url}/x.array_record", columns=["index"])
     served.close()

@@ -1,6 +1,6 @@
-"""The start of a stream over many files behind URLs: looked up by Ray tasks, then the first batch with that in place.
+"""The start of a stream over many files behind URLs: the source, then its first batch.
 
-python -m tests.benchmarks.remote_start [--files 10000] [--delay-ms 20] [--actors 4] [--batch 1024]
+python -m tests.benchmarks.remote_start [--files 10000] [--delay-ms 20] [--batch 1024]
 
 The server is a process of its own, which waits before each answer. Each file has records of its own. The start is that
 of a new process; what it was asked for before the first batch came is told, and the CPU of that process.
@@ -23,9 +23,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import ray
 
-from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline, index_files
+from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline
 from tests.benchmarks.remote_files import Server
 from tests.data import write_file
 
@@ -50,11 +49,10 @@ def first_batch(urls: Sequence[str], batch_size: int, cache_dir: str) -> dict[st
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """A line for the look at the files, then for two starts: without their ends on the disk, and with them."""
+    """A line for each of two starts: where nothing is known of the files, and where their ends are on the disk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--delay-ms", type=float, default=20)
-    parser.add_argument("--actors", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1024)
     options = parser.parse_args(arguments)
     found: list[dict[str, Any]] = []
@@ -70,18 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         stack.callback(server.close)
         stack.enter_context(mock.patch.dict(os.environ, {"DATARAX_RAY_CACHE": str(folder / "index")}))
         urls = [f"{server.url}/{number:05}.array_record" for number in range(options.files)]
-        if not ray.is_initialized():
-            ray.init(num_cpus=4, include_dashboard=False, object_store_memory=2**29, log_to_driver=False)
-            stack.callback(ray.shutdown)
-        before, began, cpu_s = server.counts[0], time.perf_counter(), _cpu_s()
-        index_files(urls, num_actors=options.actors, num_cpus=0.5)
-        line = {"what": "look", "seconds": time.perf_counter() - began, "cpu_s": _cpu_s() - cpu_s}
-        found.append(line | {"requests": server.counts[0] - before})
-        print(
-            f"{options.files:,} files looked up by {options.actors} tasks: {line['seconds']:.1f} s, "
-            f"{line['cpu_s']:.1f} s of CPU of the program, {found[-1]['requests']:,} requests",
-            flush=True,
-        )
         for what in ("the first start", "a later start"):
             before = server.counts[0]
             told = json.dumps([urls, options.batch, str(folder / "disk")])

@@ -188,9 +188,8 @@ def test_streams_over_requests_that_fail_are_compared_and_their_waits_told() -> 
 
 
 @pytest.mark.slow  # two starts in processes of their own
-def test_a_start_over_files_that_were_looked_up_is_measured() -> None:
-    look, first, later = remote_start.main(["--files", "12", "--delay-ms", "0", "--actors", "2", "--batch", "16"])
-    assert look["requests"] == 12
+def test_starts_over_many_files_are_measured() -> None:
+    first, later = remote_start.main(["--files", "12", "--delay-ms", "0", "--batch", "16"])
     assert first["requests"] > later["requests"] >= 12
     assert all(line["first_s"] > line["made_s"] > 0 for line in (first, later))
 

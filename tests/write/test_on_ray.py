@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
 from tests.clusters import LocalRay
 from tests.data import write_file
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 N = 60
@@ -97,12 +100,11 @@ def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path: Pa
         assert len(converted[0]) == 5
 
 
-def hold(folder: str, tell: Any) -> None:
+def hold(folder: str) -> None:
     """Write a part, and wait; however that ends, the part is taken away."""
     part = Path(folder, f"{os.getpid()}.part")
     part.touch()
     try:
-        tell(1)
         while True:  # Ray interrupts Python between two steps, and no sleep
             time.sleep(0.01)
     finally:
@@ -112,10 +114,11 @@ def hold(folder: str, tell: Any) -> None:
 def test_calls_that_are_stopped_clean_up(tmp_path: Path) -> None:
     """By an interrupt in each: one that is ended by force would leave what it has begun."""
 
-    def stop(so_far: Mapping[int, int]) -> None:
-        if len(so_far) == 2:
-            raise KeyboardInterrupt
+    def stop() -> None:
+        until(lambda: len(list(tmp_path.iterdir())) == 2)
+        _thread.interrupt_main()
 
+    threading.Thread(target=stop, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        list(hosts.on_hosts(hold, [str(tmp_path)] * 3, 2, stop, num_cpus=0.1))
+        list(hosts.on_hosts(hold, [str(tmp_path)] * 3, 2, num_cpus=0.1))
     assert list(tmp_path.iterdir()) == []

@@ -130,12 +130,7 @@ class NodeFiles:
 
 def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
     """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
-    return counted_parts(find(paths), remote)
-
-
-def counted_parts(parts: Sequence[FileSlice], remote: Remote = REMOTE) -> list[RecordFile]:
-    """As counted, of what was found."""
-    index = Index()
+    parts, index = find(paths), Index()
     index_here = index if len(parts) >= _MANY_FILES else None
 
     def inspect(part: FileSlice) -> RecordFile:
@@ -147,7 +142,7 @@ def counted_parts(parts: Sequence[FileSlice], remote: Remote = REMOTE) -> list[R
     return found
 
 
-def known_of(file: RecordFile) -> dict[str, Any]:
+def _known_of(file: RecordFile) -> dict[str, Any]:
     """What an index keeps of it."""
     return {name: value for name, value in vars(file).items() if name not in ("path", "stamp")}
 
@@ -163,7 +158,7 @@ def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
             found = replace(_counted(image.path), path=url, version=version, footer=footer)
         except ValueError as error:
             raise ValueError(str(error).replace(image.path, redacted(url))) from error
-    index.add(url, known_of(found))
+    index.add(url, _known_of(found))
     return found
 
 
@@ -177,7 +172,7 @@ def _counted_here(path: str, index: Index | None) -> RecordFile:
     if not before or lasting_stamp(path) != before:  # who reads it will tell
         return found
     if index is not None:
-        index.add(name, {"version": before, "file": known_of(found)})
+        index.add(name, {"version": before, "file": _known_of(found)})
     return replace(found, stamp=before)
 
 

@@ -183,20 +183,6 @@ def look_up(
     return footers
 
 
-def urls_of(paths: Any) -> tuple[str, ...]:
-    """The URLs of all files that `paths` names, of a storage that is read by ranges; () for those of others."""
-    filesystem, found, is_by_ranges = _found(kept(paths), None)
-    return tuple(map(filesystem.handler.url_of, found)) if is_by_ranges else ()
-
-
-def keep(footers: Footers, columns: Iterable[str] | None, exclude: Sequence[str], index: Index) -> None:
-    """Add to an index what was found of files that are read by ranges, for these arguments of look_up."""
-    what = _what(None if columns is None else tuple(columns), exclude)
-    for file in footers.files:
-        if file.version and not file.untyped:  # these are looked at anew
-            _add(index, what, _Seen(file, footers.leaves, footers.others, footers.schema))
-
-
 def _found(paths: Any, filesystem: Any) -> tuple[Any, tuple[str, ...], bool]:
     """The filesystem, the files on it, and whether they are read by ranges."""
     client = client_by_ranges(paths) if filesystem is None else None
