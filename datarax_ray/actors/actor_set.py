@@ -41,7 +41,7 @@ from datarax_ray.actors.lifecycle import (
 )
 from datarax_ray.actors.reader_actor import whole
 from datarax_ray.actors.readiness import Bench, StartQuorum
-from datarax_ray.actors.recovery import Recoveries, Recovery, first_line, silence
+from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
@@ -322,7 +322,6 @@ class ActorSet:
                 logger.error("reader actor %d is not admitted: %s", actor.index, why)
             self._do(actor, state.failed(why, time.monotonic(), is_dead=False))
             return
-        silence(process.node_id, process.pid)
         why_ended = ""
         if state.phase == "running" and state.process.worker_id != process.worker_id:
             why_ended = self._why_gone(state, "its process has ended, and another process answers")

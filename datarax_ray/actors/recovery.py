@@ -3,17 +3,11 @@
 Each loss, return, stall and resize is one log line, one count and one more of `ray_datarax_ray_recoveries_total` by
 kind. The line carries it as data as well, for logs of JSON (`record.event`). `ray_datarax_ray_records_total` counts
 the records that trainers have taken, `ray_datarax_ray_seconds_total` seconds by `who` spent them and on `what`.
-
-Ray's driver prints ten lines for every process that goes, whatever log_to_driver says. Its one filter,
-RAY_DEDUP_LOGS_SKIP_REGEX, is read when ray is imported and knows no processes, and the user's own workers must not die
-in silence. So the filter object that Ray asks is replaced by one that knows ours.
-Source: ray/_private/ray_logging, LogDeduplicator.deduplicate; ray/_private/worker.py, listen_error_messages.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -21,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ray._private import ray_logging
 from ray.util.metrics import Counter as Metric
 
 from datarax_ray.feed.stats import PipelineStats, Timings
@@ -30,9 +23,6 @@ logger = logging.getLogger("datarax_ray")
 
 _MAX_LISTED = 1000  # the list is for people; the counts go on
 _RECORDS = "records"
-# Ray says these of a worker by its process and node, and of a task by its class and method.
-_DIED = re.compile(r"^A worker died or was killed .*Node ID: (\w+) .*Worker PID: (\d+)", re.DOTALL)
-_RETRIED = re.compile(r"^Task ReaderActor\.\w+ failed\. There are .* so the task will be retried\.")
 
 
 def first_line(error: Exception) -> str:
@@ -182,26 +172,3 @@ class Measures:
                         self._records.inc(more)
                     else:
                         self._seconds.inc(more, tags=dict(zip(("who", "what"), key, strict=True)))
-
-
-class _OurLines:
-    """Tells Ray's LogDeduplicator which lines to skip, by the one method of re.Pattern that it calls."""
-
-    def __init__(self, users: Any) -> None:
-        self._users = users  # the pattern of RAY_DEDUP_LOGS_SKIP_REGEX, None without
-        self.processes: set[tuple[str, int]] = set()
-
-    def search(self, line: str) -> bool:
-        died = _DIED.match(line)
-        if died is not None and (died[1], int(died[2])) in self.processes:
-            return True
-        return _RETRIED.match(line) is not None or (self._users is not None and bool(self._users.search(line)))
-
-
-def silence(node_id: str, pid: int) -> None:
-    """Have Ray not print that this process of ours is gone; without effect where Ray prints in another way."""
-    filtering = getattr(ray_logging, "stdout_deduplicator", None)
-    if filtering is not None:
-        if not isinstance(getattr(filtering, "skip_re", None), _OurLines):
-            filtering.skip_re = _OurLines(getattr(filtering, "skip_re", None))
-        filtering.skip_re.processes.add((node_id, pid))

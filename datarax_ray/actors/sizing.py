@@ -105,17 +105,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class PoolSeen:
-    """A pool as the head knows it.
-
-    entries: of the drivers that read with it.
-    draining: ids of the cluster's nodes that are about to go.
-    has_left: whether the cluster has given up the asking program's own node.
-    """
+    """A pool as the head knows it: the entries of the drivers that read with it, and the last wish."""
 
     entries: tuple[Entry, ...] = ()
     wish: Wish | None = None
-    draining: frozenset[str] = frozenset()
-    has_left: bool = False
 
     @property
     def is_asked(self) -> bool:

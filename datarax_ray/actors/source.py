@@ -202,7 +202,7 @@ class RaySource(NamedArguments, Source, Closing):
         if self._is_named:
             self._actors.membership.expect(options.process_count)
         if options.timings is not None:
-            self._actors.membership.measure(options.timings)
+            self._actors.membership.measures.follow(options.timings)
         return replace(
             options,
             chunk_size=self._chunk_size,

@@ -6,8 +6,6 @@ import itertools
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +21,7 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode, write_files
+from tests.data import AddNoise, DropThirds, decode
 from tests.waiting import until, until_all_run
 
 TRANSFORMS = (decode, AddNoise(), DropThirds())
@@ -316,63 +314,3 @@ def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, c
                 rest.result()
     assert any(re.search(wanted, event.reason) for event in source.recoveries.last)
     assert set(source.recoveries.counts) == {"stalled"}
-
-
-SCRIPT = """
-import os, signal, sys, time
-import ray
-if __name__ == "__main__":
-    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-    from datarax_ray import RaySource
-    from datarax_ray.feed.stream import StreamOptions
-    from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-    config = ArrayRecordSourceConfig(shuffle_files=True)  # endless: how long a loss takes to be seen is Ray's
-    with RaySource(ArrayRecordSourceModule(config, sys.argv[1]), num_actors=2, num_cpus=1, chunk_size=30) as source:
-        victims = [(300, 0), (5, 1)]
-        for number, batch in enumerate(source.batches(0, StreamOptions(4))):
-            # the second one once the first is known to be lost: before that it counts as one that runs
-            if victims and number >= victims[-1][0] and source.recoveries.num_lost == 2 - len(victims):
-                while len(source._actors.actors()) < 2:
-                    time.sleep(0.02)
-                os.kill(source.stats()[victims.pop()[1]]["pid"], signal.SIGKILL)
-            if source.recoveries.num_lost == 2:
-                break
-        while len(source._actors.actors()) < 2:
-            time.sleep(0.02)
-
-    @ray.remote
-    def crash():
-        os._exit(3)
-    try:
-        ray.get(crash.options(max_retries=0).remote())
-    except ray.exceptions.WorkerCrashedError:
-        pass
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_actor_is_two_log_lines_and_ray_is_quiet_but_for_others(
-    tmp_path: Path,
-) -> None:
-    write_files(tmp_path, (60, 40))
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd(), "RAY_DEDUP_LOGS": "1"},
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("reader actor")]
-    lost = [
-        line for line in lines if re.match(r"reader actor \d \(pid \d+ on node \w+\) is lost, 1 of 2 still run", line)
-    ]
-    told = [line for line in lines if line not in lost]
-    assert (len(lost), len(told)) == (2, 2), done.stderr
-    assert all(
-        re.match(r"reader actor \d restarted, \d+\.\d s after its loss was noticed; \d+ requests were", t) for t in told
-    )
-    assert "will be retried" not in done.stdout + done.stderr
-    assert done.stdout.count("A worker died or was killed") <= 1  # the user's own task's, if Ray is fast enough
