@@ -13,7 +13,7 @@ from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, 
 TAKE_NOTHING = ("PipelineStats", "DecodeMaterialized")
 CALLED: dict[str, Any] = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__ if name not in TAKE_NOTHING}
 CALLED |= {"save_pipeline": checkpoint.save_pipeline, "restore_pipeline": checkpoint.restore_pipeline}
-CALLED |= {"scan": Pipeline.scan, "read_rows": Pipeline.read_rows}
+CALLED |= {"scan": Pipeline.scan}
 
 
 @pytest.mark.parametrize("name", [name for name, called in CALLED.items() if callable(called)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from datarax_ray.feed.origins import rows_are_positions
 from datarax_ray.feed.stream import StreamOptions
@@ -15,33 +14,18 @@ from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.stream import Stream, is_endless
 
-_ONLY_BY_READING = (
-    "the batches of this stream are known only by reading: there are filters, flat_map, on_error='skip', packing, a "
-    "stream, or positions that an amendment skips. "
-)
-
 
 def num_batches(description: Stream, options: StreamOptions, begin: StreamState) -> int:
     """See Pipeline.num_batches. begin: the beginning of the stream, as it is amended."""
     if is_endless(description):
         raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; set num_epochs")
-    found = _batches(description, options).num_batches
+    found = CountedBatches(0, description.stop, options.batch_size, options.drop_remainder).num_batches
     if found is None or not rows_are_positions(description, options, begin):
-        raise TypeError(f"{_ONLY_BY_READING}Count them as they come")
+        raise TypeError(
+            "the batches of this stream are known only by reading: there are filters, flat_map, on_error='skip', "
+            "packing, a stream, or positions that an amendment skips. Count them as they come"
+        )
     return found
-
-
-def rows_of_batch(source: Source, options: StreamOptions, begin: StreamState, batch: int, start: int, stop: int) -> Any:
-    """See Pipeline.read_rows."""
-    description = source.describe()
-    if not rows_are_positions(description, options, begin):
-        raise ValueError(f"{_ONLY_BY_READING}Iterate, with on_host=True for arrays on the host")
-    rows = _batches(description, options).positions(batch)
-    if not 0 <= start < stop <= len(rows):
-        raise ValueError(f"rows [{start}, {stop}) of batch {batch} were asked for, which has {len(rows)} rows")
-    at = begin._replace(position=rows.start + start)
-    with contextlib.closing(source.batches(at, StreamOptions(stop - start, stop=rows.start + stop))) as stream:
-        return next(stream).columns
 
 
 def digests(
@@ -58,7 +42,3 @@ def digests(
     stop = source.describe().stop
     if not is_dropping and stop is not None and start.position != stop:  # what is left gives nothing
         yield stop, 0, digest.to_json()["sum"]
-
-
-def _batches(description: Stream, options: StreamOptions) -> CountedBatches:
-    return CountedBatches(0, description.stop, options.batch_size, options.drop_remainder)

@@ -23,7 +23,7 @@ from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline import page
 from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.pipeline.looking_back import digests, num_batches, rows_of_batch
+from datarax_ray.pipeline.looking_back import digests, num_batches
 from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source
 from datarax_ray.pipeline.scan import Feed, Scanner
 from datarax_ray.pipeline.stages import Stages, words
@@ -350,19 +350,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if spans_processes(self.sharding) or self._stages.has_modules:
             return self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
         return self._consumer.take(*self._ahead(self._maker.transfer))
-
-    @named_arguments
-    def read_rows(self, batch: int, start: int, stop: int) -> Any:
-        """Rows [start, stop) of a global batch, on the host, before the stages: a dict of arrays.
-
-        batch: its number, counted from position 0 through the epochs; any batch, not only this process's. The position
-            does not move. A RaySource's actors read. For loops that ask for the rows of each device.
-
-        Raises: ValueError for rows that no batch has, and where the content of a batch is known only by reading
-        (filters, flat_map, skipped records, packing, streams); as reading.
-        """
-        self._check_usable()
-        return rows_of_batch(self.source, self._options, self._begin, batch, start, stop)
 
     @named_arguments
     def scan(

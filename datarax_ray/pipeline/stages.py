@@ -74,16 +74,11 @@ class Stages:
         ]
 
     @property
-    def is_random(self) -> bool:
-        """Whether any stage draws random numbers, so that the key is part of what decides the batches."""
-        draws = (bool(jax.tree.leaves(nnx.state(module, nnx.RngState))) for module in self._modules.values())
-        return any(self._takes_keys.values()) or any(draws)
-
-    @property
     def settings(self) -> dict[str, Any]:
-        """The names and code of the stages, to inform; and what batches depend on: the key, where stages are random."""
+        """The names and code of the stages, to inform; and the key, where a stage draws random numbers."""
         settings: dict[str, Any] = dict(self._code)
-        if self.is_random:
+        draws = (jax.tree.leaves(nnx.state(module, nnx.RngState)) for module in self._modules.values())
+        if any(self._takes_keys.values()) or any(draws):
             settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
         return settings
 
@@ -118,7 +113,6 @@ class Stages:
         before, zeros = map(jax.tree.leaves, (rest, counts))  # taken now: merged modules write into these variables
         modules = nnx.merge(program.graphdef, keys, counts, rest)
         states: Any = {}
-        outputs: dict[str, Any] = {}
 
         def call(name: str, inputs: list[Any]) -> Any:
             nonlocal states
@@ -131,13 +125,12 @@ class Stages:
                     found = stage(*inputs, **keys)
             except Exception as error:
                 parts = [f"in stage {_label(name, stage)}", *(given_note(batch, error) for batch in inputs)]
-                error.add_note(", ".join(parts) + _how_to_call(stage, inputs[0]) + _how_to_draw(error))
+                error.add_note(", ".join(parts))
                 raise
             if found is None:  # a tree without leaves to JAX, and the end of the stream to who iterates
                 raise TypeError(
                     f"stage {_label(name, stage)} returned None, which is no batch; does it end without `return`?"
                 )
-            outputs[name] = found
             return found
 
         out = self.graph.run(call, batch)
@@ -145,7 +138,7 @@ class Stages:
         if not self._has_all_rows:
             self._refuse_draws(modules, zeros)
         out = out if self._kept is None else _keep(self._kept, batch, out)
-        self._check_rows(batch, outputs, out, len(row_words), program.beside)
+        self._check_rows(batch, out, len(row_words), program.beside)
         return out
 
     def _refuse_draws(self, modules: Any, zeros: Sequence[Any]) -> None:
@@ -160,30 +153,24 @@ class Stages:
                     "the Pipeline a sharding over all processes; or apply the module in the train step"
                 )
 
-    def _check_rows(
-        self, batch: Any, outputs: Mapping[str, Any], out: Any, num_rows: int, beside: Sequence[str]
-    ) -> None:
-        """Raise ValueError where rows of `out` would stand beside those of other records, in fields that passed by.
+    def _check_rows(self, batch: Any, out: Any, num_rows: int, beside: Sequence[str]) -> None:
+        """Raise ValueError where rows of `out` would stand beside other records' rows in fields that pass by.
 
-        A field that is only laid out anew (rows in groups, the time first) has as many values as before.
+        A field with another layout (rows in groups, the time first) has as many values as before.
         """
         given, found = _shapes(batch), _shapes(out)
         passing = [name for name in beside if name not in found]
         if self._kept is not None and found.get(self._kept, ())[:1] == (num_rows,):
             passing.append(self._kept)
-        if not passing:
-            return
-        for name, shape in found.items():
+        for name, shape in found.items() if passing else ():
             is_other = shape[:1] not in ((), (num_rows,)) and name in given
             if is_other and math.prod(shape) != math.prod(given[name]):
-                stage = next(stage for stage, made in outputs.items() if _shapes(made).get(name, ())[:1] == shape[:1])
                 others = ", ".join(map(repr, passing))
-                remedy = "give a mask" if passing == [self._kept] else f"leave {others} out in a transform"
                 raise ValueError(
-                    f"stage {_label(stage, self.graph.nodes[stage])} gives {shape[0]} rows of {name!r} for a batch of "
-                    f"{num_rows}, and {num_rows} of {others} pass by the stages, so rows would stand beside what is of "
-                    "others. Leave rows out in a transform, an object with filter(element); or give what is no row for "
-                    f"each another name; or {remedy}"
+                    f"the stages give {shape[0]} rows of {name!r} for a batch of {num_rows}, and {others} pass by the "
+                    f"stages with {num_rows}, so each row would stand beside another record's. Filter in a transform, "
+                    "an object with filter(element); mark rows in place of dropping them; give the field another name; "
+                    "or drop the fields that pass by in a transform"
                 )
 
 
@@ -236,27 +223,6 @@ def _refuse_changes(before: list[Any], after: Any) -> None:
 
 def _label(name: str, stage: Any) -> str:
     return f"{name} ({getattr(stage, '__qualname__', type(stage).__qualname__)})"
-
-
-def _how_to_call(stage: Any, batch: Any) -> str:
-    """What to do about a library's module that was given a batch, and takes an array."""
-    kind = type(stage)
-    if not kind.__module__.startswith("flax.") or not isinstance(batch, Mapping):
-        return ""
-    return (
-        f". A batch is a dict, and {kind.__qualname__} takes an array: call it in an nnx.Module of yours that holds "
-        "it, by __call__(self, batch): return batch | {'x': self.inner(batch['x'])}"
-    )
-
-
-def _how_to_draw(error: Exception) -> str:
-    """What to do about a module without Rngs. Source: flax.nnx.nn.stochastic, the errors of Dropout."""
-    if "no `rngs`" not in str(error):
-        return ""
-    return (
-        ". Give the module Rngs of its own: nnx.Dropout(0.5, rngs=nnx.Rngs(0)); Pipeline(rngs=...) is what the `keys` "
-        "of stages are made from"
-    )
 
 
 def _check_parameters(name: str, stage: Any, num_inputs: int) -> None:

@@ -170,7 +170,6 @@ def test_a_closed_pipeline_says_so_and_gives_its_state() -> None:
         going.step,
         lambda: next(iter(going)),
         lambda: going.scan(lambda batch: batch, length=1),
-        lambda: going.read_rows(0, 0, 1),
         lambda: going.locate(0),
         lambda: going.replay(0, 1),
         lambda: going.digests(state),

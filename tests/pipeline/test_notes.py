@@ -57,18 +57,6 @@ def test_so_does_one_behind_another_stage_in_a_graph_and_in_a_scan() -> None:
     assert "in stage 0_function (scaled), given image: float32 (4, 2, 3)" in "\n".join(caught.value.__notes__)
 
 
-def test_a_module_that_draws_without_rngs_of_its_own_is_told_how_it_has_them() -> None:
-    class Dropped(nnx.Module):
-        def __init__(self) -> None:
-            self.dropout = nnx.Dropout(0.5)
-
-        def __call__(self, batch: Any) -> Any:
-            return batch | {"image": self.dropout(batch["image"])}
-
-    notes, _ = raised(make(stages=[Dropped()]), ValueError)
-    assert "Give the module Rngs of its own: nnx.Dropout(0.5, rngs=nnx.Rngs(0)); Pipeline(rngs=...)" in notes
-
-
 def test_the_traceback_is_whole_where_jax_s_is() -> None:
     before = getattr(jax.config, "jax_traceback_filtering")  # noqa: B009
     jax.config.update("jax_traceback_filtering", "off")
@@ -97,13 +85,6 @@ def test_what_a_stage_asks_for_and_nobody_gives_is_told_when_the_pipeline_is_mad
             return batch | {"x": jnp.ones(len(keys))}
 
     assert next(iter(make(stages=[Optional()])))["x"].shape == (4,)
-
-
-@pytest.mark.parametrize("module", [nnx.Dropout(0.5, rngs=nnx.Rngs(0)), nnx.Linear(3, 3, rngs=nnx.Rngs(0))])
-def test_a_layer_of_flax_that_is_given_a_batch_says_how_it_is_called(module: nnx.Module) -> None:
-    notes, _ = raised(make(stages=[module]), Exception)
-    kind = type(module).__name__
-    assert f"A batch is a dict, and {kind} takes an array: call it in an nnx.Module of yours that holds it" in notes
 
 
 def shifted(element: Any) -> Any:

@@ -108,7 +108,7 @@ class TestRows:
 
         numbers = [decode, lambda element: {"index": element["index"]}]
         for run in (lambda of: of.step(), lambda of: of.scan(lambda batch: batch["index"].sum(), length=1)):
-            with pytest.raises(ValueError, match=r"25 rows of 'index' for a batch of 50.* 'valid_mask'.* give a mask"):
+            with pytest.raises(ValueError, match=r"25 rows of 'index' for a batch of 50.* 'valid_mask'.* mark rows"):
                 run(make(source(files, numbers), stages=[half]))
         assert make(source(files, numbers), stages=[half_of_both]).step()["valid_mask"].shape == (25,)
 
