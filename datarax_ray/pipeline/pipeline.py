@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -22,11 +23,9 @@ from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_positio
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline import page
-from datarax_ray.pipeline.graph import StageGraph
-from datarax_ray.pipeline.looking_back import digests, num_batches
 from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source
 from datarax_ray.pipeline.scan import Feed, Scanner
-from datarax_ray.pipeline.stages import Stages, words
+from datarax_ray.pipeline.stages import StageGraph, Stages, words
 from datarax_ray.pipeline.transfer import JaxSettings, check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.arguments import flag, named_arguments, whole
@@ -43,6 +42,7 @@ from datarax_ray.read.forked import OneProcess, check_not_forked
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.skipped_records import COUNT_ALONE
+from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
 from datarax_ray.sources.base.tracing import HostModule, is_traced
 
@@ -234,7 +234,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         Raises: TypeError for an endless stream, and where the content of a batch is known only by reading.
         """
-        return num_batches(self.source.describe(), self._options, self._begin)
+        description = self.source.describe()
+        if is_endless(description):
+            raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; set num_epochs")
+        found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
+        if found is None or not rows_are_positions(description, self._options, self._begin):
+            raise TypeError(
+                "the batches of this stream are known only by reading: there are filters, flat_map, on_error='skip', "
+                "packing, a stream, or positions that an amendment skips. Count them as they come"
+            )
+        return found
 
     def locate(self, step: int, state: Mapping[str, Any] | None = None) -> list[Origin]:
         """The file and record of each row of a global batch, by row; the position does not move.
@@ -280,7 +289,18 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         if digest is None or not digest.is_whole:
             raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
         start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
-        return digests(self.source, self._options, start, digest._replace(total=0))
+        return self._digests(start, digest._replace(total=0))
+
+    def _digests(self, state: StreamState, digest: RollingDigest) -> Iterator[tuple[int, int, str]]:
+        options = replace(self._options, process_index=0, process_count=1, share=None, digest=True)
+        with contextlib.closing(self.source.batches(state, options)) as batches:
+            yield *digest.since, digest.to_json()["sum"]
+            for batch in batches:
+                state, digest = batch.state, digest.plus(batch.digest)
+                yield state.position, state.offset, digest.to_json()["sum"]
+        stop = self.source.describe().stop
+        if not self.drop_remainder and stop is not None and state.position != stop:  # what is left gives nothing
+            yield stop, 0, digest.to_json()["sum"]
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
@@ -335,21 +355,20 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             raise
 
     def _step(self) -> Any:
-        began = time.perf_counter()
-        batch = self._next()
-        self._timings.taken(time.perf_counter() - began, self._consumer.consumed.num_rows)
-        return batch
-
-    def _next(self) -> Any:
         # All processes must start their common programs in one order, or collectives wait for each other for ever: no
         # thread may run stages ahead of the train step. Nor modules: they may be trained, or follow a schedule, and how
         # far a thread is ahead is chance.
+        began = time.perf_counter()
         if self._on_host:
-            return self._consumer.take(*self._ahead(self._maker.keep))
-        self._stages.check()  # batches that were made ahead are by what was there before
-        if spans_processes(self.sharding) or self._stages.has_modules:
-            return self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
-        return self._consumer.take(*self._ahead(self._maker.transfer))
+            batch = self._consumer.take(*self._ahead(self._maker.keep))
+        else:
+            self._stages.check()  # batches that were made ahead are by what was there before
+            if spans_processes(self.sharding) or self._stages.has_modules:
+                batch = self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
+            else:
+                batch = self._consumer.take(*self._ahead(self._maker.transfer))
+        self._timings.taken(time.perf_counter() - began, self._consumer.consumed.num_rows)
+        return batch
 
     @named_arguments
     def scan(
@@ -493,13 +512,14 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         self._check_usable()
         change = partial(amended_state, skip=skip, weights=weights, at=at, every_epoch=every_epoch, why=why)
-        self._consumer.alone(lambda: self._amend(change))
 
-    def _amend(self, change: Callable[[Any, StreamState], StreamState]) -> None:
-        consumed = self._consumer.consumed
-        state = change(self.source.describe(), consumed.state)
-        if state != consumed.state:
-            self._go_to(consumed._replace(state=state))
+        def change_here() -> None:
+            consumed = self._consumer.consumed
+            state = change(self.source.describe(), consumed.state)
+            if state != consumed.state:
+                self._go_to(consumed._replace(state=state))
+
+        self._consumer.alone(change_here)
 
     @property
     def amendments(self) -> tuple[Amendment, ...]:
