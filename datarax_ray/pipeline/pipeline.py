@@ -361,12 +361,10 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         began = time.perf_counter()
         if self._on_host:
             batch = self._consumer.take(*self._ahead(self._maker.keep))
+        elif spans_processes(self.sharding) or self._stages.has_modules:
+            batch = self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
         else:
-            self._stages.check()  # batches that were made ahead are by what was there before
-            if spans_processes(self.sharding) or self._stages.has_modules:
-                batch = self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
-            else:
-                batch = self._consumer.take(*self._ahead(self._maker.transfer))
+            batch = self._consumer.take(*self._ahead(self._maker.transfer))
         self._timings.taken(time.perf_counter() - began, self._consumer.consumed.num_rows)
         return batch
 

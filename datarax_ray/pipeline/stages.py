@@ -13,10 +13,13 @@ Source: datarax.pipeline.pipeline, datarax.core.operator.
 
 from __future__ import annotations
 
+import dis
+import functools
 import graphlib
 import inspect
 import itertools
 import math
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +29,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from datarax_ray.pipeline.constants import Constants
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import given_note, leaves
+from datarax_ray.sources.base.tracing import HostModule
 
 _KEYS = ". For random numbers name a parameter `keys`: it gets a PRNG key for each row, made from its global position"
 
@@ -112,13 +115,13 @@ class Stages:
             if inspect.isclass(stage) or not callable(stage):
                 raise TypeError(f"stage {name} is {stage!r}; a stage is an nnx.Module or a function, batch -> batch")
             _check_parameters(name, stage, max(1, len(graph.edges[name])))
+            _check_outside(name, stage)
         self.graph = graph
         self._base_key = base_key
         self._kept = kept
         self._has_all_rows = has_all_rows
         # jit sees modules as pytrees of their variables; functions are part of the program
         self._modules = {name: stage for name, stage in graph.nodes.items() if isinstance(stage, nnx.Module)}
-        self._constants = Constants(graph.nodes.values())
         self._takes_keys = {name: _takes_keys(stage) for name, stage in graph.nodes.items()}
         # Taken once: a stage that fills a cache when it is first called is still the same one.
         self._code = code_digests(graph.nodes.values())
@@ -132,7 +135,6 @@ class Stages:
     def shared_with(self, modules: Any) -> list[str]:
         """The variables that stages have in common with these modules, random ones left out, by their paths there."""
         mine = {id(value) for _, value in nnx.iter_graph(self._modules) if isinstance(value, nnx.Variable)}
-        mine |= {id(value) for value in self._constants.variables}
         return [
             ".".join(map(str, path))
             for path, value in nnx.iter_graph(modules)
@@ -159,16 +161,8 @@ class Stages:
             return batch
         return self.apply(*self.split(beside), words(np.int64(start)), row_words, batch)
 
-    def check(self) -> None:
-        """Raise RuntimeError where what is a constant of the program was set since it was compiled."""
-        self._constants.check()
-
     def split(self, beside: tuple[str, ...] = ()) -> tuple[Any, Any]:
-        """The first arguments of `apply`: what is part of the program, and the variables and keys; beside as of a call.
-
-        Raises: RuntimeError as check.
-        """
-        self.check()
+        """The first arguments of `apply`: the part of the program, and the variables and keys. beside: as of a call."""
         graphdef, *state = nnx.split(nnx.Dict(self._modules), nnx.RngKey, nnx.RngCount, ...)
         return _Program(graphdef, beside), (*state, self._base_key)
 
@@ -304,6 +298,41 @@ def _check_parameters(name: str, stage: Any, num_inputs: int) -> None:
         given = "the batch" if num_inputs == 1 else f"the {num_inputs} batches that its edges name"
         hint = "" if keys or signature.parameters.keys().isdisjoint(("key", "rng", "rngs")) else _KEYS
         raise TypeError(f"stage {_label(name, stage)} is called with {given}: {error}{hint}") from None
+
+
+def _check_outside(name: str, stage: Any) -> None:
+    """Raise TypeError for a function that uses an nnx.Module from outside."""
+    outside = {} if isinstance(stage, nnx.Module) else _outside(stage)
+    if modules := [each for each, value in outside.items() if any(map(_is_module, jax.tree.leaves(value, _is_module)))]:
+        raise TypeError(
+            f"stage {_label(name, stage)} uses the nnx.Module {', '.join(modules)} from outside, so the values that it "
+            "holds now would be constants of the compiled program, also once they have changed. Give the module itself "
+            "as a stage, or hold it in an nnx.Module that is one"
+        )
+
+
+def _is_module(value: Any) -> bool:
+    return isinstance(value, nnx.Module) and not isinstance(value, HostModule)
+
+
+def _outside(stage: Any) -> dict[str, Any]:
+    """The values that a function takes from its closure, globals and object, and the arguments of a partial."""
+    if isinstance(stage, functools.partial):
+        return {f"args[{i}]": value for i, value in enumerate(stage.args)} | stage.keywords | _outside(stage.func)
+    if hasattr(stage, "__wrapped__"):  # by functools.wraps or jax.jit
+        return _outside(stage.__wrapped__)
+    owner = getattr(stage, "__self__", None)
+    if not isinstance(stage, types.FunctionType | types.MethodType):
+        owner, stage = stage, type(stage).__call__
+    function = getattr(stage, "__func__", stage)
+    if not isinstance(function, types.FunctionType):  # it is written in C
+        return {}
+    code = function.__code__
+    names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: cell.cell_contents for name, cell in cells if cell != types.CellType()}
+    fields = {f"self.{name}": value for name, value in getattr(owner, "__dict__", {}).items() if name in code.co_names}
+    return {"self": owner} | fields | held | {name: function.__globals__.get(name) for name in names}
 
 
 def _takes_keys(stage: Any) -> bool:
