@@ -185,7 +185,7 @@ class ActorSet:
                     "%d of %d reader actors have started; the stream begins with them, and others join later: %s",
                     len(ready),
                     num_actors,
-                    why_not_running(num_actors, self._options),
+                    why_not_running(self._options),
                 )
             self._has_begun = True
             if self._bench.is_empty(now):
@@ -214,7 +214,7 @@ class ActorSet:
             f"{num_silent} are up and do not answer: a host that is paused or cut off, or a mount that hangs. One that "
             f"is silent for {self._limits.silent_s:.0f} s is ended and replaced"
             if num_silent
-            else why_not_running(len(states), self._options)
+            else why_not_running(self._options)
         )
         if what == "end":
             raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} gives them longer.")

@@ -17,11 +17,6 @@ _LOG_AFTER_S = 10.0
 _FIRST_STAY_S, _LONGEST_STAY_S = 30.0, 1800.0
 
 
-def num_fitting(node: Mapping[str, float], each: Mapping[str, float], most: int) -> int:
-    """How many actors that reserve `each` a node can hold at once, up to `most`."""
-    return min([most, *(int(node.get(name, 0.0) / wanted) for name, wanted in each.items() if wanted)])
-
-
 def has_labels(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     """Whether a node with these labels fits a label_selector of Ray.
 

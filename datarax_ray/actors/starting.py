@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
-from datarax_ray.actors.readiness import has_labels, num_fitting
+from datarax_ray.actors.readiness import has_labels
 from datarax_ray.plan.arguments import positive, whole
 
 logger = logging.getLogger("datarax_ray")
@@ -156,26 +156,21 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
         _SHARED.pop(actor.handle._actor_id.hex(), None)
 
 
-def why_not_running(num_actors: int, options: ActorOptions) -> str:
-    """Why actors of these do not run yet, for people: they are being started, or no room is free for them."""
+def why_not_running(options: ActorOptions) -> str:
+    """Why actors do not run yet, for people: their processes are being started, or the cluster has no room."""
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
     each, free = options.reserves, ray.available_resources()
-    needed = ", ".join(
-        f"{amount:g} {name} of {sum(of.get(name, 0) for of in nodes):g}" for name, amount in each.items()
-    )
+    totals = {name: sum(of.get(name, 0) for of in nodes) for name in each}
+    needed = ", ".join(f"{amount:g} {name} of {totals[name]:g}" for name, amount in each.items())
     needed = f"each needs {needed}{f' on nodes with the labels {labels}' if labels else ''}"
-    num_possible = sum(num_fitting(node, each, num_actors) for node in nodes)
-    if num_possible and not labels and all(free.get(name, 0.0) >= amount for name, amount in each.items()):
+    if not labels and all(free.get(name, 0.0) >= amount for name, amount in each.items()):
         return (
             f"the cluster has room for them ({needed}), so their processes are still being started. Where they end at "
             "once, see raylet.out and the workers' files in /tmp/ray/session_latest/logs of a node: a full disk and "
             "runtime_env are the usual reasons"
         )
-    where = f"{needed}, {free.get('CPU', 0):g} CPU free{' on all nodes' if labels else ''}"
-    if num_possible >= num_actors:
-        return (
-            f"the cluster has room for them when others let go of theirs ({where}), unless they hold it as they start. "
-            "Close sources of this program that are done, or give each fewer actors"
-        )
-    return f"the cluster has no room for all of them ({where}). Ask for fewer, free some room, or add nodes"
+    return (
+        f"the cluster has no room for all of them ({needed}, {free.get('CPU', 0):g} CPU free"
+        f"{' on all nodes' if labels else ''}). Ask for fewer, close sources that are done, or add nodes"
+    )

@@ -511,11 +511,11 @@ def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_startin
             RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=2.0) as second,
             pytest.raises(
                 RuntimeError,
-                match=r"when others let go of theirs \(each needs 16 CPU of 16, 0 CPU free\).* Close sources of this",
+                match=r"no room for all of them \(each needs 16 CPU of 16, 0 CPU free\).* close sources that are done",
             ),
         ):
             next(second.batches(0, StreamOptions(8)))
-    assert "when others let go of theirs (each needs 16 CPU of 16, 0 CPU free)" in caplog.text
+    assert "no room for all of them (each needs 16 CPU of 16, 0 CPU free)" in caplog.text
 
 
 def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
