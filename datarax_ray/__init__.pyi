@@ -7,7 +7,6 @@ from .feed.stats import PipelineStats as PipelineStats
 from .loading import load as load
 from .pipeline import Pipeline as Pipeline
 from .pipeline import prefetch_to_device as prefetch_to_device
-from .pipeline.progress import progress as progress
 from .plan.packing import ConcatThenSplit as ConcatThenSplit
 from .plan.packing import FirstFitPack as FirstFitPack
 from .plan.weights import WeightSchedule as WeightSchedule

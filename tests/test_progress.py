@@ -5,17 +5,12 @@ from __future__ import annotations
 import io
 import re
 import threading
-from itertools import islice
-from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from datarax_ray import Pipeline, progress
 from datarax_ray.read.formats import inspecting
 from datarax_ray.record_progress import RecordProgress
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
 class Clock:
@@ -80,45 +75,6 @@ def test_a_notebook_has_a_bar_where_it_can_draw_one_and_else_lines(monkeypatch: 
         monkeypatch.setattr("importlib.util.find_spec", lambda name, is_there=is_there: is_there or None)
         progress = RecordProgress(Console(file=io.StringIO(), force_jupyter=True), "ingest", 10)
         assert (progress._bar is not None) == is_there
-
-
-class DropOdd:
-    def filter(self, element: Any) -> bool:
-        return bool(element["x"] % 2 == 0)
-
-
-def test_a_loop_with_progress_gives_every_batch_once_and_goes_on_after_a_break():
-    file = io.StringIO()
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), {"x": np.arange(25)})
-    with Pipeline(source=source, batch_size=10) as pipeline:
-        first = list(islice(progress(pipeline, "epochs", console=Console(file=file)), 2))
-        rest = list(progress(pipeline, "epochs", console=Console(file=file, width=200)))
-    assert [x for batch in first + rest for x in batch["x"].tolist()] == [*range(25), *range(25)]
-    lines = file.getvalue().splitlines()
-    assert re.fullmatch(r"epochs: 20 of 50 \(40%\), [\d,]+ records/s, \d+ s left, waits \d+%", lines[0])
-    assert re.fullmatch(r"epochs: 30 of 30 \(100%\), [\d,]+ records/s, waits \d+%", lines[1])
-
-
-@pytest.mark.parametrize(
-    ("options", "transforms", "said"),
-    [
-        ({"drop_remainder": True}, (), "20 of 20 (100%)"),
-        ({}, (DropOdd(),), "25 of 25 (100%)"),
-        ({"drop_remainder": True}, (DropOdd(),), "25 of 25 (100%)"),
-        ({"pad_remainder": True}, (), "25 of 25 (100%)"),
-    ],
-)
-def test_a_loop_to_the_end_is_shown_at_its_end(options: Any, transforms: Any, said: str) -> None:
-    file = io.StringIO()
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(25)}, transforms=transforms)
-    with Pipeline(source=source, batch_size=10, **options) as pipeline:
-        list(progress(pipeline, "epoch", console=Console(file=file, width=200)))
-    assert file.getvalue().startswith(f"epoch: {said}, ")
-
-
-def test_what_is_no_pipeline_is_said_to_be_none() -> None:
-    with pytest.raises(TypeError, match="progress shows a Pipeline, got list"):
-        next(progress([1, 2]))  # type: ignore[arg-type]
 
 
 def test_files_that_take_long_to_look_at_are_shown_as_they_come(

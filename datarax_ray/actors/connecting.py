@@ -25,7 +25,6 @@ from typing import Any
 import ray
 from ray._private import ray_constants, services
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-from ray._private.utils import get_system_memory, get_used_memory  # they know of cgroups
 from ray._raylet import AuthenticationTokenLoader, GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import AuthenticationError
 
@@ -36,7 +35,6 @@ logger = logging.getLogger("datarax_ray")
 # Of a local Ray: more actors than this wait for cores or files that others use, at 130 MB each.
 _ACTORS_PER_CORE = 4
 _MIN_LIMIT = 16
-_ACTOR_NBYTES = 130 * 2**20
 # A head that is being started answers within seconds; ray.init waits for two minutes, in silence.
 _ANSWER_S = 20.0
 _RETRY_S = 1.0
@@ -139,28 +137,17 @@ def _wait_for(address: str, source: str, answer_s: float = _ANSWER_S, retry_s: f
             time.sleep(retry_s)
 
 
-def most_local_actors(num_cores: int, free_nbytes: int) -> int:
-    """The most actors of a Ray on one machine: four for each core, 16 at least, in half its free memory.
-
-    >>> most_local_actors(num_cores=8, free_nbytes=64 * 2**30)
-    32
-    >>> most_local_actors(num_cores=2, free_nbytes=1 * 2**30)
-    3
-    """
-    return max(1, min(max(_MIN_LIMIT, _ACTORS_PER_CORE * num_cores), free_nbytes // 2 // _ACTOR_NBYTES))
-
-
 def _limited(num_actors: int | None) -> int | None:
-    num_cores, free = os.cpu_count() or 1, max(0, get_system_memory() - get_used_memory())
-    limit = most_local_actors(num_cores, free)
+    """At most as many actors as a Ray on this machine alone is good for."""
+    num_cores = os.cpu_count() or 1
+    limit = max(_MIN_LIMIT, _ACTORS_PER_CORE * num_cores)
     if num_actors is None or num_actors <= limit:
         return num_actors
     logger.warning(
-        "num_actors=%d is more than a Ray on this machine alone is given: it has %d cores and %.1f GB of memory free, "
-        "and %d actors are started. The batches are the same; on a cluster all are started",
+        "num_actors=%d is more than a Ray on this machine alone is given: it has %d cores, and %d actors are started. "
+        "The batches are the same; on a cluster all are started",
         num_actors,
         num_cores,
-        free / 1e9,
         limit,
     )
     return limit

@@ -8,7 +8,7 @@ import operator
 import os
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +126,8 @@ class RaySource(NamedArguments, Source, Closing):
         self._traced = None if traced is None else traced()
         super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
         # Before Ray's own end: a thread that waits for an actor would be waiting while Ray is taken down around it.
-        self._at_exit = _closer(self._actors)
+        pool = weakref.ref(self._actors)
+        self._at_exit = lambda: (alive := pool()) and alive.close()
         atexit.register(self._at_exit)
 
     @property
@@ -263,17 +264,6 @@ def _check_namespace(name: str | None) -> None:
             name,
             namespace,
         )
-
-
-def _closer(pool: RayPool) -> Callable[[], None]:
-    """A function that closes the pool, and does not keep it."""
-    found = weakref.ref(pool)
-
-    def close() -> None:
-        if (alive := found()) is not None:
-            alive.close()
-
-    return close
 
 
 def _default_num_actors(num_cpus: float) -> int:

@@ -318,10 +318,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         drawn = self._timings.timeline.until(time.time())
         with written_whole(Path(path)) as part:
-            try:
-                part.write_text(page(drawn, self.stats(), repr(self)), encoding="utf-8")
-            except OSError as error:  # a full disk tells no path
-                raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+            part.write_text(page(drawn, self.stats(), repr(self)), encoding="utf-8")
 
     def __len__(self) -> int:
         return self.num_batches
