@@ -144,17 +144,17 @@ def files_on_nodes(
     label_selector: Mapping[str, str] | None = None,
     timeout_s: float = 300.0,
 ) -> NodeFiles:
-    """The ArrayRecord files that lie on some nodes alone, for an ArrayRecordSourceModule that a RaySource reads.
+    """The ArrayRecord files on the disks of some nodes, for an ArrayRecordSourceModule inside a RaySource.
 
-    Stream and state are those of all files in one directory, wherever each file lies. A file that several nodes have is
-    one file, which any of them reads. Actors run where the files are, at least one on each such node.
+    Stream and state are those of all files in one directory, wherever a file lies. A file on several nodes is one file;
+    any of these nodes reads it. Actors run where the files are, at least one on every such node.
 
-    paths: as ArrayRecordSourceModule takes them, absolute: each node looks for them on its own disks.
-    resources, label_selector: of the nodes to ask, as RaySource takes them; None for all nodes that have CPUs.
+    paths: as ArrayRecordSourceModule takes them, absolute: a node looks for them on its own disks.
+    resources, label_selector: of the nodes to ask, as RaySource takes them; None for all nodes with CPUs.
     timeout_s: for the answers; a node opens its files first.
 
-    Raises: FileNotFoundError where no node has a file; ValueError for a broken file, and where files of one name differ
-    in size, count or sampled bytes (begin, end and eight pages between); TimeoutError where a node does not answer.
+    Raises: FileNotFoundError if no node has a file; ValueError for a broken file, and for files of one name with
+    different sizes, counts or sampled bytes (begin, end and eight pages between); TimeoutError for a silent node.
     """
     ordered("paths", paths)
     is_one = isinstance(paths, str | os.PathLike) or hasattr(paths, "filename") or not isinstance(paths, Iterable)

@@ -41,25 +41,26 @@ LEADS_TO = {
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How long things are waited for, in seconds, and how often tried.
+    """Waits, in seconds, and numbers of tries.
 
-    quiet_s: an actor with requests that says nothing for so long (parts aim at a second) is asked whether it is there.
-    answer_s: without an answer to that, its requests go to others, which reads twice where it was only slow. So a node
-        that is lost without a word is noticed in 7 s; Ray takes 15 to 40 s.
-    silent_s: then its process is ended, and Ray starts another; after as long again without effect, as on a process
+    quiet_s: an actor with requests that is quiet for longer is pinged; parts aim at a second.
+    answer_s: an actor that does not answer a ping for longer loses its requests to other actors. If it was only slow,
+        they are read twice. A node that vanishes is noticed in 7 s; Ray takes 15 to 40 s.
+    silent_s: then Ray ends the process and starts another. If that has no effect for as long again, as on a process
         that waits for a filesystem, another actor is started.
-    fetch_s: a block that was read and does not come for so long is read again: Ray looks for a lost one without end.
-    return_s: Ray brings an actor back in 1 to 5 s, but not from a lost node, which it calls dead after up to 40 s; then
-        another actor is started elsewhere; inf for never.
-    num_failures: failed starts in a row that are no accident.
-    backoff_s, max_backoff_s: before the start after the second failure, doubled with each one more, up to the most.
-    max_start_s: a new actor has twice return_s to start, and its replacement twice as long, up to this: nodes and
+    fetch_s: a finished block that does not arrive for longer is read again; Ray would look for a lost block for ever.
+    return_s: Ray restarts a process in 1 to 5 s, but notices a lost node only after up to 40 s. After return_s another
+        actor is started elsewhere; inf for never.
+    num_failures: so many failed starts in a row are no accident, and are reported.
+    backoff_s, max_backoff_s: the wait before the start after the second failure. It doubles with every failure, up to
+        the maximum.
+    max_start_s: a replacement has twice return_s to start, and the next one twice as long, up to this: nodes and
         environments take minutes.
-    look_s: between two looks at all actors, which cost 0.1 ms for each.
+    look_s: between two looks at all actors; a look costs 0.1 ms for an actor.
     scale_s: between two decisions on the number of actors, where num_actors is a range.
-    ask_head_s: between two visits to the head of the cluster, a few ms each.
+    ask_head_s: between two visits to the head of the cluster; a visit takes a few ms.
 
-    Raises: ValueError for one that is not positive.
+    Raises: ValueError for a value that is not positive.
     """
 
     quiet_s: float = 2.0

@@ -189,10 +189,10 @@ class RayPool(Pool):
         return [ask.outcome for ask in sent.values() if isinstance(ask.outcome, Lost)]
 
     def ended(self, sent: Mapping[Part, InFlight]) -> list[Part]:
-        """Those that are here by now, and have what was read on other nodes brought here, while others are waited for.
+        """The parts whose blocks are on this node now. Fetches blocks from other nodes while the stream waits.
 
-        Ray brings an object where it is waited for, and goes on with that when the wait is over; one that is not made
-        yet it brings only if it is waited for again.
+        Ray fetches an object that is waited for, and continues after the wait. It fetches an unfinished object only if
+        it is waited for again.
         """
         now = time.monotonic()
         due = {ask.ref: ask for ask in sent.values() if ask.ref is not None and now >= ask.look_at}

@@ -53,21 +53,21 @@ class Wish:
 
 @dataclass(frozen=True)
 class Entry:
-    """One driver that reads with a pool.
+    """One driver of a pool.
 
-    namespace, name: of the pool; the name is the program's, or made of its Ray job.
-    identity: of the source, as sources of one name have a pool each.
-    user: the driver's id, by which the actors know it.
-    program: what its program asks for, in words.
-    num_actors: wanted. hosts: the number that runs, by host.
-    wish: the token of the wish that it follows, "" for none.
+    namespace, name: of the pool; the program gives the name, or it is made of the Ray job.
+    identity: of the source; sources of one name have separate pools.
+    user: the driver's id; actors know the driver by it.
+    program: the number of actors in the program, in words.
+    num_actors: wanted. hosts: number of running actors by host.
+    wish: the token of the wish that the driver follows, "" for none.
     max_nbytes: bound on its blocks in flight.
     counts: its recoveries by kind.
     at: when the entry was written, in seconds since 1970.
-    least: the fewest actors that it can read with.
+    least: the fewest actors that can read its files.
     scales: whether its program gives a range.
-    waited_s, read_s, num_used: seconds that its streams waited for actors and that actors read for it, and elements
-        that it has, all since it began.
+    waited_s, read_s, num_used: since the driver began, seconds that its streams waited for actors, seconds that actors
+        read for it, and elements that it took.
     """
 
     namespace: str

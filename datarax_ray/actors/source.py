@@ -34,34 +34,35 @@ logger = logging.getLogger("datarax_ray")
 
 
 class RaySource(NamedArguments, Source, Closing):
-    """Reads a source with Ray actors and gives the same stream as the source alone, byte for byte.
+    """Reads a source with Ray actors. The stream is the same as that of the source alone, byte for byte.
 
     source: an ArrayRecordSourceModule, or any other source of datarax_ray.sources.
-    num_actors: None for one per CPU of the cluster but one; (least, most) to begin with the least, to add actors while
-        the stream waits and more of them help, and to end some when it never waits. Each change and each refusal is one
-        log line (INFO) with its reason. Of drivers that share actors one decides.
-    num_cpus: reserved by each actor; none in a local Ray that this starts.
-    chunk_size: positions that all actors together read at a time, None to choose it by the size of the elements.
-    max_nbytes: bound on the blocks in flight in the object store, for all drivers that share the actors in even parts.
-        None for 64 MiB for each actor and driver, at least 256 MiB a driver, at most 40 % of a node's store for each
-        driver and 40 % of all nodes' for all of them.
+    num_actors: None for one per CPU of the cluster but one. (least, most) starts `least` actors, adds actors while the
+        stream waits for them, and ends some while the stream never waits. A log line (INFO) gives the reason of every
+        change. Where drivers share actors, one driver decides.
+    num_cpus: CPUs that an actor reserves; 0 in a local Ray that RaySource starts.
+    chunk_size: positions that all actors together read at a time; None follows the size of the elements.
+    max_nbytes: bound on the blocks in flight in the object store, divided evenly among the drivers that share the
+        actors. None for 64 MiB per actor and driver: at least 256 MiB a driver, at most 40 % of a node's store for one
+        driver and 40 % of all stores for all drivers.
     resources, label_selector, memory, runtime_env: as Ray's actors take them.
-    name: drivers of one Ray namespace that give the same name share the actors, which read once for all of them. The
-        actors end with the last driver, or with the driver that made them, and then the others start new ones.
-    start_timeout_s: how long to wait where no actor runs.
-    request_timeout_s: an actor that is at one part of a chunk for longer (a second is usual) is replaced as hung.
+    name: drivers of one Ray namespace that give the same name share the actors, and the actors read once for all of
+        them. The actors end with the last driver. If the driver that started them ends first, the others start new
+        ones.
+    start_timeout_s: how long to wait while no actor runs.
+    request_timeout_s: an actor that reads one part of a chunk for longer is replaced as hung; a second is usual.
     stall_after_s: a longer wait for a batch is logged with its actors, positions and files.
-    thresholds: how patient to be with actors that are silent, lost or do not start; None for the defaults.
-    strict: a transform that makes another element of the same record the second time is an error, not a warning.
+    thresholds: how long to wait for actors that are silent, lost or do not start; None for the defaults.
+    strict: raise an error, not a warning, for a transform that makes another element of the same record.
 
-    Before an actor feeds the stream it makes the first 8 elements twice (0.2 s at most). An actor that makes other
-    bytes than the driver or the other actors is kept out: the log names node, field and releases of libraries.
+    Before an actor feeds the stream it makes the first 8 elements twice, in 0.2 s at most. An actor whose bytes differ
+    from those of the driver or of other actors is kept out: the log names node, field and library releases.
 
-    Attaches to the Ray that the program has initialised, else to a running cluster (RAY_ADDRESS, or one on this host),
-    else starts a local one, with a log line, and no more actors than this machine is good for. The number of actors is
-    no part of the state: it may differ at every restart, and others may change it (`datarax-ray pool resize`).
+    RaySource uses the Ray that the program has initialised, else a running cluster (RAY_ADDRESS, or one on this host).
+    Else it starts a local Ray, logs that, and limits the actors to four per core. The number of actors is not in the
+    state: it may differ at every restart, and `datarax-ray pool resize` changes it from outside.
 
-    Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError where no actor can start.
+    Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError if no actor can start.
     """
 
     def __init__(
@@ -132,17 +133,17 @@ class RaySource(NamedArguments, Source, Closing):
 
     @property
     def num_actors(self) -> int:
-        """The number of actors that are meant to run; `num_running` is the number that do."""
+        """The number of actors that should run; see `num_running`."""
         return len(self._actors)
 
     @property
     def num_running(self) -> int:
-        """The number of actors that run, as far as is known: fewer than num_actors while some start, or are lost."""
+        """The number of actors that run now: fewer than num_actors while some start or are lost."""
         return self._actors.num_running
 
     @property
     def pool_name(self) -> str:
-        """The name of the actors in `datarax-ray pool`: the name that was given, or one made of the Ray job."""
+        """The pool's name in `datarax-ray pool`: the argument `name`, or one made of the Ray job."""
         return self._actors.membership.name
 
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
@@ -173,7 +174,7 @@ class RaySource(NamedArguments, Source, Closing):
         return self._actors.recoveries
 
     def add_actors(self, num_actors: int) -> tuple[int, ...]:
-        """Start more actors, while streams run; each takes its share once it runs. Returns their ids.
+        """Start more actors while streams run; an actor takes its share once it runs. Returns their ids.
 
         Raises: ValueError for fewer than 1.
         """
@@ -187,14 +188,14 @@ class RaySource(NamedArguments, Source, Closing):
         return self._actors.remove(whole("num_actors", num_actors, least=1))
 
     def rebalance(self) -> dict[int, float]:
-        """Let every actor own as much as it was measured to read, at once; a slow actor loses its share by itself.
+        """Divide the partitions now by the measured speed of the actors; slow actors lose theirs anyway, later.
 
-        Returns the weights other than 1.0, an even share, by id.
+        Returns the weights by id, where 1.0 is an even share; weights of 1.0 are omitted.
         """
         return self._actors.rebalance()
 
     def close(self) -> None:
-        """Stop reading and end the actors. The state can still be taken, and the source that is read stays open."""
+        """Stop reading and end the actors. get_state still works, and the wrapped source stays open."""
         atexit.unregister(self._at_exit)
         self._actors.close()  # first, so that nobody waits for actors any more
         self._consumer.end()

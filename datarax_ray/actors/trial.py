@@ -1,12 +1,12 @@
-"""A trial: a position that was lost again and again is read in a process of its own, whose end the actor survives.
+"""A trial: a position that was lost again and again is read in a process of its own.
 
-An actor that is gone is no evidence against the record that it read: whoever kills actors kills them at any record. A
-process that was made to read this one position, and ended at it while the actor lived on, is evidence. It takes two
-such processes: where the kernel runs out of memory it may choose a process for no fault of its own.
+A lost actor proves nothing about the record that it read: whoever kills actors kills them at any record. A process
+that reads this position alone, and ends while its actor lives on, is evidence. A trial takes two such processes: where
+memory runs out, the kernel may choose an innocent one.
 
-Ray ends all actors of a node whose memory runs out, and not the process that takes it. So a process that takes much of
-the memory that is left is ended here before that. Where little is left to begin with, the error says so, and blames no
-record.
+Ray ends all actors of a node whose memory runs out, but not the process that takes the memory. So the trial ends a
+process that takes much of the memory left, before Ray acts. If little was left to begin with, the error says so and
+blames no record.
 """
 
 from __future__ import annotations

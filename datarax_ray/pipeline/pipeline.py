@@ -54,38 +54,36 @@ _CLOSE_S = 4.0
 
 
 class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
-    """Batches of a source, ahead of use on the device, through stages; the same for every source and topology.
+    """Batches of a source, made ahead of use on the device, through stages. They are the same for every topology.
 
-    source: of datarax_ray.sources, or a RaySource over one; `pipeline.source` has its stats() and recoveries.
-    stages: NNX modules or functions, batch -> batch, or one alone, applied in order under one jit. A module counts with
-        the values that it holds when a batch is asked for. See datarax_ray.pipeline.stages for random stages.
+    source: of datarax_ray.sources, or a RaySource; `pipeline.source` has its stats() and recoveries.
+    stages: NNX modules or functions, batch -> batch, in order, under one jit; or a single one. A module's values count
+        when a batch is asked for. See datarax_ray.pipeline.stages for random stages.
     batch_size: rows of the global batch.
     rngs: the key of random stages.
     drop_remainder: skip a short last batch; by default it is yielded short.
-    pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields), and add to every
-        batch a field valid_mask, bool (rows,), True for rows of data. Stages see it; where they drop it, it is put
-        back.
-    packing: ConcatThenSplit or FirstFitPack: rows are packed from documents, seq_len tokens each.
+    pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields). Every batch gets a
+        field valid_mask, bool (rows,), True for rows of data. If stages drop the field, it is put back.
+    packing: ConcatThenSplit or FirstFitPack, to pack documents into rows of seq_len tokens.
     prefetch: batches made ahead, 0 for none.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
-        and the mesh decides which rows each process reads.
+        and the mesh decides the rows of each process.
     process_index, process_count: the rank among trainers that divide a batch without such a mesh; None to ask JAX.
         Processes that need the same rows (one data-parallel group) give the same index.
-    on_host: give NumPy arrays of this process's rows (see `rows`), without stages. Arrays inside object columns are
+    on_host: yield NumPy arrays of this process's rows (see `rows`), without stages. Arrays inside object columns are
         read-only: through a RaySource they lie in shared memory.
-    digest: keep a digest of everything yielded in the state: one number, the same for any actors and trainers, by
-        which to tell later what a model saw (`datarax-ray diff`). Each trainer digests its rows; PipelineSave adds
-        the digests up.
+    digest: keep a digest of everything yielded in the state: one number, the same for any actors and trainers. It tells
+        later what a model saw (`datarax-ray diff`). A trainer digests its rows; PipelineSave adds the digests up.
 
-    A batch is a dict of jax.Arrays (rows, ...). Fields that no device holds (strings, bytes, lists) bypass the stages
-    as NumPy object arrays, so stages keep the order and number of rows. Iteration goes on from the position, which
-    counts what was yielded: after `set_state`, or after a `break`, the next `for` gives the next batch, and after an
-    error `next` asks for the same batch again. JAX's contexts (jax.enable_x64, jax.default_device) hold where a batch
-    is asked for. The stream ends after the source's num_epochs, each shuffled and drawn anew; `seek(0)` starts again,
-    with the same order and random numbers.
+    A batch is a dict of jax.Arrays (rows, ...). Fields without a device type (strings, bytes, lists) bypass the stages
+    as NumPy object arrays, so stages keep the order and number of rows. Iteration continues from the position, the
+    count of what was yielded: after set_state or a `break` the next `for` yields the next batch, and after an error
+    `next` tries the same batch again. JAX's contexts (jax.enable_x64, jax.default_device) hold where a batch is asked
+    for. The stream ends after the source's num_epochs; every epoch has its own shuffle and random numbers. `seek(0)`
+    starts again, with the same order and random numbers.
 
-    Raises: ValueError at construction for a batch_size below 1, or one that the trainers or the sharding do not divide,
-    or a rank outside the mesh.
+    Raises: ValueError at construction for a batch_size below 1, a batch_size that the trainers or the sharding do not
+    divide, or a rank outside the mesh.
     """
 
     instead = "Make another Pipeline over a source of its own, and give it the state: set_state(get_state())."
@@ -482,23 +480,22 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     ) -> None:
         """Change the stream from here on: skip data (of a loss spike, say), or mix by other weights.
 
-        Batches already yielded stay as they were. Every later state holds the change, so whoever resumes from one
-        repeats it, with any actors and trainers, without this call. A second call with the same change, as in a script
-        that is started again, changes nothing. Several trainers each call it at the same step. `amendments` lists the
-        changes.
+        Batches already yielded stay as they were. Every later state holds the change, so a resume repeats it without
+        this call, with any actors and trainers. A second call with the same change, as in a restarted script, changes
+        nothing. Several trainers call it at the same step. `amendments` lists the changes.
 
-        skip: positions or records that give nothing, as if a filter dropped them. Positions are numbers, ranges
-            (start, stop) or values of `locate`; records are named as in `locate` and errors: "part-0[17]", several
-            "part-0[17:99]", of a mixture "component 1: part-0[17]". A position is of one epoch; a record is skipped
-            in all epochs that come.
+        skip: positions or records to leave out, as a filter would. Positions are numbers, ranges (start, stop) or
+            values of `locate`; records are named as in `locate` and errors: "part-0[17]", several "part-0[17:99]", of a
+            mixture "component 1: part-0[17]". A position belongs to one epoch; a record is skipped in all epochs to
+            come.
         every_epoch: skip the records at these positions in all epochs.
-        weights: of a MixtureSource whose sources have no end: one for each source, or a WeightSchedule, whose positions
-            are counted from `at`.
-        at: the position from which on weights hold and records are skipped; None for the next one.
+        weights: of a MixtureSource over endless sources: one for each source, or a WeightSchedule, with positions
+            counted from `at`.
+        at: the position where weights and skipped records begin; None for the next one.
         why: a note of up to 200 characters.
 
-        Batches made ahead are rebuilt. Where something is skipped, batches are no longer found by counting positions,
-        as behind a filter, up to the last such position. Random transforms stay as they were.
+        Batches made ahead are rebuilt. Up to the last skipped position, batches can no longer be found by counting, as
+        behind a filter. Random transforms stay as they were.
 
         Raises: ValueError for positions already yielded, and for records or weights that this stream does not have;
         TypeError for other values.

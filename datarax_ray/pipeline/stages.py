@@ -1,13 +1,13 @@
-"""Stages under one cached jit: pure functions of (batch, position), random ones keyed by the global position.
+"""Stages under one cached jit: pure functions of (batch, position).
 
-A stage is an NNX module or a callable, batch -> batch. One that names a parameter `keys` gets a PRNG key for every row,
-made from the row's global position. An NNX module that draws from its own Rngs (nnx.Dropout) has them set anew for each
-batch from the batch's position: it draws for all rows at once, so one trainer of several by rank, which has some of
-them, cannot. Either way the numbers depend on the position alone, so the state needs none of them.
+A stage is an NNX module or a callable, batch -> batch. A stage with a parameter `keys` gets a PRNG key for every row,
+made from the row's global position. An NNX module that draws from its own Rngs (nnx.Dropout) has them set for each
+batch from the batch's position. It draws for all rows at once, so it is refused where a trainer holds only some of the
+rows. The numbers depend on the position alone, and the state needs none of them.
 
-An operator of datarax is a stage too: where it has one input it is called as datarax's Pipeline does it, by
-`_apply_on_raw(data, states, stats, global_indices)` with the states of the operators before it, and gives the same
-numbers as there, keyed by its own base key and each row's global position (modulo 2**32, which is all it takes).
+An operator of datarax is a stage too. With one input it is called as datarax's Pipeline does, by
+`_apply_on_raw(data, states, stats, global_indices)` with the states of the operators before it. It gives the same
+numbers as there, keyed by its own base key and the row's global position modulo 2**32.
 Source: datarax.pipeline.pipeline, datarax.core.operator.
 """
 
