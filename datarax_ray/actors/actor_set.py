@@ -1,7 +1,7 @@
-"""The actors of a pool: each one's life (see lifecycle), and what Ray has to do about it.
+"""The actors of a pool: their lives (see lifecycle), and the calls to Ray that follow.
 
-Ray brings a killed actor back; one that Ray gives up is replaced, one that hangs is ended. What is lost is told by Ray,
-or by the clock: no answer when asked, or too long at one request. Nothing here waits for longer than a moment.
+Ray restarts a killed actor; an actor that Ray gives up is replaced, and an actor that hangs is ended. Ray reports a
+loss, or the clock does: no answer to a ping, or too long at one request. Nothing here waits longer than a moment.
 """
 
 from __future__ import annotations
@@ -69,12 +69,11 @@ POLL_S = 0.25
 class InFlight:
     """A request on its way. Times are those of time.monotonic.
 
-    ref: of the answer, or of the block once the answer has named it (is_handed); None where no actor was there to ask.
-    node: of the actor as it was asked.
-    token: by which the actor knows the request.
-    outcome: the loss or the block, where it is known before the stream asks for it.
-    look_at: when to see whether the block is on this node; inf once it was reported, -inf where it is still to be
-        reported.
+    ref: of the answer, or of the block once the answer has named it (is_handed); None if no actor could be asked.
+    node: of the actor when it was asked.
+    token: the actor knows the request by it.
+    outcome: the loss or the block, if known before the stream asks for it.
+    look_at: when to look for the block on this node; inf once it was reported, -inf if it is still to be reported.
     waited_since: when the block was first seen to exist while the stream waits for it.
     """
 
@@ -91,7 +90,7 @@ class InFlight:
 class ActorSet:
     """The actors with the ids 0 to num_actors - 1, and those that are added.
 
-    Several threads use it: `held` is for calls that change it, `lock` for those that ask nothing of Ray.
+    Several threads use the set: `held` is for calls to Ray or changes, `lock` for the rest.
     """
 
     def __init__(

@@ -44,14 +44,14 @@ _started: list[Connection] = []  # to the local Ray that was started here, if an
 
 
 def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]:
-    """Make sure that there is a Ray. Returns how many actors to start in it, and the CPUs that each reserves.
+    """Make sure that there is a Ray. Returns the number of actors to start in it, and the CPUs that an actor reserves.
 
-    A running cluster is RAY_ADDRESS, or the last one that `ray start` started on this host. A program that attaches
-    sends its token where the cluster wants one, unless RAY_AUTH_MODE decides that. In a local Ray that is started here
-    actors reserve no CPU, and there may be fewer: sources of one program (training, validation, a test) share the cores
-    of this machine anyway, and would wait for one another's actors.
+    The Ray is the program's own, else a running cluster: RAY_ADDRESS, or the last one that `ray start` started on this
+    host. A program that attaches sends its token if the cluster wants one, unless RAY_AUTH_MODE decides. Otherwise a
+    local Ray is started. There actors reserve no CPU, and their number is limited: sources of one program (training,
+    validation, a test) share the cores of this machine, and would wait for one another's actors.
 
-    Raises: ValueError for a malformed RAY_ADDRESS; ConnectionError where no cluster answers there.
+    Raises: ValueError for a malformed RAY_ADDRESS; ConnectionError if no cluster answers there.
     """
     if ray.is_initialized():
         is_ours = any(started.is_there for started in _started)

@@ -1,8 +1,8 @@
-"""The connection to Ray that actors were made in, which may end at any moment: ray.shutdown() in another thread.
+"""The connection to Ray of a pool's actors, which may end at any moment: ray.shutdown() in another thread.
 
-Ray raises SystemExit where its connection ends under a call, and a program that did not ask for it would end as if all
-were well. A call to Ray, or a dropped reference to an object, while Ray is being shut down ends the whole process at
-once, without a word of Python's. So no call of ours is made in that time, and its errors say what happened.
+If the connection ends under a call, Ray raises SystemExit, and the program would end as if all were well. A call to
+Ray, or a dropped reference to an object, during the shutdown ends the process without a Python error. So no call of
+ours runs in that time, and its errors name the shutdown.
 Source: CoreWorkerProcessImpl::GetCoreWorker in ray/src/ray/core_worker/core_worker_process.cc; check_signals in
 ray/python/ray/_raylet.pyx.
 """

@@ -1,8 +1,8 @@
-"""The head of a Ray cluster, asked by its gRPC services: each call has a time limit and takes none of Ray's locks.
+"""The head of a Ray cluster, by its gRPC services: every call has a time limit and takes none of Ray's locks.
 
-Ray's public API has neither limit: a head that hangs holds its callers up, and ray.shutdown() in another thread aborts
-them. Nor does it have keys that a program may keep at the head, draining nodes or the reason of a process's end. Here
-no ray.init is needed, on any host that reaches the head. This is the only module that knows Ray's protocol.
+Ray's public API has no time limit: a head that hangs stops its callers, and ray.shutdown() in another thread aborts
+them. It also has no keys of a program at the head, no draining nodes, and no reason of a process's end. Here no
+ray.init is needed, on any host that reaches the head. Only this module knows Ray's protocol.
 Source: ray/src/ray/protobuf/gcs_service.proto, over Ray's own channel, which knows of its token and of TLS.
 """
 

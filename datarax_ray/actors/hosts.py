@@ -53,14 +53,14 @@ class _Failed:
 def on_hosts(
     function: Callable[[Any], Any], each: Sequence[Any], num_actors: int | None, num_cpus: float = 1.0
 ) -> Generator[tuple[int, Any], None, None]:
-    """Call function(item) for each item; yields the number and the result of each call as it ends.
+    """Call function(item) for every item. Yields the number and the result of a call when it ends.
 
-    function: travels once, and runs again where its process or host is lost, so its result must not depend on that.
+    function: travels once. It runs again if its process or host is lost, so its result must not depend on the run.
     num_actors: calls at a time, None for one per CPU of the cluster but one.
-    num_cpus: of each call.
+    num_cpus: of a call.
 
-    Raises: the error of a call, an OSError once a second host has it too; RuntimeError for a call that is lost again
-    and again.
+    Raises: the error of a call, an OSError only after a second host had it too; RuntimeError for a call that is lost
+    again and again.
     """
     check_can_connect()
     with RAY_LOCK:

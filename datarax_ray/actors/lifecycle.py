@@ -185,17 +185,17 @@ def _event(method: Callable[Concatenate[ActorState, _P], Commands]) -> Callable[
 
 @dataclass
 class ActorState:
-    """One actor. `now` is the time of any clock, as are the fields that end in _at.
+    """One actor. `now` and the fields that end in _at are times of any clock.
 
     process: the last that answered, or nobody.
     requests: sent and not done, in order.
-    asked_at: since when an answer is expected; None where none is.
+    asked_at: when the open ping was sent; None without one.
     heard_at: the last answer of any kind.
-    is_owed: it was asked since for what nobody waits for any more, as others have read it.
+    is_owed: the actor was sent a request since, and nobody waits for it any more: others have read it.
     num_failures: losses and failed starts since a request was done.
-    due_at: when patience with its phase is over.
-    loss: until it runs again.
-    why_not: why it could not start, "" once it runs.
+    due_at: when patience with the phase ends.
+    loss: until the actor runs again.
+    why_not: why the actor could not start, "" once it runs.
     """
 
     limits: Thresholds

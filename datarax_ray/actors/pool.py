@@ -1,8 +1,8 @@
-"""The pool of reader actors, as a stream reads through it: sends requests, receives blocks, tells what is lost.
+"""The pool of reader actors, as a stream sees it: sends requests, receives blocks, reports losses.
 
-Ray brings a killed actor back (max_restarts), but does not run its requests again (max_task_retries is 0): a request is
-a pure function, so whoever lives reads it at once, where Ray would wait for the restart, retry without end, and print
-each. A pool is used by several threads; none waits for longer than a moment while it holds the lock of their set.
+Ray restarts a killed actor (max_restarts) but does not run its requests again (max_task_retries is 0). A request is a
+pure function, so a live actor reads it at once; Ray would wait for the restart, retry without end, and print every
+retry. Several threads use a pool; none waits longer than a moment while it holds the lock of the actors.
 """
 
 from __future__ import annotations

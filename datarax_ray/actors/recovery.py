@@ -34,14 +34,14 @@ def first_line(error: Exception) -> str:
 class Recovery:
     """One loss and its end, or another event of a pool.
 
-    kind: "restarted" where Ray brought the actor back, "replaced" where another actor took its place, "answered" where
-        it was only silent, "hung" where it was killed for a request that took too long, "reread" where only a block was
-        lost, "benched" where its node failed at what another node could read, "drained" where its node is about to go,
-        "stalled" where a stream has waited long, "resized" where actors were added or removed.
+    kind: "restarted" (Ray restarted the process), "replaced" (another actor took its place), "answered" (it was only
+        silent), "hung" (killed for a request that took too long), "reread" (only a block was lost), "benched" (its node
+        failed where another node succeeded), "drained" (its node is about to go), "stalled" (a stream waited long),
+        "resized" (actors were added or removed).
     actor: -1 for the whole pool.
     where: the actor's process and node.
     reason: by Ray, the clock, the node, or whoever resized the pool.
-    took_s: from the notice to the return; the other actors read meanwhile.
+    took_s: from the notice to the return; other actors read meanwhile.
     num_retried: requests that were sent again.
     """
 

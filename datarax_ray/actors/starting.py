@@ -75,10 +75,9 @@ class ActorOptions:
 class Actor:
     """One actor of a pool.
 
-    handle: Ray's. ping: a call that the actor answers once it runs, while state.asked_at is set.
-    num_retried: requests that it lost with its last loss.
-    tokens_lost: of all requests that it had then.
-    to_do: commands that were not carried out yet.
+    handle: Ray's. ping: a call that a running actor answers, while state.asked_at is set.
+    num_retried, tokens_lost: the number and the tokens of the requests that the last loss took.
+    to_do: commands still to be carried out.
     is_sampling: the ping asks for a sample. is_unsampled: its process ended over one, so the next ping asks for none.
     """
 

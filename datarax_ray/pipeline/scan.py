@@ -1,11 +1,11 @@
-"""Train steps over a run of batches as one XLA program, which takes each batch from the host when it is due.
+"""Train steps over a run of batches as one XLA program, which takes every batch from the host when it is due.
 
-Over devices of several processes each step is a program of its own: an ordered callback runs in one process alone,
-which lacks the rows of the others.
+Over devices of several processes every step is a program of its own: an ordered callback runs in one process alone, and
+lacks the rows of the others.
 
-The first batch is an argument and gives the shapes. The others come through an ordered io_callback, each with a flag:
-whether there is a batch. The loop ends with the first False. The callback never raises, for XLA would turn the error
-into another one and fail all later ordered callbacks of the process: errors are kept, and raised outside.
+The first batch is an argument and gives the shapes. The others come through an ordered io_callback with a flag: whether
+there is a batch. The loop ends with the first False. The callback never raises, because XLA would turn the error into
+another one and fail all later ordered callbacks of the process. Errors are kept, and raised outside.
 """
 
 from __future__ import annotations
