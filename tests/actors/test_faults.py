@@ -185,19 +185,6 @@ def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path]
         next(source.batches(0, StreamOptions(8)))
 
 
-@pytest.mark.slow
-def test_one_actor_that_cannot_start_is_told_once_and_done_without(
-    files: list[Path], monkeypatch: Any, caplog: Any
-) -> None:
-    want = rows(make(files).batches(0, StreamOptions(8)))
-    with ray_source(make(files), 1, chunk_size=5) as source:
-        monkeypatch.setattr(starting_module, "ReaderActor", FullDisk)
-        source.add_actors(1)
-        assert rows(source.batches(0, StreamOptions(8))) == want
-        until(lambda: source._actors.actors() and "reader actor 1 cannot start" in caplog.text)
-    assert caplog.text.count("no space left") == 1
-
-
 def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], monkeypatch: Any) -> None:
     def interrupted(*_: Any) -> None:
         monkeypatch.undo()

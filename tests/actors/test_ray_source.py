@@ -34,8 +34,6 @@ from datarax_ray.sources import (
     ArrayRecordSourceModule,
     ParquetSource,
     ParquetSourceConfig,
-    RandomAccessSource,
-    RandomAccessSourceConfig,
 )
 from tests import oracle
 from tests.clusters import living_actors
@@ -272,64 +270,6 @@ def test_a_failing_transform_names_transform_file_record_position_and_actor(file
         assert "in reader actor" in notes
         assert "ZeroDivisionError: cannot divide element 13\ngiven index: int, name: str, ragged: list" in notes
         assert notes.splitlines()[1].endswith(", in map")  # of FailAt, and nothing before it
-
-
-STOP = np.bytes_(b"\1\0")
-
-
-class Key(np.bytes_):
-    def number(self) -> int:
-        return int.from_bytes(self[:], "little")
-
-
-class NotStop:
-    def filter(self, element: dict[str, Any]) -> bool:
-        return bool(int(element["n"]).to_bytes(2, "little") != STOP)
-
-
-class Ends:
-    """Makes values that end in NULs, and passes on what it was given."""
-
-    def __init__(self, mark: Any) -> None:
-        self.mark = mark
-        self.table = np.zeros(0)
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        number = np.bytes_(int(element["n"]).to_bytes(3, "little"))
-        return element | {
-            "key": number,
-            "list": [np.str_("ab\0"), {"in": (number, Key(b"k\0"))}],
-            "objects": np.array([np.bytes_(b"z\0\0"), None], object),
-            "records": np.array([(np.bytes_(b"r\0"),)], [("r", object)]),
-            "mark": self.mark,
-            "sizes": [len(STOP), len(self.mark), type(self.mark).__name__],
-        }
-
-
-def exactly(value: Any) -> Any:
-    """The value by type and by all of its bytes or characters."""
-    if isinstance(value, dict):
-        return {name: exactly(part) for name, part in value.items()}
-    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
-        return type(value).__name__, [exactly(part) for part in value]
-    if isinstance(value, np.void):
-        return [exactly(value[name]) for name in value.dtype.names or ()]
-    return type(value).__name__, [*value] if isinstance(value, bytes | str) else np.asarray(value).tolist()
-
-
-@pytest.mark.parametrize("num_numbers", [0, 2**22], ids=["in the request", "an object of its own"])
-def test_text_of_numpy_that_ends_in_nuls_is_the_same_in_one_process(num_numbers: int) -> None:
-    ends = Ends(Key(b"m\0"))
-    ends.table = np.zeros(num_numbers)  # 32 MiB, which Ray pickles itself
-    stored = [{"n": np.int64(n), "text": np.str_("t\0" * n), "key": np.bytes_(b"")} for n in range(5)]
-    config = RandomAccessSourceConfig(num_epochs=1)
-    alone = RandomAccessSource(config, stored, transforms=[ends, NotStop()])
-    with ray_source(alone, 1) as source, Pipeline(source=source, batch_size=4, on_host=True) as read:
-        got = [exactly(batch) for batch in read]
-    with Pipeline(source=alone, batch_size=4, on_host=True) as read:
-        assert got == [exactly(batch) for batch in read]
-    assert got[0]["n"][1] == [0, 2, 3, 4]
-    assert got[0]["key"][1][1] == ("bytes_", [2, 0, 0])
 
 
 @pytest.mark.parametrize(
