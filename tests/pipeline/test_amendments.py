@@ -17,7 +17,6 @@ from flax import nnx
 
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, load
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
-from datarax_ray.pipeline.checkpoint import check_trainers
 from datarax_ray.plan.rolling_digest import RollingDigest, added
 from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
@@ -550,15 +549,6 @@ class TestCheckpoint:
             manager.restore(1, args=ocp.args.Composite(data=PipelineRestore(resumed)))
         assert resumed.amendments == pipeline.amendments
         assert_equal(left(resumed), left(pipeline))
-
-    def test_trainers_that_were_changed_otherwise_are_told(self, files: list[Path]) -> None:
-        def state(rank: int, **change: Any) -> dict[str, Any]:
-            return amended(of_files(files), options={"process_index": rank, "process_count": 2}, **change).get_state()
-
-        first = state(0, skip=[30])
-        check_trainers([first, state(1, skip=[30])])
-        with pytest.raises(ValueError, match=r"trainer 1 .*\[31, 32\].* trainer 0 .*\[30, 31\]"):
-            check_trainers([first, state(1, skip=[31])])
 
 
 class TestNamesOfFiles:

@@ -246,12 +246,6 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
         check_trainers([amended(5, ""), amended(6, "")])
 
 
-def test_a_source_is_no_pipeline() -> None:
-    for take in (PipelineSave, PipelineRestore):
-        with pytest.raises(TypeError, match="take the pipeline itself, got RandomAccessSource"):
-            take(source_of())
-
-
 def test_what_it_was_is_made_once_more_from_a_state() -> None:
     made = pipeline(source_of(AddNoise()))
     made.seek(5)

@@ -203,9 +203,7 @@ class TestErrors:
             batches = prefetch_to_device(({"x": np.array([number])} for number in given), size)
             assert numbers([next(batches)]) == [1]
             for _ in range(2):
-                with pytest.raises(
-                    OverflowError, match=r"\['x'\], row 0: .* int64 does not fit int32: 2147483648\. JAX"
-                ):
+                with pytest.raises(OverflowError, match=r"\['x'\], row 0: .* does not fit int32: 2147483648\. JAX"):
                     next(iter(batches))
 
 
