@@ -131,23 +131,13 @@ def read_footers(
 ) -> Footers:
     """The footers of everything that `paths` names (see filesystems.find_on).
 
+    The first file with rows decides the fields and their types.
+
     columns: names of the fields to read, "a.b" for the one of this name, or else for one inside a struct; None for all
     but those in exclude.
 
     Raises: FileNotFoundError; ValueError for what is no complete Parquet file (all are listed), for files whose fields
     differ, for names that are no field, and where there is no row in all files together.
-    """
-    found = look_up(paths, columns, exclude, filesystem, remote)
-    if not sum(file.num_rows for file in found.files):
-        raise ValueError(f"{nothing_in([file.path for file in found.files], 'rows')}; a stream needs at least one.")
-    return found
-
-
-def look_up(
-    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = REMOTE
-) -> Footers:
-    """As read_footers, where there may be no row. The first file that has some decides the fields and their types, for
-    all that have some.
     """
     paths = kept(paths)  # they are looked at twice
     columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
@@ -180,6 +170,8 @@ def look_up(
     elif is_by_ranges:
         sizes = {file.url: (file.nbytes, None) for file in footers.files if file.url}
         check_folders(sizes, sizes.__getitem__)
+    if not sum(file.num_rows for file in footers.files):
+        raise ValueError(f"{nothing_in([file.path for file in footers.files], 'rows')}; a stream needs at least one.")
     return footers
 
 
