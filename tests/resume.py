@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -61,3 +61,11 @@ def _comparable(state: str) -> dict[str, Any]:
     plain.pop("rest_checksum", None)  # of all of it
     plain.pop("evidence", None)
     return plain | {"rest": rest}
+
+
+def joined(ranks: Sequence[Sequence[Any]]) -> list[dict[str, np.ndarray]]:
+    """The global batches of trainers by rank. ranks: the batches of each, in the order of their ranks."""
+    return [
+        {name: np.concatenate([part[name] for part in map(on_host, parts)]) for name in parts[0]}
+        for parts in zip(*ranks, strict=True)
+    ]

@@ -78,20 +78,6 @@ def port() -> int:
     return free_port()
 
 
-@pytest.mark.slow
-def test_a_script_is_told_of_a_cluster_that_does_not_answer(port: int, tmp_path: Path) -> None:
-    done = run(1, tmp_path, RAY_ADDRESS=f"127.0.0.1:{port}")
-    assert done.returncode == 1
-    named = f":{port} (RAY_ADDRESS=127.0.0.1:{port})"  # Ray makes the host's own address of loopback
-    told, error = (
-        done.stderr.index("no answer yet from the Ray cluster at "),
-        done.stderr.index("ConnectionError: no Ray"),
-    )
-    assert told < error
-    assert named in done.stderr[told:error]
-    assert named in done.stderr[error:]
-
-
 def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,7 +35,7 @@ from datarax_ray.sources import (
 )
 from tests import oracle
 from tests.data import AddNoise, DropThirds, decode
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 N, SEED = 120, 5
 
@@ -178,9 +178,7 @@ class TestSkip:
         trainers = [make(each, process_index=r, process_count=2, **options) for r, each in enumerate(sources)]
         for each in trainers:
             each.set_state(json.loads(states[1]))
-        parts = [left(each) for each in trainers]
-        joined = [{k: np.concatenate([p[k] for p in ps]) for k in ps[0]} for ps in zip(*parts, strict=True)]
-        assert_equal(joined, batches[1:])
+        assert_equal(joined([left(each) for each in trainers]), batches[1:])
         for each in sources:
             each.close()
 
@@ -449,9 +447,7 @@ class TestWeights:
             ranks = [make(source, process_index=rank, process_count=4) for rank in range(4)]
             for rank in ranks:
                 rank.set_state(json.loads(states[2]))
-            parts = [left(rank) for rank in ranks]
-            joined = [{k: np.concatenate([p[k] for p in ps]) for k in ps[0]} for ps in zip(*parts, strict=True)]
-            assert_equal(joined, batches[2:])
+            assert_equal(joined([left(rank) for rank in ranks]), batches[2:])
 
     def test_in_the_middle_of_a_record_it_is_given_to_its_end(self) -> None:
         class Thrice:

@@ -16,7 +16,7 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, decode
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 SEED = 42
 
@@ -164,13 +164,9 @@ def test_the_rows_of_trainers_joined_by_rank_are_the_batch(files: list[Path], pa
     source = make_source(files[:3], TRANSFORMS["crops, noise"])
     whole = [on_host(b) for b in make(source, 12, pad_remainder=pad_remainder)]
     ranks = [
-        [on_host(b) for b in make(source, 12, pad_remainder=pad_remainder, process_index=r, process_count=3)]
-        for r in range(3)
+        list(make(source, 12, pad_remainder=pad_remainder, process_index=rank, process_count=3)) for rank in range(3)
     ]
-    joined = [
-        {key: np.concatenate([part[key] for part in parts]) for key in parts[0]} for parts in zip(*ranks, strict=True)
-    ]
-    assert_equal(joined, whole)
+    assert_equal(joined(ranks), whole)
 
 
 @pytest.mark.usefixtures("ray_local")

@@ -15,7 +15,7 @@ from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import Squares
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 N = 23
 PACKINGS = {
@@ -107,12 +107,10 @@ def test_the_rows_of_trainers_joined_by_rank_are_the_batch(packing: str, pad_rem
         return [on_host(batch) for batch in pipeline]
 
     ranks = [part(process_index=rank, process_count=4) for rank in range(4)]
-    joined = [
-        {key: np.concatenate([mine[key] for mine in parts]) for key in parts[0]} for parts in zip(*ranks, strict=True)
-    ]
-    assert_equal(joined, part())
+    whole = joined(ranks)
+    assert_equal(whole, part())
     if pad_remainder:
-        last = joined[-1]
+        last = whole[-1]
         assert last["tokens"].shape[0] == 4
         assert (last["tokens"][~last["valid_mask"]] == -1).all()
         assert not last["tokens_segment_ids"][~last["valid_mask"]].any()

@@ -15,7 +15,7 @@ from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 NOISY = (decode, AddNoise())
 
@@ -137,11 +137,7 @@ class TestTopology:
         want = [on_host(batch) for batch in pipeline()]
         parts = [list(pipeline(process_index=rank, process_count=4)) for rank in range(4)]
         assert {batch["index"].shape for part in parts for batch in part} == {(9,)}
-        joined = [
-            {key: np.concatenate([on_host(batch)[key] for batch in batches]) for key in batches[0]}
-            for batches in zip(*parts, strict=True)
-        ]
-        assert_equal(joined, want)  # the padding, too, stands at the end of the whole batch
+        assert_equal(joined(parts), want)  # the padding, too, stands at the end of the whole batch
 
     @pytest.mark.parametrize("pad_remainder", [False, True])
     def test_a_trainer_without_a_row_of_the_last_batch_goes_on_there(

@@ -25,7 +25,7 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 from tests.waiting import until
 
 
@@ -511,20 +511,9 @@ class TestTrainers:
     @pytest.mark.parametrize("process_count", [2, 4])
     def test_rows_concatenated_by_rank_are_the_batch(self, files: list[Path], process_count: int) -> None:
         want = [on_host(batch) for batch in make(files, [decode, AddNoise()], batch_size=16)]
-        parts = [
-            [
-                on_host(batch)
-                for batch in make(
-                    files,
-                    [decode, AddNoise()],
-                    batch_size=16,
-                    options={"process_index": rank, "process_count": process_count},
-                )
-            ]
-            for rank in range(process_count)
-        ]
-        joined = [{key: np.concatenate([p[key] for p in part]) for key in part[0]} for part in zip(*parts, strict=True)]
-        assert_equal(joined, want)
+        ranks = [{"process_index": rank, "process_count": process_count} for rank in range(process_count)]
+        parts = [list(make(files, [decode, AddNoise()], batch_size=16, options=rank)) for rank in ranks]
+        assert_equal(joined(parts), want)
 
     def test_the_state_of_any_trainer_restores_any_other_number(self, files: list[Path]) -> None:
         want = indices(make(files, batch_size=16))

@@ -157,14 +157,6 @@ class TestState:
             batches.set_state({"step": 7})
         assert next(batches, None) is None
 
-    def test_after_a_break_the_state_is_still_the_consumed_one(self) -> None:
-        with prefetch_to_device(Counting(10), 4) as batches:
-            for batch in batches:
-                if batch["x"][0] == 2:
-                    break
-            assert batches.get_state() == {"position": 3}
-        assert batches.get_state() == {"position": 3}
-
     def test_an_iterable_without_one_says_so(self) -> None:
         batches = prefetch_to_device([host_batch(0)])
         with pytest.raises(TypeError, match="list has no get_state, so there is no state to resume from"):

@@ -48,20 +48,6 @@ def test_a_device_array_stays_as_it_is_whatever_comes_after_it():
         assert (np.asarray(array) == number).all()
 
 
-def test_an_array_over_several_devices_stays_as_it_is():
-    memory = ReusedMemory(max_free=2, min_nbytes=1)
-    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    placed = []
-    for number in range(20):
-        batch = memory.empty((64, 64), np.dtype("float32"))
-        batch[:] = number
-        placed.append(jax.make_array_from_callback(batch.shape, sharding, lambda index, batch=batch: batch[index]))
-        del batch
-    for number, array in enumerate(placed):
-        assert (np.asarray(array) == number).all()
-
-
 def test_a_step_that_is_given_a_batch_to_write_to_writes_to_no_later_one():
     memory = ReusedMemory(max_free=2, min_nbytes=1)
     step = jax.jit(lambda x: x * 2, donate_argnums=0)
