@@ -186,7 +186,7 @@ def _written(
     else:
         from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
-        results = on_hosts(partial(write, report=_unseen), tasks, num_actors)
+        results = on_hosts(lambda task: write(task, _unseen), tasks, num_actors)
     with contextlib.closing(results):
         for index, written in results:
             task = tasks[index]
