@@ -46,8 +46,8 @@ class RaySource(NamedArguments, Source, Closing):
         actors. None for 64 MiB per actor and driver: at least 256 MiB a driver, at most 40 % of a node's store for one
         driver and 40 % of all stores for all drivers.
     resources, label_selector, memory, runtime_env: as Ray's actors take them.
-    name: drivers of one Ray namespace that give the same name share the actors, and the actors read once for all of
-        them. The actors end with the last driver. If the driver that started them ends first, the others start new
+    name: drivers of one Ray namespace that give the same name share the actors; the actors read once for all trainers
+        of a job. The actors end with the last driver. If the driver that started them ends first, the others start new
         ones.
     start_timeout_s: how long to wait while no actor runs.
     request_timeout_s: an actor that reads one part of a chunk for longer is replaced as hung; a second is usual.
