@@ -47,6 +47,7 @@ class RecordProgress:
         self._clock = clock
         self._done = self._said = 0
         self._nbytes = 0
+        self._note = ""
         self._shown = clock()
         self._begin: tuple[float, int, int] | None = None  # when the first records were there, how many, their bytes
         self._bar: Progress | None = None
@@ -56,10 +57,11 @@ class RecordProgress:
             )
             self._task = self._bar.add_task(title, total=num_records, facts="")
 
-    def advance(self, num_records: int, nbytes: int = 0) -> None:
-        """More records have come, of so many bytes."""
+    def advance(self, num_records: int, nbytes: int = 0, note: str = "") -> None:
+        """More records have come, of so many bytes. note: said beside the rate, such as the loss."""
         self._done += num_records
         self._nbytes += nbytes
+        self._note = note
         if self._begin is None:
             self._begin = (self._clock(), self._done, self._nbytes)
         if self._clock() - self._shown >= (_LINE_S if self._bar is None else _BAR_S):
@@ -87,7 +89,7 @@ class RecordProgress:
 
     def _facts(self) -> str:
         of = "" if self._total is None else f" of {self._total:,} ({self._done / self._total:.0%})"
-        return ", ".join([f"{self._done:,}{of}", *self._rates()])
+        return ", ".join([f"{self._done:,}{of}", *self._rates(), *([self._note] if self._note else [])])
 
     def _rates(self) -> list[str]:
         """Since the first records came, as the time before was the start's; [] while there is nothing since.

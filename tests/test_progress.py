@@ -47,8 +47,8 @@ def test_what_was_said_is_not_said_again_at_the_end():
     file, clock = io.StringIO(), Clock()
     with RecordProgress(Console(file=file), "read", None, clock=clock) as progress:
         clock.now = 6.0
-        progress.advance(500)
-    assert file.getvalue() == "read: 500\n"
+        progress.advance(500, note="loss 0.100")
+    assert file.getvalue() == "read: 500, loss 0.100\n"
 
 
 def test_nothing_read_says_nothing():

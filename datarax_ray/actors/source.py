@@ -128,8 +128,13 @@ class RaySource(NamedArguments, Source, Closing):
         super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
         # Before Ray's own end: a thread that waits for an actor would be waiting while Ray is taken down around it.
         pool = weakref.ref(self._actors)
-        self._at_exit = lambda: (alive := pool()) and alive.close()
-        atexit.register(self._at_exit)
+
+        def close() -> None:
+            if (alive := pool()) is not None:
+                alive.close()
+
+        self._at_exit = close
+        atexit.register(close)
 
     @property
     def num_actors(self) -> int:
