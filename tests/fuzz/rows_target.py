@@ -1,4 +1,4 @@
-"""Mutated CSV, JSON lines and tar files, read through what an actor reads with, against what others make of them."""
+"""Mutated CSV, JSON lines and tar files, against what other libraries read from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import random
 import tarfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,92 +17,43 @@ import webdataset
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
-from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
-from tests.fuzz.mutations import MUTATIONS, Mutation, change, splice
-from tests.fuzz.reading import read_through
+from tests.fuzz.file_target import FileTarget
+from tests.fuzz.mutations import splice
 
 _ROWS = 200
-_ALLOWED = (ValueError, OSError)
 # What decides where rows, values and members begin and end.
-_MARKS = (
-    b'"',
-    b"\n",
-    b"\r",
-    b",",
-    b"{",
-    b"}",
-    b"[",
-    b"\\",
-    b"\xef\xbb\xbf",
-    b"\xff",
-    b"\0",
-    b"null",
-    b"1e999",
-    b"0" * 20,
-)
+_MARKS = (*(b'"\n\r,{}[\\\xff\0'[i : i + 1] for i in range(10)), b"\xef\xbb\xbf", b"null", b"1e999", b"0" * 20)
 
 
-class RowsTarget:
+class RowsTarget(FileTarget):
     """One file. None of these formats has a checksum of its data, so another oracle says what is in a mutant."""
 
     def __init__(self, directory: Path, name: str) -> None:
         suffix, written, self._open, self._oracle = _FORMATS[name]
-        self._path = directory / f"mutant{suffix}"
-        self._file, other = written(0), written(5000)
-        self.mutations: dict[str, Mutation] = MUTATIONS | {
-            "spliced": splice(other),
-            "marks put in": _marks,
-            "header made anew": _resummed,
-        }
-        self.live = ("overwritten in place", "cut in place", "replaced", "deleted")
-        self.kinds = (*self.mutations, *(f"while read: {how}" for how in self.live))
+        mutations = {"spliced": splice(written(5000)), "marks put in": _marks, "header made anew": _resummed}
+        super().__init__(directory / f"mutant{suffix}", written(0), mutations)
 
-    def check(self, kind: str, rng: random.Random) -> tuple[str, str]:
-        self._path.unlink(missing_ok=True)
-        is_live = kind.startswith("while read: ")
-        mutant = self.mutations[rng.choice(list(self.mutations)) if is_live else kind](self._file, rng)
-        self._path.write_bytes(self._file if is_live else mutant)
-        try:
-            reader = self._open(str(self._path))
-        except Exception as error:
-            return outcomes.refusal(error, str(self._path), _ALLOWED)
-        try:
-            want = self._oracle(self._path)
-            if is_live:
-                reader.read(np.arange(rng.choice([1, 50])))
-                how = kind.removeprefix("while read: ")
-                change(self._path, how, mutant, lambda: rng.randrange(len(self._file)))
-            # what the oracle refuses may have good rows, and tells nothing of them
-            wrong = outcomes.OTHER if is_live or want is None else outcomes.WRONG
-            if want is not None and reader.num_records != len(want):
-                return wrong, f"{reader.num_records} rows instead of {len(want)}"
-            return self._outcome(reader, want, rng, wrong)
-        finally:
-            reader.close()
+    def open(self, path: str) -> Any:
+        return self._open(path)
 
-    def _outcome(self, reader: Any, want: list[Any] | None, rng: random.Random, wrong: str) -> tuple[str, str]:
-        count = reader.num_records
-        description = IndexedStream(reader, order_of(count), 1, (), rng.choice(["raise", "skip"]))
-        step = rng.choice([7, 50, count])
-        requests = [ReadRequest(at, min(at + step, count)) for at in range(0, count, step)]
+    def wanted(self, mutation: str) -> list[Any] | None:
+        """What the oracle refuses may have good rows, and tells nothing of them."""
+        return self._oracle(self.path)
 
-        def difference(block: Any) -> str:
-            if block.columns is None or want is None:
-                return ""
-            rows = unstack(block.columns, len(block.positions))
-            for position, row in zip(block.positions.tolist(), rows, strict=True):
-                if repr(_plain(row)) != repr(_plain(want[position])):
-                    return f"{position} is {_plain(row)!r:.200} instead of {_plain(want[position])!r:.200}"
-            return ""
+    def wrong(self, mutation: str, how: str | None) -> str:
+        return outcomes.WRONG if how is None else outcomes.OTHER
 
-        return read_through(description, requests, str(self._path), _ALLOWED, difference, wrong)
+    def difference(self, block: Block, records: Sequence[int], wanted: Any) -> str:
+        for record, row in zip(records, unstack(block.columns, len(records)), strict=True):
+            if repr(_plain(row)) != repr(_plain(wanted[record])):
+                return f"{record} is {_plain(row)!r:.200} instead of {_plain(wanted[record])!r:.200}"
+        return ""
 
 
 def _plain(value: Any) -> Any:
