@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.trail import Trail, part_consumed
-from datarax_ray.plan.evidence import Evidence
-from datarax_ray.plan.fingerprint import code_changes, flattened
-from datarax_ray.plan.rolling_digest import RollingDigest
+from datarax_ray.plan.evidence import Evidence, RollingDigest
+from datarax_ray.plan.fingerprint import code_changes
 from datarax_ray.plan.state import Stateful, StatefulOrder, StreamState, Unit, num_skipped_in
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
@@ -108,7 +107,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=checked)
         digest = RollingDigest.from_json(state["digest"]) if "digest" in state else None
         evidence = Evidence.from_json(state["evidence"]) if "evidence" in state else None
-        changed = code_changes(flattened(state["settings"]), flattened(settings))
+        changed = code_changes(state["settings"], settings)
         may_differ = not _SAME_ROWS.issuperset(allow_drift)
         trail = Trail() if may_differ else Trail(saved=evidence, changed=tuple(changed))
         return cls(found, num_skipped_in(state), digest=digest, trail=trail)

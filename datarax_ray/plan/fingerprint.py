@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,87 +25,63 @@ _MAX_DEPTH = 16  # no source's settings nest half as deep
 # The last part of a path whose values may differ: they describe code.
 INFORMING = ("names", "code")
 
+# Remedies. {path}: the setting as allow_drift takes it; {head}: the part that names a component of a mixture, or "".
 _NEW_RUN = "Set the old value, or start a new run."
-_ON_PURPOSE = "Set the old value, or pass allow_drift=('{}',) to {} on purpose."
-_ORDER = ("records would be repeated and others never seen", _NEW_RUN)
-_REMAINDER = "the last batch would be another"
-_FIELDS = "the remaining elements would have other fields, or fields of other types"
+_ON_PURPOSE = "Set the old value, or pass allow_drift=('{path}',) to continue with the new one on purpose."
 _FILES = "Point the source to the original files"
+_REREAD = "resuming would skip or repeat records"
+_REORDERED = "records would be repeated and others never seen"
+_FIELDS = (
+    "the remaining elements would have other fields, or fields of other types",
+    "Set the old columns=, exclude_columns=, column_types=, column_names=, delimiter= or fill_nulls=, or pass "
+    f"allow_drift=('{{path}}',) if the change is meant; if no argument changed: {_FILES}.",
+)
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
 
-# For each setting: what would follow from continuing, and what to do. A prefix covers the paths under it.
+# For each setting: the consequence of continuing, and the remedy. A prefix covers the paths under it.
 _CONSEQUENCES = {
     "files": (
-        "resuming would skip or repeat records",
-        f"{_FILES}, or start a new run. allow_drift=('files',) continues at the same position of the new files: some "
-        "records of this epoch come again, and others never come.",
+        _REREAD,
+        f"{_FILES}, or start a new run. allow_drift=('{{path}}',) continues at the same position of the new "
+        "files: some records of this epoch come again, and others never come.",
     ),
     "files.version": (
-        "a row may have another index in another version, and resuming would skip or repeat records",
+        f"a row may have another index in another version, and {_REREAD}",
         "To continue with the version of the checkpoint: set version= of the source's config to it. Or start a new "
-        "run; allow_drift=('files',) continues at the same position of the new version.",
+        "run; allow_drift=('{head}files',) continues at the same position of the new version.",
     ),
-    "files.schema": (
-        _FIELDS,
-        "Set the old columns=, exclude_columns=, column_types=, column_names= or delimiter=, or pass "
-        f"allow_drift=('files.schema',) if the change is meant; if no argument changed: {_FILES}.",
-    ),
-    "files.columns": (
-        _FIELDS,
-        "Set the old columns=, column_types= or fill_nulls=, or pass allow_drift=('files.columns',) if the change is "
-        f"meant; if no argument changed: {_FILES}.",
-    ),
-    "files.lists": (
-        _FIELDS,
-        "Set the old columns=, exclude_columns= or fill_nulls=, or pass allow_drift=('files.lists',) if the change is "
-        f"meant; if no argument changed: {_FILES}.",
-    ),
-    "files.fill_nulls": (
-        "the remaining elements would have other values in place of nulls",
-        _ON_PURPOSE.format("files.fill_nulls", "change them"),
-    ),
-    "files.seeds": (
-        "interleave_datasets draws in another order, and resuming would skip or repeat records",
-        "Give it the old seed, or start a new run.",
-    ),
-    "order": _ORDER,
-    "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE.format("order.num_epochs", "end it there")),
-    "mixture": _ORDER,
+    **dict.fromkeys(("files.schema", "files.columns", "files.lists"), _FIELDS),
+    "files.fill_nulls": ("the remaining elements would have other values in place of nulls", _ON_PURPOSE),
+    "files.seeds": (f"interleave_datasets draws in another order, and {_REREAD}", _NEW_RUN),
+    "order": (_REORDERED, _NEW_RUN),
+    "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE),
+    "mixture": (_REORDERED, _NEW_RUN),
     "mixture.weights": (
-        "the components would continue elsewhere: records would be repeated and others never seen",
+        f"the components would continue elsewhere: {_REORDERED}",
         "Set the old weights, restore, and call pipeline.amend(weights=...) to continue with the new ones from here.",
     ),
-    "mixture.length": ("the stream would end elsewhere", _ON_PURPOSE.format("mixture.length", "end it there")),
+    "mixture.length": ("the stream would end elsewhere", _ON_PURPOSE),
     "components": (
         "a component of the mixture would not continue as it was",
         "Set its old data, order and on_error, or start a new run.",
     ),
-    "batch_size": (
-        "every later batch would hold other rows",
-        _ON_PURPOSE.format("batch_size", "continue from the same record"),
-    ),
-    "drop_remainder": (_REMAINDER, _ON_PURPOSE.format("drop_remainder", "change it")),
-    "pad_remainder": (_REMAINDER, _ON_PURPOSE.format("pad_remainder", "change it")),
-    "packing": ("later rows would hold other tokens", _ON_PURPOSE.format("packing", "continue from the same token")),
-    "transforms": (
-        "the transform's own fingerprint() says that it makes other elements",
-        _ON_PURPOSE.format("transforms", "change it"),
-    ),
-    "stages": (
-        "the stage's own fingerprint() says that it makes other batches",
-        _ON_PURPOSE.format("stages", "change it"),
-    ),
+    "batch_size": ("every later batch would hold other rows", _ON_PURPOSE),
+    "drop_remainder": ("the last batch would be another", _ON_PURPOSE),
+    "pad_remainder": ("the last batch would be another", _ON_PURPOSE),
+    "packing": ("later rows would hold other tokens", _ON_PURPOSE),
+    "transforms": ("the transform's own fingerprint() says that it makes other elements", _ON_PURPOSE),
+    "stages": ("the stage's own fingerprint() says that it makes other batches", _ON_PURPOSE),
     "stages.key": (
         "the stages of the remaining batches would draw other random numbers",
         "Give each Pipeline an nnx.Rngs of its own with the old seed: another pipeline, or a model, that draws from "
-        "the same Rngs moves it on. Or pass allow_drift=('stages',) if the change is meant.",
+        "the same Rngs moves it on. Or pass allow_drift=('{head}stages',) if the change is meant.",
     ),
-    "on_error": ("broken records would be treated differently", _ON_PURPOSE.format("on_error", "change it")),
+    "on_error": ("broken records would be treated differently", _ON_PURPOSE),
 }
 _RENAMED = (
     "only their names differ; the bytes that were compared (both ends, and pages between) are the same in the same "
     "order",
-    "Give the files their old names, or pass allow_drift=('files.digest',) to read them under these.",
+    "Give the files their old names, or pass allow_drift=('{head}files.digest',) to read them under these.",
 )
 
 
@@ -129,19 +106,16 @@ class DriftError(ValueError):
         self.differences = tuple(differences)
 
 
-def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Iterable[str] = ()) -> list[str]:
+def check_drift(saved: Mapping[str, Any], current: Mapping[str, Any], allow: Iterable[str] = ()) -> None:
     """Raise DriftError unless the settings are equal, except for those at or under a path in `allow`.
 
-    The error lists the settings that changed, with both values, the consequence and the remedy. Returns the transforms
-    and stages whose recorded code differs, by name.
+    The error lists the settings that changed, with both values, the consequence and the remedy.
 
     >>> check_drift({"order": {"seed": 1}}, {"order": {"seed": 2}})
     Traceback (most recent call last):
     datarax_ray.plan.fingerprint.DriftError: the checkpoint belongs to another stream:
       order.seed: the checkpoint was written with 1, this pipeline has 2; records would be repeated and others never \
 seen. Set the old value, or start a new run.
-    >>> check_drift(*({"transforms": {"names": ["Crop"], "code": [code]}} for code in ("1f", "2e")))
-    ['Crop']
     """
     old, new = flattened(saved), flattened(current)
     allowed = (allow,) if isinstance(allow, str) else tuple(allow)
@@ -152,20 +126,25 @@ seen. Set the old value, or start a new run.
             f"allow_drift names no setting: {unknown}.{nearest(unknown, known)} The settings are {known}; the name "
             "before a dot covers all behind it"
         )
-    changed = [key for key in _changed(old, new) if not any(_is_under(key, path) for path in allowed)]
+    changed = [key for key in _changed(saved, current) if not any(_is_under(key, path) for path in allowed)]
     if changed:
         found = [Difference(key, old.get(key), new.get(key), _describe(key, old, new)) for key in changed]
         raise DriftError(f"the checkpoint belongs to another stream:{listed([each.said for each in found])}", found)
-    return code_changes(old, new)
 
 
-def code_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The names of transforms and stages whose recorded code differs, by flattened settings."""
+def code_changes(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """The names of transforms and stages whose recorded code differs.
+
+    >>> code_changes(*({"transforms": {"names": ["Crop"], "code": [code]}} for code in ("1f", "2e")))
+    ['Crop']
+    """
+    old, new = flattened(saved), flattened(current)
     found: dict[str, None] = {}
-    for path in sorted(old.keys() | new.keys()):
+    for path in sorted(path for path in old | new if path.endswith(".code")):
         before, now = old.get(path) or [], new.get(path) or []
-        if path.endswith(".code") and before != now and isinstance(before, list):
-            names = new.get(f"{path.removesuffix('code')}names") or old.get(f"{path.removesuffix('code')}names") or []
+        if before != now and isinstance(before, list):
+            names_path = f"{path.removesuffix('code')}names"
+            names = new.get(names_path) or old.get(names_path) or []
             each = [name for name, a, b in zip(names, before, now, strict=False) if a != b]
             found |= dict.fromkeys(map(str, each if len(before) == len(now) else names))
     return list(found)
@@ -178,8 +157,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     <BLANKLINE>
       order.seed: 1 and 2
     """
-    old, new = flattened(one), flattened(other)
-    return listed([f"{key}: {shown(old.get(key))} and {shown(new.get(key))}" for key in _changed(old, new)])
+    return listed([f"{key}: {shown(old)} and {shown(new)}" for key, (old, new) in _changed(one, other).items()])
 
 
 class _Missing:
@@ -256,24 +234,18 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    changed = [
-        key
-        for key in sorted(old.keys() | new.keys())
-        if not _informs(key) and (key not in old or key not in new or not _is_same(old[key], new[key]))
-    ]
-    # blocks that are groups of files follow from the files
-    return [key for key in changed if not (_files_of(key, old, new) and _files_of(key, old, new) in _heads(changed))]
-
-
-def _heads(keys: Iterable[str]) -> set[str]:
-    return {f"{key[: key.index('files.')]}files" for key in keys if "files." in key}
-
-
-def _files_of(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The files that a block size follows from, where blocks are groups of files; "" for every other setting."""
-    head = key.removesuffix("order.block_size")
-    return f"{head}files" if head != key and isinstance(old.get(key), str) and isinstance(new.get(key), str) else ""
+def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The changes of compared settings. A digest of the files' groups as block size follows from the files."""
+    changed = {key: values for key, values in changes(one, other).items() if not _informs(key)}
+    return {
+        key: values
+        for key, values in changed.items()
+        if not (
+            key.endswith("order.block_size")
+            and all(isinstance(value, str) for value in values)
+            and any(each.startswith(f"{key.removesuffix('order.block_size')}files.") for each in changed)
+        )
+    }
 
 
 def _informs(key: str) -> bool:
@@ -281,30 +253,17 @@ def _informs(key: str) -> bool:
 
 
 def _describe(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    name = _setting(key)
+    name = re.sub(r"^(components\.[^.]+\.)+", "", key)  # a setting of a component is described as the setting itself
+    head = key.removesuffix(name)
     prefixes = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
-    consequence, remedy = next((_CONSEQUENCES[p] for p in prefixes if p in _CONSEQUENCES), _UNKNOWN)
-    head = key.removesuffix("digest")
-    if name == "files.digest" and all(
-        f"{head}{each}" in old and old[f"{head}{each}"] == new.get(f"{head}{each}") for each in ("num_files", "content")
-    ):
+    found = next((each for each in prefixes if each in _CONSEQUENCES), name)
+    consequence, remedy = _CONSEQUENCES.get(found, _UNKNOWN)
+    others = [f"{head}files.num_files", f"{head}files.content"]
+    if name == "files.digest" and all(path in old and old[path] == new.get(path) for path in others):
         consequence, remedy = _RENAMED
-    remedy = remedy.replace("allow_drift=('", f"allow_drift=('{key.removesuffix(name)}")  # whole, of a component
+    remedy = remedy.replace("{path}", f"{head}{found}").replace("{head}", head)
     values = f"the checkpoint was written with {shown(old.get(key))}, this pipeline has {shown(new.get(key))}"
     return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"
-
-
-def _setting(key: str) -> str:
-    """The setting within a component of a mixture ("components.2.order.seed") is described as the setting itself."""
-    of_component = key.split(".", 2)[2:] if key.startswith("components.") else []
-    return _setting(of_component[0]) if of_component else key
-
-
-def _is_same(old: Any, new: Any) -> bool:
-    try:
-        return bool(old == new)
-    except (ValueError, TypeError, RecursionError):  # arrays, and other values that no JSON holds
-        return False
 
 
 def _is_under(key: str, path: str) -> bool:

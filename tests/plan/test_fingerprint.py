@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from datarax_ray.plan.fingerprint import DriftError, check_drift, digest
+from datarax_ray.plan.fingerprint import DriftError, check_drift, code_changes, digest
 
 SETTINGS = {
     "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"}
@@ -17,28 +17,21 @@ SETTINGS = {
     "batch_size": 32,
     "drop_remainder": False,
 }
+_SKIP = "resuming would skip or repeat records. Point the source to the original files"
+_FIELDS = (
+    "other fields, or fields of other types. Set the old columns=, .*allow_drift=\\('files.{}',\\) if the change is"
+)
 CHANGES = [
-    (
-        "files.schema",
-        "cd",
-        "other fields, or fields of other types. Set the old columns=, exclude_columns=, column_types=",
-    ),
-    ("files.columns", "cd", "Set the old columns=, column_types= or fill_nulls="),
-    ("files.lists", "cd", "pass allow_drift=('files.lists',) if the change is meant"),
-    (
-        "files.fill_nulls",
-        "cd",
-        "values in place of nulls. Set the old value, or pass allow_drift=('files.fill_nulls',)",
-    ),
-    ("files.num_files", 5, "resuming would skip or repeat records"),
-    ("files.num_records", 121, "resuming would skip or repeat records"),
-    ("files.nbytes", 9001, "Point the source to the original files"),
-    ("files.digest", "ab", "resuming would skip or repeat records"),
+    ("files.schema", "cd", _FIELDS.format("schema")),
+    ("files.columns", "cd", _FIELDS.format("columns")),
+    ("files.lists", "cd", _FIELDS.format("lists")),
+    ("files.fill_nulls", "cd", "in place of nulls. Set the old value, or pass allow_drift=\\('files.fill_nulls',\\)"),
+    ("files.num_files", 5, _SKIP),
+    ("files.digest", "ab", _SKIP),
     ("order.shuffle", "none", "records would be repeated and others never seen"),
     ("order.seed", 43, "records would be repeated and others never seen"),
     ("order.num_epochs", -1, "the stream would end elsewhere"),
-    ("order.rounds", 4, "records would be repeated and others never seen"),
-    ("transforms.fingerprints", {"0 decode": "v2"}, "the transform's own fingerprint() says that it makes other"),
+    ("transforms.fingerprints", {"0 decode": "v2"}, "fingerprint\\(\\) says .*allow_drift=\\('transforms',\\)"),
     ("on_error", "skip", "broken records would be treated differently"),
     ("batch_size", 64, "every later batch would hold other rows"),
     ("drop_remainder", True, "the last batch would be another"),
@@ -81,7 +74,7 @@ def test_each_change_is_refused_with_both_values_and_the_consequence(path, value
             values.replace("{'0 decode': 'v1'}", "'v1'").replace("{'0 decode': 'v2'}", "'v2'"),
         )
     assert lines[1].startswith(f"  {path}: {values}; ")
-    assert consequence in lines[1]
+    assert re.search(consequence, lines[1])
 
 
 @pytest.mark.parametrize(("path", "value", "consequence"), CHANGES)
@@ -159,7 +152,7 @@ def test_files_of_which_the_names_alone_differ_are_told_as_that():
     with pytest.raises(DriftError, match="only their names differ") as caught:
         check_drift(settings(), settings(digest="ab"))
     (allowed,) = re.findall(r"allow_drift=\('(.*?)',\)", str(caught.value))
-    assert check_drift(settings(), settings(digest="ab"), [allowed]) == []
+    check_drift(settings(), settings(digest="ab"), [allowed])
     for others in ({"content": "cd"}, {"num_files": 3}):
         with pytest.raises(DriftError, match="resuming would skip or repeat records"):
             check_drift(settings(), settings(digest="ab", **others))
@@ -172,7 +165,7 @@ def test_blocks_that_are_groups_of_files_go_with_these():
     with pytest.raises(DriftError) as caught:
         check_drift(settings("aa", "a8"), settings("ab", "55"))
     assert [each.setting for each in caught.value.differences] == ["files.digest"]
-    assert check_drift(settings("aa", "a8"), settings("ab", "55"), ["files"]) == []
+    check_drift(settings("aa", "a8"), settings("ab", "55"), ["files"])
     for files, blocks in (("aa", "55"), ("ab", 7)):
         with pytest.raises(DriftError, match="order.block_size"):
             check_drift(settings("aa", "a8"), settings(files, blocks))
@@ -180,11 +173,14 @@ def test_blocks_that_are_groups_of_files_go_with_these():
 
 def test_code_that_changed_is_named_and_never_refused():
     one = {"names": ["T", "R"], "code": ["aa", "bb"]}
-    assert check_drift({"transforms": one}, {"transforms": one}) == []
-    assert check_drift({"transforms": one}, {"transforms": {"names": ["T", "R"], "code": ["aa", "cc"]}}) == ["R"]
-    assert check_drift({"transforms": one}, {"transforms": {"names": ["N"], "code": ["dd"]}}) == ["N"]
-    of_component = [{"components": {"1": {"transforms": {"names": ["T"], "code": [code]}}}} for code in ("aa", "ab")]
-    assert check_drift(*of_component) == ["T"]
+    for other, changed_names in (
+        (one, []),
+        ({"names": ["T", "R"], "code": ["aa", "cc"]}, ["R"]),
+        ({"names": ["N"], "code": ["dd"]}, ["N"]),
+    ):
+        for wrap in (lambda x: {"transforms": x}, lambda x: {"components": {"1": {"transforms": x}}}):
+            check_drift(wrap(one), wrap(other))
+            assert code_changes(wrap(one), wrap(other)) == changed_names
 
 
 def test_the_remedy_for_a_component_of_a_mixture_names_its_setting_whole():
