@@ -69,7 +69,6 @@ def test_what_parquet_alone_takes_is_done_to_text_in_a_transform(name: str) -> N
         ("collate_fn", "stacked by field; .* PadTo"),
         ("num_workers", r"RaySource\(source, num_actors=4\)"),
         ("shuffle", r"shuffle=True, seed=\.\.\. and num_epochs=\.\.\. of its config, and of load"),
-        ("sampler", r"shuffle=True, .* MixtureSource\(sources, weights=\[\.\.\.\]\) draws by weight"),
         ("dataset", r"RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), data\)"),
         ("pin_memory", "prefetch=2"),
         ("mesh", "sharding=NamedSharding"),
@@ -128,24 +127,3 @@ def test_what_a_class_of_ones_own_takes_is_its_own() -> None:
     assert len(Counting(3, seed=7)) == 3
     with pytest.raises(TypeError, match="RandomAccessSourceConfig takes no argument 'sed'. Did you mean 'seed'?"):
         Counting(3, sed=7)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("map", r"transforms=\["),
-        ("shuffle", "shuffle=True"),
-        ("state_dict", r"get_state\(\)"),
-        ("take", "itertools.islice"),
-        ("batch", "batch_size"),
-    ],
-)
-def test_a_method_of_other_libraries_says_what_is_here(name: str, said: str) -> None:
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
-    with Pipeline(source=source, batch_size=2) as pipeline:
-        for of in (source, pipeline):
-            assert not hasattr(of, name)
-            with pytest.raises(AttributeError, match=f"'{type(of).__name__}' object has no attribute '{name}'.*{said}"):
-                getattr(of, name)
-    with pytest.raises(AttributeError, match=r"object has no attribute 'other'$"):
-        source.other  # noqa: B018

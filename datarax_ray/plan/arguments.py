@@ -15,34 +15,29 @@ import numpy as np
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
-# Arguments and methods that people know from torch, TensorFlow, Grain, Ray and Hugging Face, and what serves here.
-_ACTORS = "Ray actors read: RaySource(source, num_actors=4), or load(path, num_actors=4)."
-_AHEAD = "Pipeline(prefetch=2) keeps two batches ready on the device."
-_BATCHES = "Pipeline(source=..., batch_size=..., drop_remainder=True) makes the batches."
-_DATA = "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data) makes a source of a dataset."
-_ORDER = "The source has the order: shuffle=True, seed=... and num_epochs=... of its config, and of load."
-_TRANSFORMS = "The source runs the transforms: RandomAccessSource(config, data, transforms=[...])."
-_STACKED = "Elements are dicts, stacked by field; a transform makes them alike, for instance PadTo."
-_MESH = "Pipeline(sharding=NamedSharding(mesh, PartitionSpec('data'))) puts batches on a mesh."
+# Arguments that people know from torch, TensorFlow, Grain and Ray, and the equivalent here.
 _ELSEWHERE = {
-    **dict.fromkeys(("num_actors", "num_workers", "worker_count"), _ACTORS),
-    **dict.fromkeys(("pin_memory", "prefetch_factor"), _AHEAD),
-    **dict.fromkeys(("batch_size", "drop_last", "drop_remainder", "batch", "iter_batches"), _BATCHES),
-    **dict.fromkeys(("dataset", "data_source"), _DATA),
-    **dict.fromkeys(("shuffle", "seed", "num_epochs", "repeat", "set_epoch"), _ORDER),
-    "sampler": f"{_ORDER} MixtureSource(sources, weights=[...]) draws by weight.",
-    **dict.fromkeys(("transform", "transforms", "operations", "map", "filter", "flat_map"), _TRANSFORMS),
-    "collate_fn": _STACKED,
-    **dict.fromkeys(("mesh", "shard"), _MESH),
-    "take": "itertools.islice(it, 10) gives the first ten.",
-    **dict.fromkeys(("state_dict", "load_state_dict"), "get_state() and set_state(state) are the names here."),
+    **dict.fromkeys(
+        ("num_actors", "num_workers", "worker_count"),
+        "Ray actors read: RaySource(source, num_actors=4), or load(path, num_actors=4).",
+    ),
+    **dict.fromkeys(("pin_memory", "prefetch_factor"), "Pipeline(prefetch=2) keeps two batches ready on the device."),
+    **dict.fromkeys(
+        ("batch_size", "drop_last", "drop_remainder"),
+        "Pipeline(source=..., batch_size=..., drop_remainder=True) makes the batches.",
+    ),
+    **dict.fromkeys(
+        ("shuffle", "seed", "num_epochs", "sampler"),
+        "The source has the order: shuffle=True, seed=... and num_epochs=... of its config, and of load.",
+    ),
+    **dict.fromkeys(
+        ("transform", "transforms", "operations"),
+        "The source runs the transforms: RandomAccessSource(config, data, transforms=[...]).",
+    ),
+    "dataset": "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data) makes a source of a dataset.",
+    "collate_fn": "Elements are dicts, stacked by field; a transform makes them alike, for instance PadTo.",
+    "mesh": "Pipeline(sharding=NamedSharding(mesh, PartitionSpec('data'))) puts batches on a mesh.",
 }
-
-
-def no_attribute(owner: Any, name: str) -> AttributeError:
-    """The error for a missing attribute; for a method of other libraries it says what serves here."""
-    hint = f". {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner)
 
 
 def whole(name: str, value: Any, remedy: str = "", *, least: int | None = None) -> int:
@@ -165,20 +160,6 @@ def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
             if taken:
                 return f" {other.__name__} takes {'it' if len(taken) == 1 else ' and '.join(map(repr, taken))}"
     return ""
-
-
-def lacks_arguments(called: Callable[..., Any], num_given: int) -> bool:
-    """Whether a function needs more arguments than `num_given` without a name; False if its signature is unknown.
-
-    >>> lacks_arguments(lambda carry, batch: carry, 1), lacks_arguments(lambda batch: batch, 1)
-    (True, False)
-    """
-    try:
-        parameters = inspect.signature(called).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.default is each.empty and each.kind in kinds for each in parameters) > num_given
 
 
 class NamedArguments:

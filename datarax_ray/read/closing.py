@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex
-
-from datarax_ray.plan.arguments import no_attribute
+from typing import Any, ClassVar, Self, SupportsIndex
 
 
 def closed(what: str, of: str = "this") -> RuntimeError:
@@ -20,11 +18,6 @@ class Closing:
 
     def close(self) -> None:
         raise NotImplementedError
-
-    if not TYPE_CHECKING:  # else every name would be one
-
-        def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, name)
 
     def __enter__(self) -> Self:
         return self
