@@ -53,7 +53,7 @@ from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.load_balance import LoadBalance
+from datarax_ray.plan.partitions import LoadBalance
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
 

@@ -63,7 +63,7 @@ class HostBatch:
     ordinals: int64 (num_rows,), which element of its position each row is; None where all are the first.
     offset: how much of the record at start was in the batches before.
     pieces: of all rows of the global batch, where they are packed.
-    digest: of those of its elements that count in this trainer's, see plan.rolling_digest; 0 where nobody wants one.
+    digest: of those of its elements that count in this trainer's, see plan.evidence; 0 where nobody wants one.
     last_run: how many of the last rows are consecutive in the stream; 0 where all are.
     documents: of packed rows, the last documents that end in them; see read.elements.rows_consumed.
     """

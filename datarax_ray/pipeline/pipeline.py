@@ -29,9 +29,9 @@ from datarax_ray.pipeline.stages import StageGraph, Stages, words
 from datarax_ray.pipeline.transfer import JaxSettings, check_shape, check_sharding, spans_processes, trainer_of
 from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.arguments import flag, named_arguments, whole
+from datarax_ray.plan.evidence import RollingDigest
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
-from datarax_ray.plan.rolling_digest import RollingDigest
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.plan.trainer_rows import WHOLE, num_rows_in
 from datarax_ray.plan.weights import WeightSchedule

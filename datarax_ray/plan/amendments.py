@@ -1,7 +1,7 @@
 """Amendments: changes that people make to a running stream, each from a position on, kept in its state as a log.
 
-A stream is what its settings say and, from the position of each amendment on, what that says. So the positions before
-are as they were, every state behind it repeats it, and none of it depends on when, or by whom, the stream is read.
+Earlier positions keep their elements, and every later state repeats the log. So the stream does not depend on the time
+or the reader of an amendment.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from numpy.typing import NDArray
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import Yields, check_position, is_count, reading
+from datarax_ray.plan.position import Yields, is_count, reading
 from datarax_ray.plan.trainer_rows import within
 from datarax_ray.plan.weights import Weights, plain_weights, saved_weights
 
 # Every request carries the log, and every state holds it: 4,096 ranges are some 60 KB.
 _MAX_RANGES = 4096
 _MAX_AMENDMENTS = 256
-_MAX_TOLD = 3  # ranges, in a line for people
+_MAX_SHOWN = 3  # ranges, in a line for people
 
-# [start, stop) of each, ascending, with a gap between two.
+# [start, stop) pairs, ascending, with a gap between two.
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 
 
 @dataclass(frozen=True)
 class Amendment:
-    """One change. str() of it says what it is.
+    """One change; str() describes it.
 
-    at: the position from which on it holds; of positions, the first.
-    positions: those that give nothing.
-    records: likewise, wherever they stand from `at` on, in every epoch, by the number that they have in the source.
-    weights: of a mixture; a schedule begins at `at`; None for those that hold already.
-    why: for people.
+    at: the first position that it changes.
+    positions: positions to skip.
+    records: records to skip from `at` on, in every epoch, by their number in the source.
+    weights: new weights of a mixture; a schedule begins at `at`; None for no change.
+    why: a comment for people.
     """
 
     at: int
@@ -47,9 +47,9 @@ class Amendment:
     why: str = ""
 
     def __str__(self) -> str:
-        told = [f"leaves out {name} {_told(ranges)}" for name, ranges in self._skipped().items() if ranges]
-        told += [] if self.weights is None else [f"weights {plain_weights(self.weights)}"]
-        return f"from position {self.at:,} on: {', '.join(told)}{f' ({self.why})' if self.why else ''}"
+        parts = [f"skips {name} {_shown_ranges(ranges)}" for name, ranges in self._skipped().items() if ranges]
+        parts += [] if self.weights is None else [f"weights {plain_weights(self.weights)}"]
+        return f"from position {self.at:,} on: {', '.join(parts)}{f' ({self.why})' if self.why else ''}"
 
     def _skipped(self) -> dict[str, Ranges]:
         return {"positions": self.positions, "records": self.records}
@@ -61,31 +61,31 @@ class Amendment:
         return {"at": self.at} | skipped | weights | ({"why": self.why} if self.why else {})
 
 
-# What was changed, in the order in which it was: of any two that are about one thing the later one holds.
+# A log, in the order of the changes. Of two changes of one thing the later one holds.
 Amendments: TypeAlias = tuple[Amendment, ...]
 
 
 def amended(log: Amendments, new: Amendment, first: int) -> Amendments:
-    """The log with one more, but for what it says already: who says it again, after a restart, changes nothing.
+    """The log with one more change, without its parts that the log has already, as after a restart.
 
-    first: the first position that was not given yet.
+    first: the first position that was not delivered yet.
 
-    Raises: ValueError for what would change positions before that, for weights that begin before others in the log, and
-    for more than a log may hold.
+    Raises: ValueError for a change of earlier positions, for weights that begin before others in the log, and for a log
+    that is too large.
     """
     positions = _without(new.positions, [each.positions for each in log])
     records = _without(new.records, [each.records for each in log if each.at <= new.at])
     before = [each for each in log if each.weights is not None]
-    was_said = any((each.at, each.weights) == (new.at, new.weights) for each in before)
+    is_known = any((each.at, each.weights) == (new.at, new.weights) for each in before)
     holds = bool(before) and isinstance(new.weights, tuple) and before[-1].weights == new.weights
-    weights = None if was_said or (holds and before[-1].at <= new.at) else new.weights
+    weights = None if is_known or (holds and before[-1].at <= new.at) else new.weights
     if not (positions or records or weights is not None):
         return log
     at = new.at if records or weights is not None else positions[0][0]
     if (begin := min([at, *(start for start, _ in positions)])) < first:
         raise ValueError(
-            f"position {begin} was given already, the next is {first}, and what was given cannot be changed. Restore a "
-            "state from before it, or leave out positions from there on"
+            f"position {begin} was delivered already, and the next is {first}: delivered elements cannot be changed. "
+            "Restore an earlier state, or skip later positions"
         )
     if weights is not None and before and new.at < before[-1].at:
         raise ValueError(
@@ -93,12 +93,18 @@ def amended(log: Amendments, new: Amendment, first: int) -> Amendments:
             f"hold from there on: give at={before[-1].at} or more"
         )
     found = (*log, replace(new, at=at, positions=positions, records=records, weights=weights))
-    _check_size(found)
+    num_ranges = sum(len(each.positions) + len(each.records) for each in found)
+    if num_ranges > _MAX_RANGES or len(found) > _MAX_AMENDMENTS:
+        raise ValueError(
+            f"a stream takes {_MAX_AMENDMENTS} amendments with {_MAX_RANGES} ranges in all, which its state holds; "
+            f"these would be {len(found)} with {num_ranges}. Skip positions rather than records, which lie apart where "
+            "they are shuffled, or drop the records in a filter, in a new run"
+        )
     return found
 
 
 def are_skipped(log: Amendments, positions: Indices, records: Indices | None = None) -> NDArray[np.bool_]:
-    """Which of the positions give nothing. positions, records: int64 (k,). records: None where they have no numbers."""
+    """Which positions are skipped. positions, records: int64 (k,); records: None where they have no numbers."""
     found = np.zeros(len(positions), bool)
     for each in log:
         if each.positions:
@@ -109,15 +115,14 @@ def are_skipped(log: Amendments, positions: Indices, records: Indices | None = N
 
 
 def skips_from(log: Amendments, position: int) -> bool:
-    """Whether anything from this position on may give nothing."""
+    """Whether any position from here on may be skipped."""
     return any(each.records or (each.positions and each.positions[-1][1] > position) for each in log)
 
 
 class Apart(NamedTuple):
     """Positions [start, stop) in which two logs differ.
 
-    is_sure: whether one left out there what the other gave, or mixed by other weights. Not of records: those that one
-    leaves out may stand elsewhere.
+    is_sure: whether the streams differ there, by skipped positions or weights. Skipped records may stand elsewhere.
     """
 
     start: int
@@ -126,14 +131,14 @@ class Apart(NamedTuple):
 
 
 def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | None:
-    """Where in [since, end) the streams of two logs, which gave the same before, first differ: for sure, if they do.
+    """The first positions in [since, end) in which two streams, which were equal before, differ by their logs.
 
-    None where they do not.
+    Sure differences come first. None where the logs have the same effect.
     """
     skipped, weights, records = [], [], []
     for log in (one, other):
         skipped.append(ranges_of(pair for each in log for pair in each.positions))
-        # what holds at `since`, and from where on what comes then does; a schedule is counted from where it began
+        # the weights at `since`, and the later ones by their beginning; a schedule counts from its beginning
         weights.append({max(at, since): new if isinstance(new, tuple) else (at, new) for at, new in changes_of(log)})
         gone: dict[int, Ranges] = {}
         for each in log:
@@ -149,9 +154,9 @@ def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | N
 
 
 def alike_from(log: Amendments, num_records: int, is_alike: bool) -> int | None:
-    """The position from which on an epoch that gives nothing shows that none will; None where none shows it.
+    """The position from which on one empty epoch proves that all later epochs are empty; None where it never does.
 
-    is_alike: whether one shows it of the stream without amendments, which drops records by what they are.
+    is_alike: whether one empty epoch proves it without amendments, as all epochs drop the same records.
     """
     if not log:
         return 0 if is_alike else None
@@ -164,7 +169,7 @@ def alike_from(log: Amendments, num_records: int, is_alike: bool) -> int | None:
 
 
 def yields_from(yields: Yields, log: Amendments, position: int) -> Yields:
-    """What a stream's positions give from `position` on, if they give `yields` without amendments."""
+    """The yields from `position` on of a stream that gives `yields` without amendments."""
     if not log:
         return yields
     return replace(yields, is_one_to_one=yields.is_one_to_one and not skips_from(log, position))
@@ -176,7 +181,7 @@ def changes_of(log: Amendments) -> tuple[tuple[int, Weights], ...]:
 
 
 def ranges_of(given: Iterable[Any]) -> Ranges:
-    """Numbers, and ranges of them, as ranges that are ascending and apart. Raises: TypeError, ValueError for others.
+    """Numbers and ranges as ascending ranges with gaps between them. Raises: TypeError, ValueError for other values.
 
     >>> ranges_of([7, range(3, 6), (6, 7), 20])
     ((3, 8), (20, 21))
@@ -188,7 +193,7 @@ def ranges_of(given: Iterable[Any]) -> Ranges:
         elif isinstance(each, Sequence) and not isinstance(each, str | bytes | range) and len(each) == 2:
             pair = whole("the start of a range", each[0]), whole("its stop", each[1])
         else:
-            pair = (number := whole("what is skipped", each, "; or a (start, stop)")), number + 1
+            pair = (number := whole("a position to skip", each, "; or a (start, stop)")), number + 1
         if not 0 <= pair[0] < pair[1] or not is_count(pair[1]):
             raise ValueError(f"a range to skip is [start, stop), from 0 on and not empty, got {shown(each)}")
         pairs.append(pair)
@@ -204,32 +209,16 @@ def ranges_of(given: Iterable[Any]) -> Ranges:
 def saved_amendments(plain: Any) -> Amendments:
     """The log of a state. Raises: ValueError where it cannot be read."""
     with reading("amendments", plain):
-        log = tuple(_saved(**each) for each in plain)
-    _check_size(log)
-    return log
+        return tuple(_saved(**each) for each in plain)
 
 
 def _saved(at: int, positions: Any = (), records: Any = (), weights: Any = None, why: str = "") -> Amendment:
-    new_weights = None if weights is None else saved_weights(weights)
-    return Amendment(check_position(at), _saved_ranges(positions), _saved_ranges(records), new_weights, why)
-
-
-def _saved_ranges(plain: Any) -> Ranges:
-    return tuple((check_position(start), check_position(stop)) for start, stop in plain)
-
-
-def _check_size(log: Amendments) -> None:
-    num_ranges = sum(len(each.positions) + len(each.records) for each in log)
-    if num_ranges > _MAX_RANGES or len(log) > _MAX_AMENDMENTS:
-        raise ValueError(
-            f"a stream takes {_MAX_AMENDMENTS} amendments with {_MAX_RANGES} ranges in all: its state holds them; "
-            f"these would be {len(log)} with {num_ranges}. Leave out positions rather than records, which lie apart "
-            "where they are shuffled, or drop the records in a filter, in a new run"
-        )
+    skipped = [tuple((start, stop) for start, stop in ranges) for ranges in (positions, records)]
+    return Amendment(at, *skipped, None if weights is None else saved_weights(weights), why)
 
 
 def _without(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:
-    """What of the ranges is in none of the others.
+    """The parts of the ranges that are in none of the others.
 
     >>> _without(((0, 10), (20, 22)), [((2, 4),), ((20, 30),)])
     ((0, 2), (4, 10))
@@ -241,7 +230,7 @@ def _without(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:
     return tuple(sorted(set(found)))
 
 
-def _told(ranges: Ranges) -> str:
-    few = ", ".join(f"[{start}, {stop})" for start, stop in ranges[:_MAX_TOLD])
+def _shown_ranges(ranges: Ranges) -> str:
+    few = ", ".join(f"[{start}, {stop})" for start, stop in ranges[:_MAX_SHOWN])
     total = sum(stop - start for start, stop in ranges)
-    return f"{few}{'' if len(ranges) <= _MAX_TOLD else f' and more, {total:,} in all'}"
+    return f"{few}{'' if len(ranges) <= _MAX_SHOWN else f' and more, {total:,} in all'}"

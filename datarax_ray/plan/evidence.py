@@ -1,31 +1,41 @@
-"""Evidence: digests of the last rows that were consumed, which a state carries and a resume makes again.
+"""Evidence and digest: the record that a state keeps of the rows that were consumed.
 
-A resume continues only where the rows that it makes again are the rows that were consumed. So nothing needs to judge
-code: whatever changed (data, a transform, a library, an environment variable) is found where it changes a row, and is
-of no importance where it does not. Rows are host elements behind the transforms and before the stages; under packing
-they are documents. Nothing here reads.
+Evidence is of the last rows, which a resume makes again: it continues only where they are the same. So nobody has to
+judge code: a change of data, a transform, a library or an environment variable is found where it changes a row. Rows
+are host elements behind the transforms and before the stages; under packing they are documents.
+
+The rolling digest is one number for everything consumed:
+
+    digest = sum, mod 2**64, over all elements wholly consumed, of a hash of (position, ordinal, fields)
+
+A sum is the same for any actors, chunks and batches, and the sums of several trainers, each of its own rows, add up to
+the sum of all rows. The hash covers the position, so rows that are swapped, dropped, repeated or changed by a bit give
+another sum, but for one chance in 1.8e19. It is no seal against forgery. Hashes: read.elements.row_digests.
+
+Nothing here reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datarax_ray.plan.fingerprint import digest, shown
+from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import is_count
+from datarax_ray.plan.position import is_count, reading
+from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import WHOLE, Share
 
 MAX_ROWS = 64
-# Rows further behind the state are left out: behind a filter that drops nearly all, a resume would read much.
+# Rows further behind the state are skipped: behind a filter that drops nearly all, a resume would read much.
 MAX_POSITIONS = 4096
 _MAX_FIELDS = 16  # recorded by name; the digest covers all
 _MAX_NAME = 48  # characters
 _LEN = 4  # hex digits of the digest of one field
-_MODULUS = 2**64
 
 
 @dataclass(frozen=True)
@@ -48,14 +58,15 @@ class RowsDigested:
         return len(self.positions)
 
     def part(self, start: int, stop: int) -> RowsDigested:
-        fields = {name: each[start:stop] for name, each in self.fields.items()}
-        return RowsDigested(self.positions[start:stop], self.ordinals[start:stop], self.kinds, fields)
+        return self._kept(slice(start, stop))
 
     def at(self, positions: Indices) -> RowsDigested:
         """The rows of these positions alone."""
-        kept = np.isin(self.positions, positions)
-        fields = {name: each[kept] for name, each in self.fields.items()}
-        return RowsDigested(self.positions[kept], self.ordinals[kept], self.kinds, fields)
+        return self._kept(np.isin(self.positions, positions))
+
+    def _kept(self, rows: Any) -> RowsDigested:
+        fields = {name: each[rows] for name, each in self.fields.items()}
+        return RowsDigested(self.positions[rows], self.ordinals[rows], self.kinds, fields)
 
     @property
     def rows(self) -> NDArray[np.uint64]:
@@ -67,15 +78,15 @@ class RowsDigested:
 
 
 class OtherRow(NamedTuple):
-    """The first row that a resume makes otherwise. row: its number among those made again. said: what differs."""
+    """The first row that a resume makes otherwise. row: its number among the rows made again."""
 
     row: int
-    said: str
+    difference: str
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a state records of rows.
+    """A state's record of rows.
 
     start: position and ordinal of the first of them.
     places: a digest of their positions.
@@ -99,7 +110,7 @@ class Evidence:
         """The evidence of at least one row."""
         rows = found.rows
         start = int(found.positions[0]), int(found.ordinals[0])
-        whole = int(rows.sum(dtype=np.uint64)) % _MODULUS
+        whole = int(rows.sum(dtype=np.uint64)) % 2**64
         return cls(
             start,
             _places(found),
@@ -121,41 +132,35 @@ class Evidence:
     @classmethod
     def from_json(cls, saved: Any) -> Self:
         """The inverse of to_json. Raises: ValueError for anything that to_json does not give."""
-        try:
-            position, ordinal = saved["start"]
-            found = cls((position, ordinal), saved["places"], dict(saved["fields"]), saved["rows"], saved["digest"])
-            texts = [found.places, found.rows, found.digest, *found.fields, *found.fields.values()]
-            is_right = (
-                isinstance(saved["fields"], Mapping)
-                and is_count(position)
-                and is_count(ordinal)
-                and all(isinstance(text, str) for text in texts)
-            )
-            if is_right and 1 <= found.num_rows <= MAX_ROWS and len(bytes.fromhex(found.rows)) == found.num_rows:
-                return found
-        except (TypeError, ValueError, KeyError, AttributeError):
-            pass  # reported below
-        raise ValueError(f"the state's evidence is none: {shown(saved)}; the state is damaged, restore an earlier one")
+        with reading("evidence", saved):
+            (position, ordinal), fields = saved["start"], dict(saved["fields"])
+            found = cls((position, ordinal), saved["places"], fields, saved["rows"], saved["digest"])
+            texts = [found.places, found.digest, *fields, *fields.values()]
+            are_rows = 1 <= len(bytes.fromhex(found.rows)) == found.num_rows <= MAX_ROWS
+            if not (are_rows and is_count(position) and is_count(ordinal) and all(isinstance(t, str) for t in texts)):
+                raise ValueError("not as it is written")
+            return found
 
     def differing(self, found: RowsDigested) -> OtherRow | None:
         """The first row that was made otherwise, None where all are the same. found: the rows from `start` on."""
-        if len(found):
-            found = found.part(0, self.num_rows)
-            other = type(self).of(found)
-            if other == self:
-                return None
-        else:
+        if not len(found):
             return OtherRow(0, f"none of the {self.num_rows} rows is made any more: all are filtered out, or gone")
-        index = _first_difference(self.rows, other.rows)
-        if said := _kinds_said(self.fields, other.fields):
-            return OtherRow(0, said)
+        found = found.part(0, self.num_rows)
+        other = type(self).of(found)
+        if other == self:
+            return None
+        if kinds := _changed_kinds(self.fields, other.fields):
+            return OtherRow(0, kinds)
+        pairs = enumerate(zip(self.rows, other.rows, strict=False))
+        row = next((index // 2 for index, (old, new) in pairs if old != new), 0)  # 0 where two digits agree by chance
         if len(found) < self.num_rows or self.places != other.places or self.start != other.start:
-            return OtherRow(
-                index, f"other records are kept: {self.num_rows} rows were consumed here, and they are not the same now"
+            difference = (
+                f"other records are kept: {self.num_rows} rows were consumed here, and they are not the same now"
             )
+            return OtherRow(row, difference)
         names = [name for name, text in self.fields.items() if text != other.fields.get(name)]
         fields = ", ".join(f"{name!r}" if name else "the element" for name in names) or "a field"
-        return OtherRow(index, f"{fields} has other values")
+        return OtherRow(row, f"{fields} has other values")
 
 
 def _places(found: RowsDigested) -> str:
@@ -174,16 +179,87 @@ def _fields(found: RowsDigested) -> dict[str, str]:
     }
 
 
-def _kinds_said(saved: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Which fields are of another kind; "" for none."""
+def _changed_kinds(saved: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """The fields with another dtype or shape; "" for none."""
     old, new = ({name: text.rpartition(" ")[0] for name, text in each.items()} for each in (saved, found))
-    said = [f"{name!r} is {new[name]}, and was {old[name]}" for name in old if name in new and old[name] != new[name]]
-    said += [f"{name!r} is new" for name in new if name not in old]
-    said += [f"{name!r} is missing" for name in old if name not in new]
-    return "; ".join(said)
+    changed = [f"{name!r} is {new[name]}, and was {old[name]}" for name in old if old[name] != new.get(name, old[name])]
+    changed += [f"{name!r} is new" for name in new if name not in old]
+    changed += [f"{name!r} is missing" for name in old if name not in new]
+    return "; ".join(changed)
 
 
-def _first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """The index of the first row whose two digits differ; 0 where they are the same by chance."""
-    pairs = zip(one[::2], one[1::2], strict=False), zip(other[::2], other[1::2], strict=False)
-    return next((index for index, (a, b) in enumerate(zip(*pairs, strict=False)) if a != b), 0)
+class RollingDigest(NamedTuple):
+    """The digest of everything consumed since a state of the stream.
+
+    since: position and offset of that state.
+    total: the sum.
+    parts: a trainer's own parts, of the num_parts parts of every batch; (0,) of 1 for all rows.
+    """
+
+    since: tuple[int, int]
+    total: int = 0
+    parts: tuple[int, ...] = (0,)
+    num_parts: int = 1
+
+    @classmethod
+    def begun(cls, state: StreamState, share: Share = WHOLE) -> Self:
+        """The digest of nothing, from this state on. share: of every batch, the rows to come."""
+        parts, num_parts = share.counted, share.num_parts
+        parts, num_parts = ((0,), 1) if len(parts) == num_parts else (parts, num_parts)
+        return cls((state.position, state.offset), 0, parts, num_parts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it covers all rows."""
+        return self.num_parts == 1
+
+    def plus(self, digest: int) -> Self:
+        """The digest with more elements, of this sum."""
+        return self._replace(total=(self.total + digest) % 2**64)
+
+    def held_by(self, share: Share) -> Self | None:
+        """The digest that one trainer continues: its own part, or the whole where it has the first rows.
+
+        None where this is the part of another trainer.
+        """
+        own = self.begun(StreamState(*self.since), share)
+        if (self.parts, self.num_parts) == (own.parts, own.num_parts):
+            return self
+        if not self.is_whole:
+            return None
+        return own.plus(self.total) if 0 in share.counted else own
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, of constant size but for the parts of a trainer."""
+        part = {} if self.is_whole else {"parts": list(self.parts), "num_parts": self.num_parts}
+        return {"sum": f"{self.total:016x}", "since": list(self.since)} | part
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Self:
+        """The inverse of to_json. Raises: ValueError for anything else."""
+        with reading("digest", plain):
+            (position, offset), parts = plain["since"], plain.get("parts", [0])
+            found = cls((position, offset), int(plain["sum"], 16), tuple(parts), plain.get("num_parts", 1))
+            counts = [*found.since, found.num_parts, *parts]
+            if not all(map(is_count, counts)) or sorted(set(parts)) != parts or parts[-1:] >= [found.num_parts]:
+                raise ValueError("no count of positions or parts")
+            if found.to_json() != plain:
+                raise ValueError("not as it is written")
+            return found
+
+
+def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:
+    """The digest of all rows, from the digests of trainers, each counted once; None where some rows are missing.
+
+    >>> one, other = RollingDigest((0, 0), 2, (0,), 2), RollingDigest((0, 0), 5, (1,), 2)
+    >>> added([one, other]), added([one, one])
+    (RollingDigest(since=(0, 0), total=7, parts=(0,), num_parts=1), None)
+    """
+    each = set(digests)
+    parts = sorted(part for digest in each for part in digest.parts)
+    begun = {(digest.since, digest.num_parts) for digest in each if digest.parts}
+    if len(begun) != 1:
+        return None
+    ((since, num_parts),) = begun
+    is_whole = parts == [*range(num_parts)]
+    return RollingDigest(since, sum(digest.total for digest in each) % 2**64) if is_whole else None

@@ -58,13 +58,13 @@ def is_count(value: Any) -> bool:
 
 @contextlib.contextmanager
 def reading(part: str, plain: Any) -> Iterator[None]:
-    """Turn whatever fails while a part of a saved state is read into a ValueError that names this part.
+    """Turn errors of reading a part of a saved state into a ValueError that names the part.
 
-    Values of the right shape are not looked at: the state's checksum tells that they are those that were written.
+    Values of the right shape are not checked: the state's checksum shows that they are those that were written.
     """
     try:
         yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(
             f"the state's {part} cannot be read: {shown(plain)}; the state is damaged, restore an earlier one"
         ) from error

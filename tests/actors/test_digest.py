@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from datarax_ray import Pipeline, RaySource
+from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.packing import ConcatThenSplit
-from datarax_ray.plan.rolling_digest import RollingDigest, added
 from tests.feed.test_digests import mixture, source_of
 from tests.feed.test_sharing_actors import Drop, tokenise
 from tests.waiting import until_all_run

@@ -247,7 +247,7 @@ def test_runs_that_went_past_other_amendments_are_not_the_same(train: str, tmp_p
     assert (status, found["equal"], found["start"], found["stop"]) == (1, False, 14, 16)
     assert "the amendments of positions [14, 16), which both consumed, differ" in text
     assert "the same up to position 12, by 2 digests" in text
-    assert "amended: nothing and from position 14 on: leaves out positions [14, 16)" in text
+    assert "amended: nothing and from position 14 on: skips positions [14, 16)" in text
     assert told(plain, run("later", range(30, 33)))[0] == 0  # not come to yet
     with pipeline_of(f"{train}:make") as pipeline:
         coming = {origin.record.rpartition("/")[2] for step in (2, 3) for origin in pipeline.locate(step)}

@@ -289,8 +289,8 @@ def test_what_was_amended_is_shown_compared_and_followed(run: Path, train: str, 
         save_pipeline(tmp_path / "saved", pipeline)
     checkpoint_command.show(str(tmp_path / "saved"), out := screen())
     lines = answer(out).splitlines()
-    assert lines[1] == "amended from position 20 on: leaves out positions [20, 26) (a loss [spike])"
-    assert re.fullmatch(r"amended from position 12 on: leaves out records \[\d+, \d+\)", lines[2])
+    assert lines[1] == "amended from position 20 on: skips positions [20, 26) (a loss [spike])"
+    assert re.fullmatch(r"amended from position 12 on: skips records \[\d+, \d+\)", lines[2])
     out = screen()
     assert checkpoint_command.diff(str(run / "10"), str(tmp_path / "saved"), out) == 1
     assert "the same stream up to position 12; from there on the amendments differ" in answer(out)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import StreamOptions, batches
+from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
-from datarax_ray.plan.rolling_digest import RollingDigest, added
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import Share, shares_of
 from datarax_ray.read.elements.columns import stack

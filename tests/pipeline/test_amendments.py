@@ -17,7 +17,7 @@ from flax import nnx
 
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, load
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
-from datarax_ray.plan.rolling_digest import RollingDigest, added
+from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.streams.amending import amended_state
@@ -214,7 +214,7 @@ class TestSkip:
     def test_what_was_given_already_cannot_be_left_out(self, files: list[Path]) -> None:
         with make(of_files(files)) as pipeline:
             take(pipeline, 3)
-            with pytest.raises(ValueError, match="position 23 was given already, the next is 24"):
+            with pytest.raises(ValueError, match="position 23 was delivered already, and the next is 24"):
                 pipeline.amend(skip=[23, 24])
             assert pipeline.amendments == ()
             with pytest.raises(ValueError, match="say what is to change"):
@@ -252,13 +252,13 @@ class TestSkip:
         want = left(pipeline)
         pipeline = amended(of_files(files), skip=SKIPPED)
         assert [str(each) for each in pipeline.amendments] == [
-            "from position 30 on: leaves out positions [30, 47), [60, 61), [100, 131) and more, 50 in all"
+            "from position 30 on: skips positions [30, 47), [60, 61), [100, 131) and more, 50 in all"
         ]
         assert not caplog.records
         pipeline.set_state(state)
         assert_equal(left(pipeline), want)
         assert [r.message for r in caplog.records if r.levelno == logging.WARNING][:1] == [
-            "the amendments of this pipeline (from position 30 on: leaves out positions [30, 47), [60, 61), [100, 131) "
+            "the amendments of this pipeline (from position 30 on: skips positions [30, 47), [60, 61), [100, 131) "
             "and more, 50 in all) are not in the state, and so are gone; call amend again"
         ]
 
@@ -313,7 +313,7 @@ class TestSkip:
         assert source.get_state()["rest"] == state["rest"]
         rest = [int(e["index"]) for e in (*first, *source)]
         assert rest == [index for batch in left(pipeline) for index in batch["index"].tolist()]
-        with pytest.raises(NotImplementedError, match=r"this stream was amended, .* leaves out positions \[30, 47\)"):
+        with pytest.raises(NotImplementedError, match=r"this stream was amended, .* skips positions \[30, 47\)"):
             jax.jit(lambda start: source.get_batch_at(start, 4))(0)
 
 
@@ -460,7 +460,7 @@ class TestWeights:
         whole = take(make(of_copies(), 4), 5)
         pipeline = amended(of_copies(), 5, 4, weights=[0, 1, 1])  # behind 20 elements: two of position 6
         assert pipeline.position == 6
-        with pytest.raises(ValueError, match="position 6 was given already, the next is 7"):
+        with pytest.raises(ValueError, match="position 6 was delivered already, and the next is 7"):
             pipeline.amend(skip=[6])
         rest, states = run_saving(pipeline)
         rows = [r for b in whole + rest for r in zip(b["source"].tolist(), b["copy"].tolist(), strict=True)]
@@ -513,7 +513,7 @@ class TestWeights:
         ):
             with pytest.raises(error, match=message):
                 pipeline.amend(weights=weights)
-        with pytest.raises(ValueError, match="position 3 was given already"):
+        with pytest.raises(ValueError, match="position 3 was delivered already"):
             pipeline.amend(weights=[1, 1, 1], at=3)
         finite = MixtureSource([component(0, 7), RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), range(9))])
         with pytest.raises(ValueError, match=r"components without an end, and \[1\] have one"):

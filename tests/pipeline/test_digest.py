@@ -20,8 +20,8 @@ from jax.sharding import PartitionSpec as P
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.pipeline.checkpoint import check_trainers
+from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.packing import ConcatThenSplit
-from datarax_ray.plan.rolling_digest import RollingDigest, added
 from tests.data import AddNoise
 from tests.feed.test_digests import STREAMS, mixture, source_of
 from tests.feed.test_sharing_actors import tokenise

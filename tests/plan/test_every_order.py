@@ -207,7 +207,7 @@ def test_an_order_travels_and_owners_remember_nothing_on_the_way(name):
 def test_a_position_is_all_that_a_state_says(name):
     order, _ = ALL[name]
     assert order.extra_in({}, StreamState(7), {}) is None
-    with pytest.raises(ValueError, match="this state has {'cursors': {}}"):
+    with pytest.raises(ValueError, match="the state has {'cursors': {}}"):
         order.extra_in({"cursors": {}}, StreamState(7), {})
 
 

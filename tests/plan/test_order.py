@@ -5,7 +5,6 @@ import pytest
 from grain.experimental import index_shuffle
 from grain.samplers import IndexSampler
 
-from datarax_ray.plan.orders.cipher import permute
 from datarax_ray.plan.orders.kinds import order_of
 
 
@@ -17,23 +16,6 @@ def test_four_rounds_are_grains_sampler_over_two_epochs(n, seed):
     wanted = [sampler[p].record_key for p in positions]
     got = order_of(n, seed=seed, shuffle="global", rounds=4).records(np.array(list(positions)))
     assert got.tolist() == wanted
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 1000])
-def test_every_epoch_is_a_permutation_of_its_own(n):
-    order = order_of(n, seed=2**32 - 3, shuffle="global")
-    epochs = order.records(np.arange(6 * n)).reshape(6, n)
-    for epoch, records in enumerate(epochs):
-        assert sorted(records.tolist()) == list(range(n))
-        assert records.tolist() == permute(np.arange(n), n, seed=(2**32 - 3 + epoch) % 2**32).tolist()
-    if n >= 1000:
-        assert len({tuple(records) for records in epochs.tolist()}) == 6
-
-
-@pytest.mark.parametrize("n", [65536, 65537, 262145])
-def test_large_epochs_are_permutations_also_where_grains_are_not(n):
-    records = order_of(n, seed=7, shuffle="global").records(np.arange(n, 2 * n))
-    assert (np.sort(records) == np.arange(n)).all()
 
 
 def test_the_seed_wraps_after_two_to_the_32():
@@ -60,22 +42,8 @@ def test_no_positions_are_no_records():
 
 def test_the_order_is_pinned():
     # Saved positions mean these records; a change needs a new state version.
-    assert order_of(7, seed=3, shuffle="global").records(np.arange(14)).tolist() == [
-        2,
-        0,
-        1,
-        4,
-        5,
-        6,
-        3,
-        3,
-        6,
-        0,
-        1,
-        4,
-        5,
-        2,
-    ]
+    pinned = [2, 0, 1, 4, 5, 6, 3, 3, 6, 0, 1, 4, 5, 2]
+    assert order_of(7, seed=3, shuffle="global").records(np.arange(14)).tolist() == pinned
 
 
 @pytest.mark.parametrize("n", [65537, 262145, 4**30 + 1])
@@ -90,11 +58,8 @@ def test_four_rounds_are_refused_where_grains_order_is_none(n):
     ("fields", "message"),
     [
         ({"num_records": 0}, "num_records must be in"),
-        ({"num_records": 5, "seed": -1}, "seed must be in"),
-        ({"num_records": 5, "seed": 2**32}, "seed must be in"),
         ({"num_records": 5, "shuffle": "files"}, "shuffle must be 'none', 'global' or 'block', got 'files'"),
         ({"num_records": 5, "shuffle": True}, "got True"),
-        ({"num_records": 5, "rounds": 5}, "rounds must be even"),
     ],
 )
 def test_an_impossible_order_is_refused(fields, message):

@@ -24,6 +24,7 @@ ORDERS = {
     "groups": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=30),
     "small windows": order_of(GROUPS.num_records, seed=7, shuffle="block", groups=GROUPS, window_blocks=4),
     "blocks": order_of(50_001, seed=5, shuffle="block", block_size=100, window_blocks=50),
+    "a window of all": order_of(40_000, 3, "block", groups=RecordGroups([1000] * 40), window_blocks=10**6),
     "a large block": order_of(50_001, seed=5, shuffle="block", block_size=7_000, window_blocks=2),
 }
 MIXED = {
@@ -95,37 +96,19 @@ def test_a_trainer_gets_its_rows_of_them():
         assert (positions.tolist(), records.tolist()) == forwards(order, request)
 
 
-def test_a_chunk_of_the_last_position_alone():
-    order = ORDERS["global"]
-    last = order.num_records - 1
-    found = []
-    for partitions in owners_in(order, order.partitioning(64), (0, 1) * 512, last, last + 1).values():
-        request = ReadRequest(last, last + 1, order.partitioning(64), partitions)
-        found += [request.select(order)[1].tolist() for _ in range(2)][1]
-    assert found == order.records(np.array([last])).tolist()
-
-
 @pytest.mark.parametrize(
-    "order",
+    ("order", "step"),
     [
-        order_of(50_001, shuffle="block", block_size=20),  # a table for each window of 1,280
-        order_of(8_000, shuffle="global"),  # a table, forwards as well
-        order_of(2**40, shuffle="global"),  # half a million spans for each of three
+        (order_of(50_001, shuffle="block", block_size=20), 3),  # a table for each window of 1,280
+        (order_of(8_000, shuffle="global"), 3),  # a table, forwards as well
+        (order_of(2**40, shuffle="global"), 3),  # half a million spans for each of three
+        (ORDERS["global"], 1),  # an owner of everything
     ],
 )
-def test_where_forwards_is_better_nothing_is_remembered(order):
+def test_where_forwards_is_better_nothing_is_remembered(order, step):
     partitioning = order.partitioning(64)
-    partitions = tuple(range(0, partitioning.num_partitions, 3))
+    partitions = tuple(range(0, partitioning.num_partitions, step))
     assert [order.owned_positions(partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
-
-
-def test_a_window_that_is_longer_than_the_epoch_is_the_epoch():
-    order = order_of(40_000, seed=3, shuffle="block", groups=RecordGroups([1000] * 40), window_blocks=10**6)
-    for request in requests(order):
-        order.owned_positions(request.partitioning, request.partitions, request.start, request.stop)
-        found = order.owned_positions(request.partitioning, request.partitions, request.start, request.stop)
-        assert found is not None
-        assert tuple(each.tolist() for each in found) == forwards(order, request)
 
 
 @pytest.mark.parametrize("num_held", [0, 1, 30, 40, 100])
@@ -175,12 +158,6 @@ def test_of_a_small_component_most_owners_have_nothing(partitions):
         assert (positions.tolist(), records.tolist()) == forwards(order, request)
 
 
-def test_who_holds_nearly_everything_goes_forwards():
-    order = ORDERS["global"]
-    partitioning = order.partitioning(64)
-    assert [order.owned_positions(partitioning, tuple(range(1000)), 0, 1000) for _ in range(3)] == [None] * 3
-
-
 @pytest.mark.parametrize(("num_held", "num_owners", "num_made"), [(MAX_HELD, 1, 1), (MAX_HELD // 8, 8, 8)])
 def test_what_owners_ask_for_in_turns_is_found_once_for_each(num_held, num_owners, num_made):
     owned, made = OwnedPositions(), []
@@ -196,10 +173,3 @@ def test_what_owners_ask_for_in_turns_is_found_once_for_each(num_held, num_owner
             assert (found is None) == (turn == 0)
         assert owned.find(f"lost {turn}", num_held, 10, 20, [span], held_in) is None
     assert len(made) == num_made
-
-
-def test_a_request_asked_once_makes_no_table():
-    order = order_of(70_000, seed=99, shuffle="global")
-    partitioning = order.partitioning(64)
-    assert order.owned_positions(partitioning, (1, 2), 0, 1000) is None
-    assert order.owned_positions(partitioning, (1, 2), 1000, 2000) is not None

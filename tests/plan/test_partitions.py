@@ -1,5 +1,6 @@
 """Ownership against brute force: who owns what, how little moves, and that requests partition every chunk."""
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Partitioning
-from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
+from datarax_ray.plan.partitions import (
+    MIN_READ_S,
+    MIN_WEIGHT,
+    NUM_AGREEING,
+    LoadBalance,
+    ReadRequest,
+    assign,
+    owners_in,
+)
 
 PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -92,10 +101,6 @@ def test_weights_that_give_nobody_anything_are_refused(weights):
         assign(Partitioning(1, 5), [1] if len(weights) == 1 else [1, 2], weights=weights)
 
 
-def test_in_file_order_consecutive_runs_go_to_different_actors():
-    assert assign(Partitioning(10, 5), [7, 8]) == (7, 8, 7, 8, 7)
-
-
 def test_without_actors_there_is_no_owner():
     with pytest.raises(ValueError, match="at least one actor"):
         assign(Partitioning(1, 5), [])
@@ -144,20 +149,78 @@ def test_in_file_order_and_for_little_exactly_the_owners_with_records_get_a_requ
     assert all(len(set(partitions)) == len(partitions) > 0 for partitions in found.values())
 
 
-def test_a_request_far_out_costs_what_a_near_one_does():
-    order, partitioning = order_of(1000), Partitioning(64, 16)
-    start = 10**15 + 37
-    owners = assign(partitioning, [0, 1])
-    requests = [
-        ReadRequest(start, start + 500, partitioning, s)
-        for s in owners_in(order, partitioning, owners, start, start + 500).values()
-    ]
-    positions = np.sort(np.concatenate([request.select(order)[0] for request in requests]))
-    assert positions.tolist() == list(range(start, start + 500))
-
-
 def test_a_request_without_partitions_or_rows_is_the_whole_chunk():
     positions, records = ReadRequest(3, 8).select(order_of(5))
     assert positions.tolist() == [3, 4, 5, 6, 7]
     assert records.tolist() == [3, 4, 0, 1, 2]
     assert ReadRequest(3, 3).select(order_of(5))[0].tolist() == []
+
+
+# -- load balance: who owns less, when, and that noise moves nothing --------------------------------------------------
+
+
+def read(pace, seconds, times, actors=None):
+    """So many readings of every actor, of 100 records each. seconds: for a record, by actor."""
+    for _ in range(times):
+        for actor, each in seconds.items():
+            pace.read(actor, 100, 100 * each, actors or seconds)
+
+
+def test_an_actor_that_stays_slow_gets_as_much_less_and_the_others_what_is_even():
+    pace = LoadBalance()
+    read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, NUM_AGREEING + NUM_AGREEING - 2)
+    assert pace.weights == {}  # not yet: it could be a moment
+    read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, 2)
+    told = pace.weights
+    assert told == {1: 0.25}
+    assert told is pace.weights, "every block that comes asks for them"
+    read(pace, {0: 0.001, 1: 0.001, 2: 0.001}, 60)
+    assert pace.weights == {}
+    assert told == {1: 0.25}, "who has them would take what is new for what it knows"
+
+
+def test_noise_moves_nothing():
+    pace, chance = LoadBalance(), random.Random(0)
+    for _ in range(500):
+        read(pace, {actor: 0.001 * chance.uniform(0.6, 1.7) for actor in range(4)}, 1)
+        assert pace.weights == {}
+
+
+def test_a_weight_has_its_bounds():
+    pace = LoadBalance()
+    read(pace, {0: 0.001, 1: 1.0, 2: 0.001}, 60)
+    assert pace.weights == {1: MIN_WEIGHT}
+
+
+def test_short_reads_are_put_together_to_one_reading():
+    short = MIN_READ_S / 10
+    pace = LoadBalance()
+    for _ in range(10 * 2 * NUM_AGREEING):
+        for actor, each in {0: 1, 1: 4, 2: 1}.items():
+            pace.read(actor, 1, each * short, (0, 1, 2))
+    assert pace.weights == {1: 0.25}
+
+
+def test_reads_of_nothing_say_nothing():
+    pace = LoadBalance()
+    for _ in range(100):
+        pace.read(0, 0, 1.0, (0, 1))
+        pace.read(1, 100, 0.1, (0, 1))
+    assert pace.weights == {}
+
+
+def test_one_alone_is_compared_with_nobody_and_the_absent_do_not_count():
+    pace = LoadBalance()
+    read(pace, {0: 0.001, 1: 0.009}, 60, actors=(1,))
+    assert pace.weights == {}
+
+
+def test_settling_takes_what_was_measured_and_forgetting_begins_anew():
+    pace = LoadBalance()
+    read(pace, {0: 0.001, 1: 0.004, 2: 0.001}, NUM_AGREEING)
+    pace.settle((0, 1, 2))
+    assert pace.weights == {1: 0.25}
+    pace.forget(1)
+    assert pace.weights == {}
+    pace.settle((0, 1, 2))
+    assert pace.weights == {}

@@ -76,32 +76,23 @@ def nested(depth: int) -> dict[str, Any]:
     ("state", "error", "message"),
     [
         (None, TypeError, "a state is a dict, got NoneType"),
-        ([1], TypeError, "a state is a dict, got list"),
         ("{}", TypeError, r"a state is a dict, got str; json\.loads\(text\) makes one of JSON"),
-        ({}, ValueError, "has no version"),
         ({"position": 3}, ValueError, r"has no version, only \['position'\]"),
         ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
-        ({"version": "1"}, ValueError, "the state's version must be an integer, got '1'; it is damaged"),
-        ({"version": True}, ValueError, "version must be an integer, got True"),
-        ({"version": 1.0}, ValueError, "version must be an integer, got 1.0"),
+        ({"version": True}, ValueError, "the state has version True"),
         ({"version": 10**5000}, ValueError, "version a int, which is too large to show, this release"),
-        ({"version": 1}, ValueError, "the state has no position; it is damaged"),
-        ({"version": 1, "position": None, "settings": {}}, ValueError, "integer of at least 0, got None"),
+        ({"version": 1, "position": None, "settings": {}}, ValueError, "must be an integer, got None"),
         ({"version": 1, "position": -1, "settings": {}}, ValueError, "got -1"),
         ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
-        ({"version": 1, "position": 1.0, "settings": {}}, ValueError, "got 1.0"),
-        ({"version": 1, "position": "7", "settings": {}}, ValueError, "got '7'"),
         ({"version": 1, "position": 2**62 + 1, "settings": {}}, ValueError, "is at most 2\\*\\*62, got 46116"),
         ({"version": 1, "position": 10**5000, "settings": {}}, ValueError, "got an integer of 16610 bits"),
-        ({"version": 1, "position": 7}, ValueError, "the state has no settings; it is damaged"),
-        ({"version": 1, "position": 7, "settings": None}, ValueError, "settings must be a dict, got None"),
-        ({"version": 1, "position": 7, "settings": {}, "rest": 3}, ValueError, "rest must be a dict, got 3"),
-        ({"version": 1, "position": 7, "settings": nested(17)}, ValueError, "settings nest 16 deep at most, 'a.a."),
-        ({"version": 1, "position": 7, "settings": nested(20_000)}, ValueError, "settings nest 16 deep at most"),
+        ({"version": 1, "position": 7}, ValueError, "rest and settings must be dicts, got {} and None"),
+        ({"version": 1, "position": 7, "settings": {}, "rest": 3}, ValueError, "must be dicts, got 3 and {}"),
+        ({"version": 1, "position": 7, "settings": {}, "rest": {"a": object}}, ValueError, "rest cannot be read"),
+        ({"version": 1, "position": 7, "settings": nested(20_000)}, ValueError, "settings nest 16 deep at most, 'a.a."),
         ({"version": 1, "position": 7, "settings": {"a": 10**5000}}, DriftError, "with a int, which is too large"),
         ({"version": 1, "position": 7, "settings": {"a": "b" * 9999}}, DriftError, r"'b{199}\.\.\., this"),
         ({"version": 1, "position": 7, "settings": dict.fromkeys(range(999), 0)}, DriftError, "and 979 more settings"),
-        ({"version": 1, "position": 7, "settings": [object]}, ValueError, "settings must be a dict"),
     ],
 )
 def test_what_is_no_state_is_refused(state, error, message):
@@ -112,33 +103,16 @@ def test_what_is_no_state_is_refused(state, error, message):
 @pytest.mark.parametrize(
     ("stream", "unit", "rest", "message"),
     [
-        (RECORDS, "elements", {"nonsense": 1}, r"position and an offset in it, and this state has {'nonsense': 1}"),
-        (RECORDS, "elements", {"cursors": 7}, r"this state has {'cursors': 7}; it is damaged, or another stream's"),
-        (RECORDS, "elements", {"origin": None}, "this state has {'origin': None}"),
-        (MIXED, "elements", {"epoch": 0}, "this state has {'epoch': 0}"),
-        (SHARDS, "elements", {"origin": {}}, "this state has {'origin': {}}"),
-        (
-            RECORDS,
-            "elements",
-            {"token_offset": 3},
-            "and the offset in its record, .* has {'token_offset': 3}; .*packing",
-        ),
+        (RECORDS, "elements", {"cursors": 7}, r"and an offset in it, and the state has {'cursors': 7}; it is another"),
+        (MIXED, "elements", {"epoch": 0}, "the state has {'epoch': 0}"),
+        (SHARDS, "elements", {"origin": {}}, "position and epoch, cursors, lengths, and the state has {'origin': {}}"),
+        (RECORDS, "elements", {"token_offset": 3}, "the offset in its record, .* has {'token_offset': 3}; .*packing"),
         (FANNED, "tokens", {"offset": 3}, "and the token_offset in its record, and the state has {'offset': 3}"),
         (FANNED, "tokens", {"token_offset": 1, "document_offset": 1}, "has {'document_offset': 1}"),
-        (
-            RECORDS,
-            "elements",
-            {"offset": 2},
-            "behind 2 elements of one record, and without a flat_map it gives at most",
-        ),
-        (FANNED, "elements", {"offset": 0}, "offset must be a number of elements of at least 1, got 0"),
-        (FANNED, "elements", {"offset": True}, "got True"),
-        (FANNED, "elements", {"offset": 2**62 + 1}, "got 4611686018427387905"),
-        (FANNED, "tokens", {"token_offset": -1}, "token_offset must be a number of tokens of at least 1, got -1"),
-        (FANNED, "documents", {"document_offset": "x" * 999}, r"number of documents of at least 1, got 'x{199}\.\.\.;"),
+        (RECORDS, "elements", {"offset": 2}, "behind 2 elements of one record, and without a flat_map it gives"),
     ],
 )
-def test_what_a_state_says_beside_its_position_must_be_this_streams(stream, unit, rest, message) -> None:
+def test_a_state_of_another_stream_is_refused(stream, unit, rest, message) -> None:
     with pytest.raises(ValueError, match=message):
         StreamState.from_json(state(7, **rest), stream, SETTINGS, unit=unit)
 

