@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -51,16 +52,12 @@ class DataLoader(NamedArguments, Closing):
 
     instead_of: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("num_workers", "num_actors"), "worker_count=4 is so many Ray actors."),
-        **dict.fromkeys(("transform", "transforms", "transformations", "map_fn"), "operations=[...] takes them."),
-        **dict.fromkeys(
-            ("batch_size", "drop_remainder", "drop_last", "collate_fn"),
-            "The last of the operations makes batches: grain.Batch(batch_size=..., drop_remainder=...).",
-        ),
+        "transformations": "operations=[...] takes them.",
+        "batch_size": "The last of the operations makes batches: grain.Batch(batch_size=..., drop_remainder=...).",
         **dict.fromkeys(
             ("shuffle", "seed", "num_epochs"),
             "The sampler has the order: grain.IndexSampler(num_records, shuffle=True, seed=0, num_epochs=1, ...).",
         ),
-        **dict.fromkeys(("dataset", "source"), "data_source=... takes it."),
     }
 
     def __init__(
@@ -106,10 +103,10 @@ class DataLoader(NamedArguments, Closing):
         """The outputs from there on. Actors are started now."""
         address = self._addresses.address(consumed.state)
         # in this process; RaySource has a size of its own
-        chunk_size = self._read_options.prefetch_buffer_size or self._operations.batch_size
+        chunk_size = self._read_options.prefetch_buffer_size or next(iter(self._operations.sizes), 1)
         chunks = self._reading().chunks(address[0], StreamOptions(1, chunk_size=chunk_size))
         first = self._operations.first if self._worker_count == 0 else None
-        quiet_after = self._description.reader.num_records + self._operations.span
+        quiet_after = self._description.reader.num_records + math.prod(self._operations.sizes)
         made = outputs(chunks, first, self._operations.stages, address, quiet_after=quiet_after)
 
         def deliveries(consumed: Consumed) -> Generator[Delivery, None, None]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +28,11 @@ from datarax_ray.read.elements.sampled_rows import ADDRESS
 logger = logging.getLogger("datarax_ray")
 
 
-class _NoTransform:
-    """Stands for a transform that the installed release of Grain lacks."""
-
-
 # In Grain's order: the first match counts.
-_METHODS: tuple[tuple[type, Kind, str], ...] = (
+_METHODS: tuple[tuple[Any, Kind, str], ...] = (
     (grain.transforms.Map, "map", "map"),
     (grain.transforms.RandomMap, "random_map", "random_map"),
-    (getattr(grain.transforms, "TfRandomMap", _NoTransform), "random_map", "np_random_map"),
+    (getattr(grain.transforms, "TfRandomMap", ()), "random_map", "np_random_map"),  # not in every release
     (grain.experimental.FlatMapTransform, "flat_map", "flat_map"),
     (grain.transforms.Filter, "filter", "filter"),
     (grain.transforms.MapWithIndex, "map_with_index", "map_with_index"),  # which Grain's own DataLoader calls and fails
@@ -45,13 +40,17 @@ _METHODS: tuple[tuple[type, Kind, str], ...] = (
     (grain_python.RandomMapOperation, "random_map", "random_map_function"),
     (grain_python.FilterOperation, "filter", "condition_function"),
 )
-# Grain's own shells around a user's function, which is what they do.
 _LEGACY = (grain_python.MapOperation, grain_python.RandomMapOperation, grain_python.FilterOperation)
 
 
 @dataclass(frozen=True)
 class TransformChain:
-    """A loader's operations. first: on single elements. stages: batches, and groups of operations on batches."""
+    """A loader's operations.
+
+    first: operations on single elements.
+    stages: batches, and groups of operations on batches.
+    settings: for states.
+    """
 
     first: Group
     stages: tuple[Batching | Group, ...]
@@ -59,27 +58,21 @@ class TransformChain:
 
     @property
     def needs_rng(self) -> bool:
-        return any(operation.kind == "random_map" for group in (self.first, *self._groups) for operation in group)
+        return any(operation.kind == "random_map" for operation in (*self.first, *self._on_batches))
 
     @property
     def carries(self) -> bool:
         """Whether an operation on batches takes the index or random numbers of the last element."""
-        kinds = {operation.kind for group in self._groups for operation in group}
-        return bool(kinds & {"random_map", "map_with_index"})
+        return any(operation.kind in ("random_map", "map_with_index") for operation in self._on_batches)
 
     @property
-    def batch_size(self) -> int:
-        """Elements in the first batches; 1 where there are none."""
-        return next((stage.size for stage in self.stages if isinstance(stage, Batching)), 1)
+    def sizes(self) -> list[int]:
+        """The size of each kind of batch, the first batches first."""
+        return [stage.size for stage in self.stages if isinstance(stage, Batching)]
 
     @property
-    def span(self) -> int:
-        """Elements of one output without filters."""
-        return math.prod(stage.size for stage in self.stages if isinstance(stage, Batching))
-
-    @property
-    def _groups(self) -> list[Group]:
-        return [stage for stage in self.stages if not isinstance(stage, Batching)]
+    def _on_batches(self) -> list[Operation]:
+        return [each for stage in self.stages if not isinstance(stage, Batching) for each in stage]
 
 
 def operations_of(given: Iterable[Any]) -> TransformChain:
@@ -89,17 +82,15 @@ def operations_of(given: Iterable[Any]) -> TransformChain:
     """
     given = list(given)
     found = [_operation(operation, number) for number, operation in enumerate(given)]
-    first: list[Operation] = []
-    parts: list[Batching | list[Operation]] = [first]
+    parts: list[Any] = [()]
     for operation in found:
         if isinstance(operation, Batching):
-            parts.append(operation)
-        elif isinstance(parts[-1], list):
-            parts[-1].append(operation)
+            parts += [operation]
+        elif isinstance(parts[-1], Batching):
+            parts += [(operation,)]
         else:
-            parts.append([operation])
-    stages = tuple(part if isinstance(part, Batching) else tuple(part) for part in parts[1:])
-    return TransformChain(tuple(first), stages, _settings(given, found))
+            parts[-1] += (operation,)
+    return TransformChain(parts[0], tuple(parts[1:]), _settings(given, found))
 
 
 def _operation(given: Any, number: int) -> Operation | Batching:
@@ -144,17 +135,10 @@ def _settings(given: list[Any], found: list[Operation | Batching]) -> dict[str, 
 
 
 def _code_of(given: Any, operation: Operation | Batching) -> Any:
-    """The code of an operation: the transform itself, or the function of a batch."""
+    """The code of an operation: the user's function in one of Grain's own shells, else the transform."""
     if isinstance(operation, Batching):
-        return Batch(None if operation.is_default else operation.function)
+        return given.batch_fn or given
     return operation.call if isinstance(given, _LEGACY) else given
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Stands for a batch in a fingerprint."""
-
-    function: Callable[[list[Any]], Any] | None
 
 
 def shard_options_of(sampler: Any, given: grain.sharding.ShardOptions | None) -> grain.sharding.ShardOptions:
@@ -252,23 +236,23 @@ def position_in_grain(
     another sampler or source, compared by their reprs without addresses. Grain's state names neither operations nor the
     number of shards.
     """
-    workers, version = state.get("worker_count"), state.get("version")
-    if version != 2:
-        raise ValueError(f"the state of grain.DataLoader has version {version!r}, this release reads version 2")
-    if workers != 0:
+    if state.get("version") != 2:
+        raise ValueError(f"the state of grain.DataLoader has version {state.get('version')!r}, not 2")
+    if (workers := state.get("worker_count")) != 0:
         raise ValueError(
             f"the state was written by grain.DataLoader with worker_count={workers}, whose workers batch separately: "
-            "another stream. Only worker_count=0 can go on here; start a new epoch or run."
+            "another stream. Only worker_count=0 can continue here; start a new epoch or run."
         )
-    source, order = (ADDRESS.sub("", str(state.get(name))) for name in ("data_source", "sampler"))
-    current = {
-        "files": {"data_source": ADDRESS.sub("", source_repr(data_source))},
-        "order": {"sampler": ADDRESS.sub("", repr(sampler))},
-    }
-    check_drift({"files": {"data_source": source}, "order": {"sampler": order}}, current)
+
+    def named(source: str, order: str) -> dict[str, Any]:
+        return {"files": {"data_source": ADDRESS.sub("", source)}, "order": {"sampler": ADDRESS.sub("", order)}}
+
+    check_drift(
+        named(str(state.get("data_source")), str(state.get("sampler"))), named(source_repr(data_source), repr(sampler))
+    )
     last = state.get("last_seen_indices", {}).get("0")
     if isinstance(last, bool) or not isinstance(last, int):
-        raise ValueError(f"the state of grain.DataLoader has {last!r} as its last index, which is none")
+        raise ValueError(f"the last index in the state of grain.DataLoader must be an integer, got {last!r}")
     if (last - shard.shard_index) % shard.shard_count:
         raise ValueError(
             f"the state's last index {last} is one of shard {last % shard.shard_count} of {shard.shard_count}, this "

@@ -19,7 +19,7 @@ from datarax_ray.grain.engine.pytrees import Elements, batch
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, check_position, reading
-from datarax_ray.plan.state import StreamState, refuse_rest
+from datarax_ray.plan.state import StreamState, check_rest
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 
@@ -73,7 +73,7 @@ class Addresses:
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Offsets | None:
         """The offsets of a saved state. Raises: ValueError for another number than this loader's."""
-        refuse_rest({key: value for key, value in rest.items() if key != "offsets"})
+        check_rest(rest, "offsets")
         with reading("offsets", rest.get("offsets")):
             offsets = tuple(map(check_position, rest.get("offsets", [0] * self.num_offsets)))
         if len(offsets) != self.num_offsets:
