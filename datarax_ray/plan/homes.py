@@ -1,7 +1,7 @@
-"""Homes: files that lie on some nodes alone, and who owns their records.
+"""Homes: files that lie on some nodes alone, and the owners of their records.
 
-The order does not depend on homes, so the stream is that of all files in one directory. Only ownership follows homes: a
-partition holds records of one home, and its owner runs on a node of that home.
+The order does not depend on homes, so the stream is the same as with all files in one directory. Only ownership follows
+homes: a partition holds records of one home, and its owner runs on a node of that home.
 
 Legend: a home is a set of nodes that have the same files; a share is the partitions of one home.
 """
@@ -25,7 +25,7 @@ _MIN_SHARE = 16
 
 @dataclass(frozen=True)
 class Homes:
-    """Where records are.
+    """The homes of records.
 
     starts: the first record of each stretch of records of one home, ascending from 0.
     home: of each stretch, an index in `nodes`.
@@ -48,7 +48,7 @@ class Homes:
         return tuple(sorted(frozenset().union(*self.nodes)))
 
     def without(self, nodes: frozenset[str]) -> list[int]:
-        """The homes that have none of these nodes."""
+        """The homes without any of these nodes."""
         return [home for home, has in enumerate(self.nodes) if not has & nodes]
 
 

@@ -1,4 +1,4 @@
-"""Packing: documents of any length into rows of one length. What a user asks for, and the place of each document.
+"""Packing: documents of any length into rows of one length, and the place of each document.
 
 Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is the part of one document in one row.
 """
@@ -35,7 +35,7 @@ class DocumentSpec:
 
 
 class Placer(Protocol):
-    """Where a packing puts documents in one batch."""
+    """The placing of documents in one batch."""
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
         """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
@@ -104,7 +104,7 @@ class Packing(NamedArguments, ABC):
         return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(self.fields)}
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the rows, in plain values."""
+        """All parameters of the rows, in plain values."""
         pad_id = {name: _plain(value) for name, value in self.padding.items()}
         return {"seq_len": self.seq_len, "fields": list(self.fields), "pad_id": pad_id}
 
@@ -113,8 +113,8 @@ class Packing(NamedArguments, ABC):
 class ConcatThenSplit(Packing):
     """Documents end to end, cut every seq_len tokens. A document may begin in one row and go on in the next.
 
-    Equal to a flat_map into tokens and batches of batch_size * seq_len tokens: a stream stands at a record and a token
-    in it. Only the end of the stream's last row is padded; empty documents are dropped.
+    Equal to a flat_map into tokens and batches of batch_size * seq_len tokens: a state names a record and its token.
+    Only the end of the stream's last row is padded. Empty documents are dropped.
 
     fields: one name, or several whose values have one length in each element; other fields are dropped.
     pad_id: fills the last row, for all fields or by name.
@@ -162,8 +162,8 @@ class ConcatThenSplit(Packing):
 class FirstFitPack(Packing):
     """Whole documents, each in the first row of the batch that has room for it; rows are padded at their end.
 
-    A document that fits in no row completes the batch and begins the next: a stream stands before a record. The larger
-    the batch, the less padding. Empty documents are dropped.
+    A document that fits in no row completes the batch and begins the next one: a state names a record. Larger batches
+    have less padding. Empty documents are dropped.
 
     too_long: for a document of more than seq_len tokens "raise" (on_error="skip" skips it), "truncate", or "split" into
         documents of seq_len.

@@ -87,7 +87,7 @@ def _quotas(n: int, actors: Sequence[int], held: Mapping[int, int], weights: Map
 
 
 def _kept(partitions: list[int], quota: int, is_dealt: bool) -> list[int]:
-    """The partitions that stay: the first ones, or evenly spread, so that no run of neighbours moves."""
+    """The partitions that stay: the first ones, or evenly spread, so that no neighbours move together."""
     count = len(partitions)
     if count <= quota or not is_dealt:
         return partitions[:quota]
@@ -111,7 +111,7 @@ class ReadRequest:
 
     @property
     def asked(self) -> Hashable:
-        """The request of one who shares it with nobody."""
+        """The request without sharing."""
         return replace(self, wanted=replace(self.wanted, sharing=None))
 
     def narrowed(self, positions: tuple[int, ...]) -> ReadRequest:
@@ -150,10 +150,10 @@ def owners_in(
     stop: int,
     wanted: PositionSet | None = None,
 ) -> dict[int, tuple[int, ...]]:
-    """The actors that may have records in the chunk [start, stop), and the partitions to read: {actor: partitions}.
+    """{actor: partitions to read} for the chunk [start, stop), of at least one actor; some may have no record there.
 
-    wanted: positions, None for all. With fewer positions than actors, exactly the actors that have some: a request
-    costs the driver 1 ms, and the order of a position less than a microsecond. There is always at least one actor.
+    wanted: positions, None for all. With fewer positions than actors, only the owners of their records get a request:
+    a request costs the driver 1 ms, and the order of a position less than a microsecond.
 
     >>> from datarax_ray.plan.orders.kinds import FileOrder
     >>> owners_in(FileOrder(10), Partitioning(run_records=4, num_partitions=3), owners=(7, 8, 9), start=2, stop=6)
@@ -201,13 +201,13 @@ class LoadBalance:
         self._seconds: dict[int, float] = {}  # for a record, on average
         self._num_readings: dict[int, int] = {}
         self._off: dict[int, int] = {}  # readings in a row that ask for another weight
-        # of every actor that has another than 1.0; another one at each change, as every block that arrives asks for it
+        # of every actor with another weight than 1.0; a new mapping at each change, as every block asks for it
         self.weights: Mapping[int, float] = {}
-        self._median = 0.0  # seconds for a record, of those that have been measured often enough; 0 for fewer than two
-        self._num_since = 0  # readings since that was looked at
+        self._median = 0.0  # seconds for a record, of actors with enough readings; 0 for fewer than two actors
+        self._num_since = 0  # readings since the median was taken
 
     def read(self, actor: int, num_read: int, read_s: float, actors: Collection[int]) -> None:
-        """Event: this one of the actors read so many records in so many seconds."""
+        """Event: an actor read so many records in so many seconds. actors: all that read now."""
         records, seconds = self._short.pop(actor, (0, 0.0))
         records, seconds = records + num_read, seconds + read_s
         if seconds < MIN_READ_S or not records:
@@ -236,7 +236,7 @@ class LoadBalance:
         self._weigh(actor, 1.0)
 
     def settle(self, actors: Collection[int]) -> None:
-        """Give every actor the weight that was measured, at once."""
+        """Give every actor its measured weight at once."""
         self._median = self._median_of(actors)
         for actor in actors:
             if self._median and self._num_readings.get(actor, 0) >= NUM_AGREEING:
@@ -247,7 +247,7 @@ class LoadBalance:
         return statistics.median_low(known) if len(known) >= 2 else 0.0
 
     def _measured(self, actor: int) -> float:
-        """What its weight would be."""
+        """The weight by the last readings."""
         return min(MAX_WEIGHT, max(MIN_WEIGHT, self._median / self._seconds[actor]))
 
     def _set(self, actor: int, measured: float) -> None:

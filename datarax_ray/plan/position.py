@@ -28,10 +28,10 @@ MAX_POSITION = 2**62
 
 @dataclass(frozen=True)
 class Yields:
-    """How many elements the positions of a stream give.
+    """The number of elements at each position of a stream.
 
-    is_one_to_one: whether each gives exactly one, so that batches can be counted in positions. may_repeat: whether some
-    may give several, so that batches may end inside one.
+    is_one_to_one: every position gives one element, so batches can be counted in positions.
+    may_repeat: some positions may give several elements, so a batch may end inside one position.
     """
 
     is_one_to_one: bool = True
@@ -71,7 +71,7 @@ def reading(part: str, plain: Any) -> Iterator[None]:
 
 
 def next_multiple(position: int, step: int) -> int:
-    """The first multiple of `step` behind a position: where chunks of streams that began elsewhere meet.
+    """The first multiple of `step` behind a position, at which chunks of streams with any beginning meet.
 
     >>> [next_multiple(position, 8) for position in (0, 7, 8)]
     [8, 8, 16]
@@ -80,7 +80,7 @@ def next_multiple(position: int, step: int) -> int:
 
 
 def pieces(start: int, stop: int, count: int) -> list[tuple[int, int]]:
-    """The range [start, stop) cut into `count` as even as can be; fewer where it is shorter, and itself where empty.
+    """The range [start, stop) in `count` even pieces; fewer for a shorter range, and itself for an empty one.
 
     >>> pieces(10, 17, 3), pieces(0, 1, 3), pieces(0, 0, 3)
     ([(10, 12), (12, 14), (14, 17)], [(0, 1)], [(0, 0)])
@@ -101,8 +101,10 @@ def earliest(ends: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class CountedBatches:
-    """The batches of `size` rows from a position on, where every position gives one row. stop: None for an endless
-    stream. drops: whether a short last one is left out.
+    """The batches of `size` rows from a position on, where every position gives one row.
+
+    stop: None for an endless stream.
+    drops: whether a short last batch is dropped.
 
     >>> batches = CountedBatches(2, 10, size=3)
     >>> batches.num_batches, batches.positions(2), len(batches.positions(3))
@@ -116,14 +118,14 @@ class CountedBatches:
 
     @property
     def num_batches(self) -> int | None:
-        """How many there are; None where they do not end."""
+        """The number of batches; None for an endless stream."""
         if self.stop is None:
             return None
         left = max(0, self.stop - self.start)
         return left // self.size if self.drops else -(-left // self.size)
 
     def positions(self, number: int) -> range:
-        """Those of the batch of this number, counted from 0; none where there is no such batch."""
+        """The positions of a batch, counted from 0; an empty range where there is no such batch."""
         begin = self.start + number * self.size
         end = begin + self.size if self.stop is None else min(begin + self.size, self.stop)
         is_one = number >= 0 and not (self.drops and end - begin < self.size)
@@ -206,7 +208,7 @@ def ranges(starts: Indices, sizes: Indices) -> Indices:
 
 
 def clipped(runs: Indices, num_rows: int) -> Indices:
-    """What of the runs is within the first so many rows.
+    """The parts of the runs within the first so many rows.
 
     >>> clipped(np.array([[2, 5], [7, 8]]), 4).tolist()
     [[2, 4]]

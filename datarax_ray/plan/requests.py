@@ -1,4 +1,4 @@
-"""Requests: what one actor is asked for, which elements of it, in what form, and for how many trainers."""
+"""Requests: the positions that one actor reads, the wanted elements and their form, and trainers that share."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class PositionSet(Protocol):
     def share(self) -> float: ...
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
-        """Which of the positions belong to the set. positions: int64 (k,). Returns bool (k,)."""
+        """Whether each position is in the set. positions: int64 (k,). Returns bool (k,)."""
         ...
 
     def positions_in(self, start: int, stop: int) -> Indices:
-        """Positions of the set in [start, stop), int64 (k,), ascending; others, perhaps millions, cost nothing."""
+        """Positions of the set in [start, stop), int64 (k,), ascending; millions of other positions cost nothing."""
         ...
 
     def first_from(self, position: int) -> int:
-        """The first position of the set from here on; where there is none, `position` or one behind the stream."""
+        """The first position of the set from here on; if there is none, `position` or one behind the stream."""
         ...
 
 
@@ -52,7 +52,7 @@ class ListedPositions:
 
 @dataclass(frozen=True)
 class Sharing:
-    """num_trainers trainers ask the same actors for the same blocks, which are then read once for all.
+    """num_trainers trainers ask the same actors for the same blocks, so each block is read once for all.
 
     part: of the block: "all"; "places", positions (and lengths of documents) with columns of no rows; or rows of its
         columns, as runs (see plan.position).
@@ -73,7 +73,7 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which elements of a request are wanted, and in what form.
+    """The wanted elements of a request, and their form.
 
     positions: None for all.
     documents: how elements become documents to be packed; None for elements as they are.
@@ -95,7 +95,7 @@ EVERYTHING = Wanted()
 
 
 class Request(Protocol):
-    """One actor's part of the chunk [start, stop). A pure function: it may be sent again, to any actor."""
+    """One actor's part of the chunk [start, stop). A pure function: any actor may answer it again."""
 
     @property
     def start(self) -> int: ...
@@ -113,9 +113,9 @@ class Request(Protocol):
 
     @property
     def asked(self) -> Hashable:
-        """A key of the block: equal for requests of the same block, whatever part and trainers they name."""
+        """A key of the block: equal for requests of one block, by any trainers for any part."""
         ...
 
     def narrowed(self, positions: tuple[int, ...]) -> Any:
-        """A request for these positions alone, not shared; None where other positions must be read with them."""
+        """A request for these positions alone, not shared; None where they cannot be read alone."""
         ...

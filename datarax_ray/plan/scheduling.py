@@ -34,15 +34,15 @@ PARTITIONS_EACH = 16
 
 @dataclass(frozen=True)
 class ChunkLimits:
-    """Limits of the chunks of a stream.
+    """Limits of a stream's chunks.
 
     max_size: positions in the largest chunk that makes sense.
     first_size: positions in the first chunk, whose records nobody has seen.
     max_part_size: positions in the largest part for one actor.
     max_actors: actors that may read at a time, None for all.
-    is_aligned: chunks end at multiples of their sizes (powers of two, if not given), so that trainers have the same.
-    share: fraction of a chunk's positions that this trainer reads; others read the rest from the same actors.
-    is_anywhere: a request costs any actor about the same, so that others than the owner may be asked.
+    is_aligned: chunks end at multiples of their sizes (powers of two by default), so that trainers share chunks.
+    share: fraction of a chunk's positions that this trainer reads; other trainers read the rest from the same actors.
+    is_anywhere: a request costs all actors about the same, so any actor may get it.
     homes: see Order.home_nodes.
     """
 
@@ -75,7 +75,7 @@ class Scheduler(Protocol):
         ...
 
     def fit(self, num_actors: int) -> None:
-        """Event: so many actors read. Makes more partitions where shares would be uneven."""
+        """Event: so many actors read. Makes more partitions if shares would be uneven."""
         ...
 
     @property
@@ -83,15 +83,15 @@ class Scheduler(Protocol):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether everything up to the stop is scheduled, as far as is known now."""
+        """Whether everything up to the stop is scheduled, by the known lengths."""
         ...
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
-        """The next chunk, of about `size` positions. Not when exhausted. owners: the actor of each partition."""
+        """The next chunk, of about `size` positions; not when exhausted. owners: the actor of each partition."""
         ...
 
     def split(self, request: Any) -> Sequence[Request]:
-        """Requests for fewer positions each, together the same; () for a request that cannot be split."""
+        """Requests that together equal this one, each for fewer positions; () where it cannot be split."""
         ...
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
@@ -100,7 +100,7 @@ class Scheduler(Protocol):
 
 
 class StreamScheduler(Scheduler, Protocol):
-    """A scheduler that knows what was delivered, and so where the stream goes on."""
+    """A scheduler that knows the delivered part of the stream, and so its state."""
 
     def extra_at(self, position: int) -> Extra | None:
         """The extra of a state at a position in a chunk not released, or behind an element before it."""
@@ -109,18 +109,18 @@ class StreamScheduler(Scheduler, Protocol):
     def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
         """Event: everything before `stop` was delivered. has_elements, may_come: of the last chunk, see Block.
 
-        Returns a line for the log after 1, 2, 4, 8, ... epochs without an element. Raises: RuntimeError where no epoch
-        will have any; see EmptyEpochs.
+        Returns a line for the log after 1, 2, 4, 8, ... epochs without an element. Raises: RuntimeError if no epoch
+        will have one; see EmptyEpochs.
         """
         ...
 
 
 class EmptyEpochs:
-    """Decides about epochs that give no element, which could make a trainer wait for ever.
+    """Decides about epochs without an element, which could make a trainer wait for ever.
 
-    Where all epochs have the same records (are_cycles_alike), one empty epoch shows that all are, unless records that
-    it dropped may come elsewhere (see Block): the stream ends with an error. So it does where amendments skip all
-    num_records. Otherwise the stream goes on, and the log says so. droppers: possible reasons, for people.
+    If all epochs have the same records (are_cycles_alike), one empty epoch proves that all are empty, unless records
+    that it dropped may come elsewhere (see Block): the stream ends with an error. It also ends where amendments skip
+    all num_records. Otherwise the stream goes on, and the log says so. droppers: possible reasons, for people.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class EmptyEpochs:
         self._gone_from = alike_from(amendments, num_records, False)
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
-        self._next_told = 1
+        self._next_reported = 1
 
     def seen(
         self, number: int, what: str, begin: int = 0, is_empty: bool = False, may_come: bool = False
     ) -> str | None:
-        """A line for the log after so many empty epochs in a row; None for none.
+        """A line for the log after so many empty epochs in a row; None where the log has one already.
 
         begin: the first position of the last empty epoch.
         is_empty: there is no data.
@@ -148,13 +148,13 @@ class EmptyEpochs:
         Raises: RuntimeError where no element will ever come.
         """
         if not number:
-            self._next_told = 1
-        if number < self._next_told:
+            self._next_reported = 1
+        if number < self._next_reported:
             return None
         shown_from = self._gone_from if may_come else self._alike_from
         if is_empty or (shown_from is not None and shown_from <= begin):
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
-        self._next_told = 2 * number
+        self._next_reported = 2 * number
         return (
             f"no element of {what} was kept, nor of {number} epochs in a row: {self._why}. In a later epoch "
             "that may differ, so the stream goes on."
@@ -169,7 +169,7 @@ class RecordScheduler:
     wanted: of every position.
     first_size: see ChunkLimits.
     are_cycles_alike, droppers: see EmptyEpochs.
-    is_kept: actors keep decoded records, so that no other actor should decode them too.
+    is_kept: actors keep decoded records, so no other actor should decode them.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class RecordScheduler:
         self._next = self._last_element = start.position
         self._stop = stop
         self._wanted = wanted
-        self._may_come_until = 0  # the end of the last chunk that left out what may come elsewhere
+        self._may_come_until = 0  # the end of the last chunk that dropped records which may come elsewhere
         self._empty = EmptyEpochs(are_cycles_alike, droppers, start.amendments, order.num_records)
 
     def fit(self, num_actors: int) -> None:
@@ -214,12 +214,12 @@ class RecordScheduler:
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         start, wanted = self._next, self._wanted.positions
-        # Positions of other trainers cost nothing, and must not count in the size of the chunk.
+        # positions of other trainers cost nothing, and must not count in the size of the chunk
         first = start if wanted is None else min(wanted.first_from(start), start + self.limits.max_size)
         stop = next_multiple(start, size) if self.limits.is_aligned else first + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
-        homes = self.limits.homes  # a request of two homes might have no other actor once its own is lost
+        homes = self.limits.homes  # once its actor is lost, no single node may have both homes of a request
         requests = (
             (actor, ReadRequest(start, stop, self.partitioning, tuple(some), self._wanted))
             for actor, owned in parts.items()

@@ -1,8 +1,8 @@
-"""Scheduling the shards of a stream: the next elements of which shards, who reads them, and from which cursor.
+"""Scheduling the shards of a stream: the next elements, the actor that reads them, and its cursors.
 
-Blocks bring newer cursors of shards and, at their ends, lengths. Until its length is known a shard is asked as if it
-never ended, and answers with nothing. An epoch is scheduled until the lengths of all its shards are known; the next
-epoch then follows at once, while this one is still being delivered.
+Blocks bring newer cursors of shards and, at their ends, lengths. A shard of unknown length is asked as if it never
+ended, and gives nothing behind its end. Once the lengths of all shards are known, the next epoch is scheduled while
+this one is still being delivered.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ShardScheduler:
         self._next = position
         self._stop = stop
         self._wanted = wanted
-        # heard: of blocks that arrived, to schedule by; delivered: to save, without what was read ahead.
+        # heard: by all blocks that arrived, for scheduling; delivered: by the delivered blocks alone, for states
         number = position // EPOCH_POSITIONS
         self._heard = {number: self._new_epoch(number, known)}
         self._delivered = self._new_epoch(number, known)
@@ -119,7 +119,7 @@ class ShardScheduler:
         return Chunk(start, self._next, max(1, sum(counts.values())), tuple(requests))
 
     def split(self, request: ShardReadRequest) -> Sequence[ShardReadRequest]:
-        """By position, each piece with its shards, and with the cursors of the whole request."""
+        """By position; each piece has its shards, with the cursors of the whole request."""
         epoch = request.start // EPOCH_POSITIONS
         places, base = self._order.places(epoch).tolist(), epoch * EPOCH_POSITIONS
 
@@ -172,9 +172,10 @@ class ShardScheduler:
                 self._last = None
                 if length <= ordinal:
                     return (
-                        f"the stream went on at position {self._start.position}, behind element {ordinal} (from 0) of "
-                        f"shard {shard}, which has {length} elements: it is shorter than when the state was taken, or "
-                        f"the position was made up, so earlier elements of epoch {epoch.number} were not read"
+                        f"the stream was resumed at position {self._start.position}, behind element {ordinal} (from "
+                        f"0) of shard {shard}, which has {length} elements: the shard is shorter than when the state "
+                        f"was taken, or the position was made up, so earlier elements of epoch {epoch.number} were "
+                        "not read"
                     )
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
@@ -182,7 +183,7 @@ class ShardScheduler:
         return self._empty.seen(self._num_empty, what, start, is_empty=not total, may_come=self._may_come)
 
     def _pass_ended_epochs(self) -> None:
-        """Go on to the next epoch once all of this one is scheduled."""
+        """Begin the next epoch once all of this one is scheduled."""
         if self._next == self._stop:
             return
         number, offset = divmod(self._next, EPOCH_POSITIONS)

@@ -152,8 +152,8 @@ class TrainerPositions:
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         """Which of the positions are this trainer's. positions: int64 (k,). Returns bool (k,).
 
-        A last batch too short to have a row for this trainer gives it the first row: a stream that begins there must
-        show what elements look like.
+        A last batch that is too short for this trainer gives it the first row: a stream that begins there needs an
+        element to know the fields.
         """
         batch, row = np.divmod(positions - self.origin, self.rows.batch_size)
         mine = within(self.rows.full, row)
@@ -199,7 +199,7 @@ def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:
 
 
 def within(ranges: tuple[tuple[int, int], ...], rows: Indices) -> NDArray[np.bool_]:
-    """Which rows are in one of these ranges (ascending, apart). rows: int64 (k,). Returns bool (k,).
+    """Whether each row is in one of the ranges (ascending, apart). rows: int64 (k,). Returns bool (k,).
 
     >>> within(((0, 2), (4, 5)), np.arange(6)).tolist()
     [True, True, False, False, True, False]
@@ -226,7 +226,7 @@ def placed(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]
 
 
 def local(ranges: tuple[tuple[int, int], ...], lo: int, hi: int) -> slice:
-    """Where rows [lo, hi) of one range lie in the concatenation of all ranges.
+    """The place of rows [lo, hi) of one range in the concatenation of all ranges.
 
     >>> local(((2, 4), (6, 9)), 7, 9)
     slice(3, 5, None)

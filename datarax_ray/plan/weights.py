@@ -28,12 +28,12 @@ Weights: TypeAlias = "tuple[int, ...] | WeightSchedule"
 
 @dataclass(frozen=True)
 class WeightSchedule(NamedArguments):
-    """Weights that change as a stream goes on: a curriculum, as a pure function of the position.
+    """Weights that change along a stream: a curriculum, as a pure function of the position.
 
-    points: (position, weights) pairs, ascending from position 0, which is where the schedule begins to hold. The last
-        weights hold for ever.
-    num_steps: equal steps from one point to the next; with 1 weights change at the points alone. In step j of n a
-        component has (n - j) / n of its share at the one point, and j / n of its share at the next; in each step it
+    points: (position, weights) pairs, ascending from position 0, the beginning of the schedule. The last weights hold
+        for ever.
+    num_steps: equal steps from one point to the next; with 1 step, weights change at the points alone. In step j of n
+        a component has (n - j) / n of its share at the one point, and j / n of its share at the next. In every step it
         has its share to less than 4 records.
 
     Raises: TypeError, ValueError for other points.
@@ -163,5 +163,5 @@ def _plain(weight: Any) -> Rational | float:
         if not isinstance(weight, str | bytes):  # which float() would take
             return float(weight)
     except TypeError:
-        pass  # told below
+        pass  # reported below
     raise TypeError(f"weights are numbers, one for each source, got {shown(weight)}")

@@ -243,7 +243,7 @@ def test_a_state_behind_the_end_of_its_epoch_is_told(
     with caplog.at_level("WARNING", "datarax_ray"):
         assert list(source) == []
     (message,) = caplog.messages
-    assert "the stream went on at position 1000000, behind element " in message
+    assert "the stream was resumed at position 1000000, behind element " in message
     caplog.clear()
     source = make(stream(corpus), num_epochs=2, shuffle=shuffle)
     list(itertools.islice(source, num_lines(corpus)))

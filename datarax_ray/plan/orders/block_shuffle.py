@@ -85,7 +85,7 @@ class BlockShuffle(EpochOrder):
         }
 
     def partitioning(self, run_records: RunRecords) -> Partitioning:
-        """The blocks are the runs, so that one actor reads the whole of one."""
+        """The blocks are the runs, so one actor reads a whole block."""
         return Partitioning(self.block_size, MAX_NUM_PARTITIONS, by_group=self.groups is not None)
 
     def permuted(self, offsets: Indices, seed: int) -> Indices:
@@ -104,7 +104,7 @@ class BlockShuffle(EpochOrder):
         return np.searchsorted(begins, offsets, side="right") - 1
 
     def _begins(self, first: int, last: int, seed: int) -> Indices:
-        """The offsets at which the windows from first to last begin, and where that ends."""
+        """The first offset of each window from first to last, and the end of the last."""
         if self.groups is None:
             window = self.window_blocks * self.block_size
             return np.minimum(np.arange(first, last + 2) * window, self.num_records)
@@ -130,9 +130,9 @@ class BlockShuffle(EpochOrder):
         return cipher.permute(places, num_blocks, seed=seed, rounds=self.rounds) * self.block_size + within
 
     def _short(self, seed: int) -> tuple[int, int, int]:
-        """The number of blocks of one size, the records that the last block lacks, and the slot of that short block.
+        """For blocks of one size: their number, the records missing in the last one, and the slot of the last one.
 
-        Slot j of the epoch holds block permute(j). After the slot of the short block, offsets are `missing` less than
+        Slot j of the epoch holds block permute(j). Behind the slot of the short block, offsets are `missing` less than
         with whole blocks.
         """
         num_blocks = -(-self.num_records // self.block_size)

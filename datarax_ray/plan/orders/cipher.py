@@ -40,13 +40,13 @@ _TABLE_WORD_BITS = 16
 
 
 def permute(indices: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
-    """Where each index goes in the permutation of [0, n) chosen by `seed`.
+    """The image of each index under the permutation of [0, n) chosen by `seed`.
 
     indices: int64 (k,), every value in [0, n). Returns int64 (k,). Equal to Grain's
     `index_shuffle(i, max_index=n - 1, seed=seed, rounds=rounds)` for every i, except at n = 4**k + 1 (k >= 8), where
     Grain's block is one value too small and its result is no permutation.
 
-    n, seed and rounds are those of an order, which has checked them.
+    n, seed and rounds come from an order, which has checked them.
 
     >>> permute(np.arange(5), 5, seed=42).tolist()
     [1, 0, 2, 4, 3]
@@ -72,9 +72,9 @@ def invert(images: Indices, n: int, *, seed: int, rounds: int = 8) -> Indices:
 
 
 def invert_each(images: Indices, which: Indices, sizes: Indices, seeds: Sequence[int], *, rounds: int = 8) -> Indices:
-    """As invert, for several permutations: those of which there are few images, and no table is made, all at once.
+    """As invert, for several permutations. Large permutations with few images are inverted at once, without a table.
 
-    images: int64 (k,). which: of each, the permutation, an index in sizes (each n) and seeds: int64 (k,), ascending.
+    images: int64 (k,). which: the permutation of each image, an index in sizes (n) and seeds: int64 (k,), ascending.
 
     >>> invert_each(permute(np.arange(5), 5, seed=42), np.zeros(5, np.int64), np.array([5]), [42]).tolist()
     [0, 1, 2, 3, 4]
@@ -167,9 +167,8 @@ def _walk(
 ) -> Indices:
     """Step (encrypt, or its inverse) until every value is back below n; a permutation of the block returns there.
 
-    All values take a step before any takes its next: the last few, which walk far, are few in all, not in each strip.
-    which: of each index, the permutation that it is of, where n and seed are arrays with those of several: all of one
-    width of block, that of any index.
+    All values take a step before any takes its next, so the few that walk far are few in all, not in each strip.
+    which: the permutation of each index, where n and seed are arrays: of several permutations, all of one block width.
     """
     word_bits = block_bits(n if which is None else int(n[which[0]])) // 2
     word, mix = (np.int64, _looked_up) if word_bits <= _TABLE_WORD_BITS else (np.uint64, _mix)  # take() casts all else

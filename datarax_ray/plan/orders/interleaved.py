@@ -1,7 +1,7 @@
-"""The order of a stream of shards that are read forwards only: which shard is next, and at which position.
+"""The order of a stream of shards that are read forwards only: the shard and element at each position.
 
-In every epoch the shards take turns in a fixed rotation, each giving its next turn_size elements. An exhausted shard
-gives the elements that it has left, and is missing from then on.
+In every epoch the shards take turns in a fixed rotation; a turn gives the next turn_size elements. An exhausted shard
+gives its remaining elements and leaves the rotation.
 
 Legend: an ordinal counts the elements of a shard in one epoch; a place is the index of a shard in the epoch's rotation;
 an offset is a position within the epoch. Positions are reserved as if no shard ever ended,
@@ -37,12 +37,12 @@ _WINDOW_KEY = 2**63
 
 @dataclass(frozen=True)
 class InterleavedOrder:
-    """Which element of which shard stands at a position.
+    """The shard and element at each position.
 
     num_shards: fixed by the data.
     turn_size: consecutive elements of a shard.
     window_size: elements of a shard that are shuffled together, window by window; 1 for none.
-    is_shuffled: shuffle windows, and give every epoch another rotation; both are pure functions of (seed, epoch).
+    is_shuffled: shuffle the windows, and the rotation of every epoch; both are pure functions of (seed, epoch).
 
     >>> order = InterleavedOrder(num_shards=2, turn_size=2)
     >>> [order.positions(0, place, np.arange(4)).tolist() for place in (0, 1)]
@@ -80,7 +80,7 @@ class InterleavedOrder:
         return "window" if self.is_shuffled else "none"
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the order beside the data, in plain values."""
+        """All parameters of the order beside the data, in plain values."""
         window = {"window_size": self.window_size} if self.is_shuffled else {}
         return {"shuffle": self.shuffle, "seed": self.seed, "turn_size": self.turn_size} | window
 
@@ -93,7 +93,7 @@ class InterleavedOrder:
         return np.argsort(_rotation(self, epoch))
 
     def positions(self, epoch: int, place: int, ordinals: Indices) -> Indices:
-        """Where a shard's elements stand in the stream. ordinals: int64 (k,). Returns int64 (k,)."""
+        """The positions of a shard's elements. ordinals: int64 (k,). Returns int64 (k,)."""
         turns, within = np.divmod(np.asarray(ordinals, np.int64), self.turn_size)
         return epoch * EPOCH_POSITIONS + (turns * self.num_shards + place) * self.turn_size + within
 
@@ -108,7 +108,7 @@ class InterleavedOrder:
         return place, turns * self.turn_size + within
 
     def count_before(self, place: int, offset: int) -> int:
-        """How many elements of the shard at a place stand before an offset, if it is long enough.
+        """The number of elements before an offset of a long enough shard at a place.
 
         >>> [InterleavedOrder(num_shards=2, turn_size=2).count_before(1, offset) for offset in range(9)]
         [0, 0, 0, 1, 2, 2, 2, 3, 4]
@@ -129,7 +129,7 @@ class InterleavedOrder:
         return ordinal - ordinal % self.window_size
 
     def window_stop(self, ordinal: int) -> int:
-        """Elements of the shard that must be read to give the first `ordinal` elements."""
+        """The number of elements to read for the first `ordinal` elements of a shard."""
         return -(-ordinal // self.window_size) * self.window_size
 
     def sources(self, epoch: int, shard: int, start: int, stop: int, length: int | None) -> Indices:
@@ -160,7 +160,7 @@ class InterleavedOrder:
         return known if known.epoch == state.position // EPOCH_POSITIONS else None
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
-        """The state of an earlier position that stands behind all cursors; None for any other."""
+        """The state of an earlier position behind all cursors; None for any other position."""
         epoch, offset = divmod(position, EPOCH_POSITIONS)
         if epoch != state.position // EPOCH_POSITIONS:
             return None
@@ -172,12 +172,12 @@ class InterleavedOrder:
         return state._replace(position=position, offset=0, unit="elements")
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights, and for records by number: elements of shards have none."""
+        """Raise ValueError for weights, and for records by number: elements of shards have no number."""
         refuse_weights(amendments)
         refuse_records(amendments)
 
     def _window(self, epoch: int, shard: int, window: int, size: int) -> Indices:
-        """The permutation of one window, by sorting random keys that nothing else in the stream shares.
+        """The permutation of one window, by sorting random keys of its own.
 
         The cipher's table would cost 3 ms for a window of 1,000 elements; this costs 0.1 ms. Raw bits of Philox and a
         stable sort are the same in every release of NumPy; a Generator's permutation is not.
@@ -198,9 +198,9 @@ def _rotation(order: InterleavedOrder, epoch: int) -> Indices:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a shard can be read on: after `ordinal` stored elements. Any cursor before the wanted element will do.
+    """A place from which a shard can be read: after `ordinal` stored elements.
 
-    state: what the reader needs to begin there, plain values; None for the beginning.
+    state: of the reader at this place, plain values; None for the beginning.
     """
 
     ordinal: int = 0
@@ -209,7 +209,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class ShardCursors(Extra):
-    """The shards of a state in one epoch: cursors, and lengths of shards with a known end.
+    """Cursors of the shards in one epoch, and lengths of shards with a known end.
 
     At other positions shards are read from the beginning of the epoch.
     """
@@ -234,7 +234,7 @@ class ShardCursors(Extra):
 
 @dataclass(frozen=True)
 class ShardEnd:
-    """Where a shard stands after a request. length: of the shard in this epoch, None before its end."""
+    """The place of a shard after a request. length: of the shard in this epoch, None before its end."""
 
     shard: int
     cursor: Cursor

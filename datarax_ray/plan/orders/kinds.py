@@ -123,7 +123,7 @@ class GlobalShuffle(EpochOrder):
         return {"shuffle": self.shuffle, "seed": self.seed, "rounds": self.rounds}
 
     def partitioning(self, run_records: RunRecords) -> Partitioning:
-        """A partition is one large run: every chunk touches all partitions anyway, and an actor opens few files.
+        """A partition is one large run: every chunk touches all partitions, and an actor opens few files.
 
         >>> GlobalShuffle(num_records=10_000).partitioning(64)
         Partitioning(run_records=10, num_partitions=1000, by_group=False, is_dealt=False, components=())

@@ -1,8 +1,8 @@
 """The order of a merged mixture: of streams whose elements have no number before they are read.
 
-A position of a merged mixture counts elements: at each stands the k-th element of a component. plan.orders.mixture
-gives component and k; its place in the component is known only by reading. So a position alone determines the stream,
-and the states of components save reading them from their beginnings.
+A position of a merged mixture counts elements, and holds the k-th element of a component. plan.orders.mixture gives
+component and k; only reading finds the place of this element in the component. So a position alone determines the
+stream, and states of the components save reading them from their beginnings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Component(Stateful, Protocol):
 
 @dataclass(frozen=True)
 class ComponentState:
-    """Where a component can be read on: at a state after `count` of its elements."""
+    """The state of a component after `count` of its elements."""
 
     count: int = 0
     state: StreamState = BEGIN
@@ -39,7 +39,7 @@ class ComponentState:
 
 @dataclass(frozen=True)
 class ComponentStates:
-    """Where all components can be read on, for the elements from a position on."""
+    """The states of all components, for the elements from a position on."""
 
     position: int
     components: tuple[ComponentState, ...]
@@ -49,19 +49,19 @@ class ComponentStates:
         return {"components": [each.plain() for each in self.components]}
 
     def at(self, position: int) -> ComponentStates | None:
-        """Itself; None before its position, for which components are read from their beginnings. See Extra."""
+        """Itself; None for an earlier position, which is read from the beginnings of the components. See Extra."""
         return self if position >= self.position else None
 
 
 @dataclass(frozen=True)
 class MergedOrder(WeightedOrder, StatefulOrder):
-    """Which element of which component stands at each position. The components are streams; else as a MixtureOrder."""
+    """The component and element at each position. The components are streams; otherwise as a MixtureOrder."""
 
     mixture: Mixture
     components: tuple[Component, ...]
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
-        """None: where its components stood before is not known."""
+        """None: earlier places of the components are not known."""
         return None
 
     @property
@@ -77,7 +77,7 @@ class MergedOrder(WeightedOrder, StatefulOrder):
         return super().settings() | {"counts": "elements"}
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ComponentStates | None:
-        """Where the components can be read on; None for their beginnings. See StatefulOrder."""
+        """The saved states of the components; None for their beginnings. See StatefulOrder."""
         check_rest(rest, "components")
         if "components" not in rest:
             return None

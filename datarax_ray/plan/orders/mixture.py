@@ -31,7 +31,7 @@ MAX_DEVIATION = 4
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Constant weights from the position `begin` on. before: how many records of each component stand before it."""
+    """Constant weights from the position `begin` on. before: the number of earlier records of each component."""
 
     weights: tuple[int, ...]
     seed: int
@@ -62,7 +62,7 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Which component stands at each position, and which of its own positions.
+    """The component at each position, and the component's own position.
 
     weights: whole numbers without a common divisor, some may be 0, or a schedule of such; their sum is W.
     seed: sets the phase of every node.
@@ -100,11 +100,11 @@ class Mixture:
         return components, own
 
     def counts(self, position: int) -> tuple[int, ...]:
-        """How many records of each component stand before this position: its own position there."""
+        """The number of records of each component before this position."""
         return next(each for each in reversed(self.stretches) if each.begin <= position).counts(position)
 
     def position_of(self, component: int, own: Indices) -> Indices:
-        """Where the own positions of a component stand, int64 (k,); inverse of place."""
+        """The positions of a component's own positions, int64 (k,); inverse of place."""
         stretches = self.stretches
         if len(stretches) == 1:
             return stretches[0].position_of(component, own)
@@ -117,7 +117,7 @@ class Mixture:
         return found
 
     def end_of(self, component: int, own: int) -> int | None:
-        """Where one own position of a component stands; None where it never comes."""
+        """The position of one own position of a component; None where it never comes."""
         stretch = next(each for each in reversed(self.stretches) if each.begin == 0 or each.before[component] <= own)
         return int(stretch.position_of(component, own)) if stretch.weights[component] else None
 
@@ -164,7 +164,7 @@ class WeightedOrder:
 
 @dataclass(frozen=True)
 class MixtureOrder(WeightedOrder, Order):
-    """Which record stands at each position of a mixture.
+    """The record at each position of a mixture.
 
     orders: of the components. Records are numbered through all components, those of component c from bases[c] on.
     """
@@ -194,7 +194,7 @@ class MixtureOrder(WeightedOrder, Order):
 
     @property
     def cycle(self) -> int:
-        """This many positions hold a whole epoch of every component, wherever they begin, by the last weights."""
+        """Under the last weights, any run of this many positions holds a whole epoch of every component."""
         return max(
             math.ceil((2 * order.cycle + 2 * MAX_DEVIATION) * total / weight)
             for order, weight, total in self._weighted(self.mixture.stretches[-1])
@@ -275,7 +275,7 @@ def _tree(weights: tuple[int, ...], seed: int) -> _Node | int:
 
 
 def _descend(node: _Node | int, index: Indices) -> list[tuple[int, Indices, Indices]]:
-    """[(component, which of the positions are its own, its count at each)]. index: positions before each."""
+    """[(component, indices of its positions, its count at each)]. index: positions before each."""
     out: list[tuple[int, Indices, Indices]] = []
     todo: list[tuple[_Node | int, Indices, Indices]] = [(node, np.arange(len(index)), index)]
     while todo:
@@ -293,7 +293,7 @@ def _descend(node: _Node | int, index: Indices) -> list[tuple[int, Indices, Indi
 
 
 def _counts(node: _Node | int, index: int) -> list[tuple[int, int]]:
-    """[(component, how many of the first `index` are its own)]."""
+    """[(component, number of its positions among the first `index`)]."""
     if isinstance(node, int):
         return [(node, index)]
     lefts = (index * node.weight + node.phase) // node.total
@@ -301,7 +301,7 @@ def _counts(node: _Node | int, index: int) -> list[tuple[int, int]]:
 
 
 def _path(node: _Node | int, component: int) -> list[tuple[_Node, bool]]:
-    """(node, whether the component is on its left) above a component, from the root on; [] where there is no path."""
+    """(node, whether the component is on its left) from the root to a component; [] where there is no path."""
     if isinstance(node, int):
         return []
     for side, is_left in ((node.left, True), (node.right, False)):

@@ -1,7 +1,7 @@
 """An order: the pure function from a position in the endless stream to a record.
 
-An order knows how records are best cut into partitions, which partitions a chunk touches, and which positions an owner
-reads. No other code asks which order it is.
+An order knows how to cut records into partitions, which partitions a chunk touches, and which positions an owner reads.
+No other code asks for the kind of an order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Partitioning:
         return records // self.run_records % self.num_partitions
 
     def refined(self, num_partitions: int) -> Partitioning:
-        """The same records in this many partitions, if these are fewer and there are enough records.
+        """The same records in this many partitions, if there are fewer now and enough records.
 
         >>> Partitioning(10, 100, is_dealt=False).refined(500)
         Partitioning(run_records=2, num_partitions=500, by_group=False, is_dealt=False, components=())
@@ -81,7 +81,7 @@ class Partitioning:
 
 
 class Order(StatefulOrder, Protocol):
-    """Which record stands at each position. Immutable; pickles. Methods with a body are right for any order.
+    """The record at each position. Immutable; pickles. Methods with a body are right for any order.
 
     num_records: records in one epoch, at least 1.
     seed: 32 bits; random transforms are keyed by it as well.
@@ -105,7 +105,7 @@ class Order(StatefulOrder, Protocol):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the order beside the data, in plain values: part of every state."""
+        """All parameters of the order beside the data, in plain values: part of every state."""
         ...
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Order(StatefulOrder, Protocol):
         ...
 
     def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
-        """The partitions with records in the chunk [start, stop), ascending, and perhaps others."""
+        """The partitions with records in the chunk [start, stop), ascending, and perhaps more."""
         return range(partitioning.num_partitions)
 
     @abstractmethod
@@ -124,19 +124,19 @@ class Order(StatefulOrder, Protocol):
 
     @property
     def home_nodes(self) -> tuple[frozenset[str], ...]:
-        """The nodes of each home (see plan.homes), where files lie on some nodes alone; () elsewhere."""
+        """The nodes of each home (see plan.homes) where files lie on some nodes alone; () otherwise."""
         return ()
 
     def amended(self, amendments: Amendments) -> Self:
-        """The order of a stream with these amendments: itself, where it has no weights."""
+        """The order of a stream with these amendments: itself for an order without weights."""
         return self
 
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
-        """The positions in [start, stop) whose records are in these partitions, ascending, and the records.
+        """The positions in [start, stop) with records in these partitions, ascending, and the records.
 
-        None where it is cheaper to compute the order of all positions, as owned_among does.
+        None where it is cheaper to compute the order of all positions (owned_among).
         """
         return None
 
@@ -153,12 +153,12 @@ class Order(StatefulOrder, Protocol):
 
 @dataclass(frozen=True)
 class EpochOrder(Order):
-    """An order in which every epoch is a permutation of the records, another one with each seed.
+    """An order in which every epoch is a permutation of the records, by the seed of the epoch.
 
     num_records: N, records in one epoch.
     seed: epoch e is ordered by (seed + e) mod 2**32.
     rounds: of the cipher, even; 4 is for Grain's order.
-    groups: where records are stored in groups of different sizes (row groups), those; an order need not heed them.
+    groups: stored groups of different sizes, such as row groups; None for none. An order may ignore them.
     """
 
     num_records: int
@@ -207,11 +207,11 @@ class EpochOrder(Order):
         return records
 
     def epoch_seed(self, epoch: int) -> int:
-        """What the records of an epoch are permuted by."""
+        """The seed of the permutation of an epoch."""
         return (self.seed + epoch) % 2**32
 
     def in_epochs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """[start, stop) epoch by epoch: its number, and the first and last offset of it that are touched."""
+        """[start, stop) by epoch: (number, first offset, last offset)."""
         for epoch in range(start // self.num_records, -(-stop // self.num_records)):
             begin = epoch * self.num_records
             yield epoch, max(start - begin, 0), min(stop - begin, self.num_records) - 1

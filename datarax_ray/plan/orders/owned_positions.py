@@ -1,8 +1,8 @@
 """The positions of one owner's records, found by inverting the permutation for those records alone.
 
 Forwards, each of 64 actors computes the order of every position of a chunk and keeps its 64th. Backwards it inverts its
-own records once for a span of positions, and remembers them. Positions that are permuted together are one span, or
-several where an owner holds more records than it may remember; for each span it then inverts all of its records.
+own records once for a span of positions, and remembers them. A span is all positions that are permuted together, or a
+part of them where an owner holds more records than it may remember; it then inverts all its records for each span.
 
 Legend: an offset counts the positions of a span; a place is an offset before the permutation.
 """
@@ -78,8 +78,8 @@ class OwnedPositions:
         spans: touched by [start, stop), in order.
         held_in: offsets of the owner's records in a span, in any order, and the records.
 
-        None also for an owner that was not asked for recently: a request of another owner that is lost or late is made
-        once, and must not cost a table, nor replace one.
+        None also for an owner without a recent request: a lost or late request of another owner is made once, and must
+        neither cost a table nor replace one.
         """
         most = int(min(_MAX_SPANS, max(_MIN_SPANS, _MIN_SPANS * MAX_HELD / num_held)))
         was_asked = owner in self._asked

@@ -57,8 +57,7 @@ class RecordGroups:
         return self if count == 1 else RecordGroups(np.diff(np.append(self.starts[:-1:count], self.starts[-1])))
 
     def times_decoded(self, block_size: int) -> float:
-        """How often an epoch decodes a record that reads blocks of this many records one by one: once for each block
-        with records of its group.
+        """How often an epoch decodes a record, on average, where it reads blocks of this many records one by one.
 
         >>> [RecordGroups([4, 4]).times_decoded(block_size) for block_size in (8, 4, 3, 1)]
         [1.0, 1.0, 2.0, 4.0]
@@ -120,7 +119,7 @@ _many_slots = functools.lru_cache(maxsize=8)(_made_slots)
 
 
 class _Finder:
-    """Finds the run of each index: the first run of its bucket, or one of the few that begin in the bucket.
+    """Finds the run of each index: the first run of its bucket, or one of the few later ones in the bucket.
 
     For the random indices of a shuffle this takes a fifth of searchsorted's time, which mispredicts every branch.
     """
