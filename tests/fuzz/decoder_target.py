@@ -20,35 +20,12 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import decode
 from datarax_ray.read.decode.example import example_class
-from datarax_ray.read.stream import Reader, ReaderTraits
+from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.fuzz import outcomes
 from tests.fuzz.mutations import MUTATIONS
 
-_NAME = "memory[0]"
-
-
-class _OneRecord(Reader):
-    """A reader of one record, whatever its bytes."""
-
-    traits = ReaderTraits(RuntimeError)
-    num_records = 1
-    mean_nbytes = 1
-
-    def __init__(self, record: bytes) -> None:
-        self.record = record
-
-    def read(self, records: Any) -> list[bytes]:
-        return [self.record] * len(records)
-
-    def locate(self, record: int) -> str:
-        return f"memory[{record}]"
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {}
-
-    def close(self) -> None:
-        pass
+_NAME = RandomAccessReader([b""]).locate(0)
 
 
 class DecoderTarget:
@@ -64,8 +41,9 @@ class DecoderTarget:
         return self.check_record(self.mutations[kind](self._record, rng))
 
     def check_record(self, record: bytes) -> tuple[str, str]:
+        stream = IndexedStream(RandomAccessReader([record]), order_of(1), 1, (self._decoder,))
         try:
-            block = IndexedStream(_OneRecord(record), order_of(1), 1, (self._decoder,)).read(ReadRequest(0, 1))
+            block = stream.read(ReadRequest(0, 1))
             pickle.dumps(block)  # as it goes into the object store
         except Exception as error:
             return outcomes.refusal(error, _NAME, ())

@@ -6,12 +6,16 @@ import os
 import random
 import signal
 import threading
+from pathlib import Path
 
 from tests.fuzz import outcomes
 
 
 class MisbehavingTarget:
     """Each kind does what it is called."""
+
+    def __init__(self, directory: Path) -> None:
+        pass
 
     kinds = ("good", "crash", "exit", "hang", "memory", "wrong")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,54 +16,35 @@ class Target(Protocol):
     def check(self, kind: str, rng: random.Random) -> tuple[str, str]: ...
 
 
-# (group size, compression): one record and many to a group, every codec that array_record has, columns
-_ARRAY_RECORD = {
-    "array_record 1": (1, "zstd"),
-    "array_record 16": (16, "zstd"),
-    "array_record 64 uncompressed": (64, "uncompressed"),
-    "array_record 16 snappy": (16, "snappy"),
-    "array_record 16 brotli": (16, "brotli"),
-    "array_record 16 transposed": (16, "transpose"),
+# module and class of each target, and what it is made with beside its directory
+_MADE: dict[str, tuple[str, tuple[Any, ...]]] = {
+    # group size and compression: one record and many to a group, every codec that array_record has, columns
+    "array_record 1": ("array_record_target.ArrayRecordTarget", (1, "zstd")),
+    "array_record 16": ("array_record_target.ArrayRecordTarget", (16, "zstd")),
+    "array_record 64 uncompressed": ("array_record_target.ArrayRecordTarget", (64, "uncompressed")),
+    "array_record 16 snappy": ("array_record_target.ArrayRecordTarget", (16, "snappy")),
+    "array_record 16 brotli": ("array_record_target.ArrayRecordTarget", (16, "brotli")),
+    "array_record 16 transposed": ("array_record_target.ArrayRecordTarget", (16, "transpose")),
+    # compression, and whether pages carry checksums
+    "parquet zstd, checksums": ("parquet_target.ParquetTarget", ("zstd", True)),
+    "parquet plain, checksums": ("parquet_target.ParquetTarget", ("none", True)),
+    "parquet plain": ("parquet_target.ParquetTarget", ("none", False)),
+    "parquet snappy": ("parquet_target.ParquetTarget", ("snappy", False)),
+    **{name: ("rows_target.RowsTarget", (name,)) for name in ("csv", "jsonl", "tar")},
+    "checkpoint": ("checkpoint_target.CheckpointTarget", ()),
+    **{
+        f"decoder {name}": ("decoder_target.DecoderTarget", (name,))
+        for name in ("json", "msgpack", "tf.Example", "image", "raw", "fields")
+    },
 }
-# (compression, whether pages carry checksums)
-_PARQUET = {
-    "parquet zstd, checksums": ("zstd", True),
-    "parquet plain, checksums": ("none", True),
-    "parquet plain": ("none", False),
-    "parquet snappy": ("snappy", False),
-}
-_ROWS = ("csv", "jsonl", "tar")
-_DECODERS = ("json", "msgpack", "tf.Example", "image", "raw", "fields")
-NAMES = (*_ARRAY_RECORD, *_PARQUET, *_ROWS, "checkpoint", *(f"decoder {name}" for name in _DECODERS))
+NAMES = tuple(_MADE)
 
 
 def make(name: str, directory: Path) -> Target:
-    """The target of that name, with its files in a directory of its own."""
+    """The target of that name, with its files in a directory of its own. Imports the modules of that target alone."""
     directory = directory / name.replace(" ", "_")
     directory.mkdir(parents=True, exist_ok=True)
-    made: Any
-    if name in _ARRAY_RECORD:
-        from tests.fuzz.array_record_target import ArrayRecordTarget
-
-        made = ArrayRecordTarget(directory, *_ARRAY_RECORD[name])
-    elif name in _PARQUET:
-        from tests.fuzz.parquet_target import ParquetTarget
-
-        made = ParquetTarget(directory, *_PARQUET[name])
-    elif name in _ROWS:
-        from tests.fuzz.rows_target import RowsTarget
-
-        made = RowsTarget(directory, name)
-    elif name == "checkpoint":
-        from tests.fuzz.checkpoint_target import CheckpointTarget
-
-        made = CheckpointTarget(directory)
-    elif name == "misbehaving":
-        from tests.fuzz.misbehaving_target import MisbehavingTarget
-
-        made = MisbehavingTarget()
-    else:
-        from tests.fuzz.decoder_target import DecoderTarget
-
-        made = DecoderTarget(directory, name.removeprefix("decoder "))
+    path, arguments = _MADE.get(name, ("misbehaving_target.MisbehavingTarget", ()))
+    module, cls = path.split(".")
+    made: Target = getattr(importlib.import_module(f"tests.fuzz.{module}"), cls)(directory, *arguments)
     return made
