@@ -103,7 +103,7 @@ class TestLog:
         [
             (
                 Amendment(5, positions=((5, 9),)),
-                "position 5 was delivered already, and the next is 10, .* Restore a state",
+                "position 5 was delivered already, and the next is 10: .* Restore an earlier state",
             ),
             (Amendment(9, records=((8, 9),)), "position 9 was delivered already"),
             (Amendment(9, weights=(1, 2)), "position 9 was delivered already"),
