@@ -30,24 +30,24 @@ _OPENING = ThreadLock()
 
 
 class DataLoader(NamedArguments, Closing):
-    """Gives what `grain.DataLoader(..., worker_count=0)` gives for the same arguments, with any number of Ray actors.
+    """Gives the outputs of `grain.DataLoader(..., worker_count=0)` for the same arguments, by any number of actors.
 
     data_source, sampler, operations, shard_options: as Grain takes them.
-    worker_count: Ray actors; 0 to read in this process, where operations run as their results are asked for; None for
-        one actor per CPU of the cluster but one.
-    read_options: num_threads read single elements at a time, in this process and in each actor, where the source has no
-        batched read (`__getitems__` or `_getitems`); prefetch_buffer_size elements are read at a time with
-        worker_count=0 (actors read ahead up to a bound in bytes).
-    worker_buffer_size, enable_profiling: accepted for Grain's sake; see ray_options and `stats`.
+    worker_count: Ray actors; 0 to read in this process, where operations run on demand; None for one actor per CPU of
+        the cluster, minus one.
+    read_options: num_threads read single elements in parallel, in this process and in each actor, if the source has no
+        batched read (`__getitems__` or `_getitems`). With worker_count=0, prefetch_buffer_size elements are read at a
+        time; actors read ahead up to a bound in bytes.
+    worker_buffer_size, enable_profiling: accepted without effect, as Grain has them; see ray_options and `stats`.
     ray_options: further arguments of RaySource (num_cpus, resources, label_selector, memory, runtime_env, name,
         chunk_size, max_nbytes, start_timeout_s).
 
-    Every iterator begins at the start and has a state of its own. Iterators share the actors, which start with the
-    first and end with `close`, with the loader, or with the program.
+    Every iterator begins at the start and has its own state. Iterators share the actors, which start with the first
+    iterator and end with `close`, with the loader, or with the program.
 
     MapWithIndex, which Grain's own DataLoader accepts and cannot run, gets the sampler's index.
 
-    Raises: ValueError, TypeError at construction for arguments out of range, and for other objects than operations.
+    Raises: ValueError, TypeError at construction for arguments out of range, and for objects that are no operations.
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {
@@ -90,7 +90,7 @@ class DataLoader(NamedArguments, Closing):
         self._is_closed = False
 
     def describe(self) -> SampledStream:
-        """What actors are sent: everything that decides what they make, as a picklable value."""
+        """The picklable description of the stream that actors get."""
         return self._description
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class DataLoader(NamedArguments, Closing):
         return DataLoaderIterator(self)
 
     def begin(self, consumed: Consumed) -> Generator[Delivery, None, None]:
-        """The outputs from there on. Actors are started now."""
+        """The remaining outputs. Starts the actors."""
         address = self._addresses.address(consumed.state)
         # in this process; RaySource has a size of its own
         chunk_size = self._read_options.prefetch_buffer_size or next(iter(self._operations.sizes), 1)
@@ -119,13 +119,13 @@ class DataLoader(NamedArguments, Closing):
         return deliveries(consumed)
 
     def to_json(self, state: StreamState) -> dict[str, Any]:
-        """What is saved of this loader there: under 4 KB, in plain values."""
+        """The saved state of this loader at a state: under 4 KB, in plain values."""
         return state.to_json(self._description.settings())
 
     def from_json(self, state: Any, allow_drift: tuple[str, ...] = ()) -> StreamState:
-        """Where a state goes on: one of this loader's, or one that grain.DataLoader wrote with worker_count=0.
+        """Read a state of this loader, or of grain.DataLoader with worker_count=0.
 
-        Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is none.
+        Raises: DriftError for another stream's state; ValueError or TypeError for anything else.
         """
         if isinstance(state, Mapping) and "last_seen_indices" in state:
             length = self._description.length
@@ -134,13 +134,13 @@ class DataLoader(NamedArguments, Closing):
             )
         if isinstance(state, Mapping) and "version" not in state and state.keys() & {"next_index", "parent"}:
             raise ValueError(
-                "a state of grain.DataLoader with a FlatMap names neither data nor order, so it cannot be checked; "
-                "start a new epoch or run"
+                "a state of grain.DataLoader with a FlatMap names neither data nor order and cannot be checked; start "
+                "a new epoch or run"
             )
         return StreamState.from_json(state, self._addresses, self._description.settings(), allow_drift=allow_drift)
 
     def stats(self) -> dict[int, dict[str, Any]]:
-        """Process, node, memory and work done, of each running actor by id; {} without actors, and once closed."""
+        """Process, node, memory and work of each running actor, by id; {} without actors, and once closed."""
         return self._source.stats() if isinstance(self._source, RaySource) and not self._is_closed else {}
 
     def check_open(self) -> None:
@@ -192,7 +192,7 @@ class DataLoader(NamedArguments, Closing):
 
 
 class _Outputs(Reading):
-    """Outputs as they are asked for. The next may be made before, in a thread of its own."""
+    """Makes outputs on demand. `start` makes the next one ahead, in a thread."""
 
     _ahead: BackgroundIterator[Delivery] | None = None
 
@@ -222,10 +222,9 @@ class _Outputs(Reading):
 
 
 class DataLoaderIterator(grain.DataLoaderIterator):
-    """Elements or batches from an address that moves with what was handed out.
+    """Iterates over elements or batches, with a state.
 
-    A subclass, so that isinstance, Grain's CheckpointHandler and Orbax's save and load take it for what it is; nothing
-    of Grain's iterator runs.
+    A subclass only for isinstance, Grain's CheckpointHandler and Orbax; no code of Grain's iterator runs.
     """
 
     def __init__(self, loader: DataLoader) -> None:
@@ -237,22 +236,22 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         return self
 
     def __next__(self) -> Any:
-        """The next output. After an error the same is tried again. Threads may share the iterator.
+        """The next output. After an error the next call tries again. Threads may share the iterator.
 
         Raises: RecordError, naming operation and record; RuntimeError where the loader is closed.
         """
         return self._consumer.alone(self._take)
 
     def get_state(self) -> bytes:
-        """Where the iterator stands and of which loader, as JSON: under 4 KB, for any number of actors."""
+        """The state as JSON: under 4 KB, for any number of actors."""
         return json.dumps(self._loader.to_json(self._consumer.consumed.state), indent=4).encode()
 
     def set_state(self, state: bytes, allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state of this loader, or of grain.DataLoader with worker_count=0.
+        """Continue from a state of this loader, or of grain.DataLoader with worker_count=0.
 
-        allow_drift: settings that may differ on purpose, as "batch_size".
+        allow_drift: settings that may differ on purpose, such as "batch_size".
 
-        Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
+        Raises: DriftError for another stream's state; ValueError or TypeError for anything else.
         """
         try:
             found = json.loads(state.decode())
@@ -261,9 +260,9 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         self._consumer.go_to(Consumed(self._loader.from_json(found, allow_drift)))
 
     def start_prefetch(self) -> None:
-        """Begin to make the next output now, in the background; the first time, once the actors were started.
+        """Start to make the next output in the background. The first call starts the actors before it returns.
 
-        Calling it again changes nothing. Raises: RuntimeError where the loader is closed; what starting actors raises.
+        A second call has no effect. Raises: RuntimeError where the loader is closed; errors of starting actors.
         """
         # begun here, not in the thread, which ends with this output: a local Ray ends with the thread that starts it
         self._loader.check_open()

@@ -142,7 +142,7 @@ def _code_of(given: Any, operation: Operation | Batching) -> Any:
 
 
 def shard_options_of(sampler: Any, given: grain.sharding.ShardOptions | None) -> grain.sharding.ShardOptions:
-    """The given shard, else the sampler's. Raises: ValueError where there is neither."""
+    """The given shard, or the sampler's. Raises: ValueError where there is neither."""
     found = given if given is not None else getattr(sampler, "_shard_options", None)
     if not isinstance(found, grain.sharding.ShardOptions):
         raise ValueError(
@@ -153,7 +153,7 @@ def shard_options_of(sampler: Any, given: grain.sharding.ShardOptions | None) ->
 
 
 def size_of(sampler: Any) -> int:
-    """Its length, or the first index that raises IndexError, by bisection as in Grain."""
+    """The length of a sampler, or the first index that raises IndexError, by bisection as in Grain."""
     if hasattr(sampler, "__len__"):
         return len(sampler)
     low, high = 0, sys.maxsize
@@ -168,7 +168,7 @@ def size_of(sampler: Any) -> int:
 
 
 def sampling_of(sampler: Any, size: int) -> Any:
-    """A Sampling, which computes whole arrays, where it equals the sampler; else the sampler."""
+    """A Sampling, which computes whole arrays, if it equals the sampler; otherwise the sampler."""
     try:
         sampling = _sampling(sampler)
     except (AttributeError, TypeError, ValueError):  # another release of Grain, or a sampler that refuses it
@@ -194,7 +194,7 @@ def _sampling(sampler: Any) -> Sampling | None:
         return Sampling(FileOrder(stop - start), start, shard.shard_count, seed)
     if cipher.grain_is_broken_at(stop - start):
         logger.warning(
-            "with %d records in a shard, Grain's shuffle gives one record twice in every epoch and another never, and "
+            "with %d records in a shard, Grain's shuffle gives one of them twice in every epoch and another never, and "
             "so does this loader. To see all records, remove or add one, or use datarax_ray.sources.",
             stop - start,
         )
@@ -203,7 +203,7 @@ def _sampling(sampler: Any) -> Sampling | None:
 
 
 def _agree(sampler: Any, sampling: Sampling, size: int) -> bool:
-    """Whether both agree at the ends of the stream, of its shards and of its epochs: Grain may change."""
+    """Whether both agree at the ends of the stream, its shards and its epochs, for any release of Grain."""
     num_records, count = sampling.order.num_records, sampling.shard_count
     edges = {0, 1, num_records - 1, num_records, num_records * count - 1, num_records * count, size // 2, size - 1}
     indices = sorted(index for index in edges if 0 <= index < min(size, 2**62))

@@ -459,7 +459,7 @@ class TestErrors:
 
     def test_filters_that_drop_everything_say_so(self, caplog: pytest.LogCaptureFixture) -> None:
         assert list(numbers([grain.FilterOperation(lambda x: False)], num_epochs=3)) == []
-        assert "nothing came of the 30 positions up to 30" in caplog.text
+        assert "no output of the 30 positions up to 30" in caplog.text
 
 
 @pytest.mark.usefixtures("ray_local")

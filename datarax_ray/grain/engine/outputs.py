@@ -152,7 +152,7 @@ class _Watch:
     def read(self, stop: int) -> None:
         if stop - self._since >= self._quiet_after:
             logger.warning(
-                "nothing came of the %d positions up to %d: the filters may drop everything, and the loader goes on",
+                "no output of the %d positions up to %d: the filters may drop everything, and the loader goes on",
                 stop - self._since,
                 stop,
             )
@@ -186,7 +186,7 @@ class _Run:
         return Item(int(elements.indices[row]), elements.rngs.element(row), data)
 
     def after(self, row: int) -> Address:
-        """The address after a row: in its position, unless the next row or the end of the block is past it."""
+        """The address after a row: in its position, unless the block has no more rows of this position."""
         position = int(self.positions[row])
         is_cut = self.block.failure is not None and self.block.failure_position == position
         if self.positions[-1] == position and not is_cut:
@@ -199,7 +199,7 @@ class _Run:
 
 
 def _runs(chunks: Chunks, watch: _Watch) -> Iterator[_Run]:
-    """The rows of all blocks by position. Raises: the first failure, after all rows before it."""
+    """The rows of all blocks by position. Raises: the first failure, after all earlier rows."""
     try:
         for _, stop, blocks in chunks:
             failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
@@ -217,7 +217,7 @@ def _runs(chunks: Chunks, watch: _Watch) -> Iterator[_Run]:
 def _merged(blocks: Sequence[Block], failed_at: int) -> Iterator[_Run]:
     """Runs of rows in stream order. Blocks hold disjoint positions, so a run lies side by side in its block.
 
-    The position that failed has rows only of a flat_map, from before the failure.
+    A failed position has rows only of a flat_map, from before the failure.
     """
     if not blocks:
         return
@@ -234,7 +234,7 @@ def _merged(blocks: Sequence[Block], failed_at: int) -> Iterator[_Run]:
 
 
 def _skip(runs: Iterator[_Run], start: Address) -> Iterator[_Run]:
-    """The runs, without the outputs of the first position that were given, by the address."""
+    """The runs, without the outputs of the first position that the address counts."""
     position, offset = start[:2]
     for run in runs:
         if offset and run.positions[run.lo] == position:

@@ -92,11 +92,11 @@ class SampledStream:
         """Nothing: it reads nothing ahead."""
 
     def names(self, request: ReadRequest) -> list[str]:
-        """None, or the sampler would be asked again."""
+        """No names: the sampler is not asked twice."""
         return []
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
-        """The records that the sampler chose there; see Stream.locations."""
+        """The records that the sampler chose at these positions; see Stream.locations."""
         return [self.reader.locate(record) for record in self._choose(positions).records.tolist()]
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
@@ -177,7 +177,7 @@ class SampledStream:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The sampler's choice for some positions, up to the first for which it raises."""
+    """The sampler's choice for some positions, up to its first error."""
 
     indices: list[int]
     records: Indices
