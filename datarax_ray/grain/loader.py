@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import grain
@@ -20,7 +19,6 @@ from datarax_ray.grain.engine.outputs import Addresses, depth, outputs
 from datarax_ray.grain.engine.stream import SampledStream
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.closing import Closing, closed
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.random_access import RandomAccessReader
@@ -191,36 +189,6 @@ class DataLoader(NamedArguments, Closing):
             return self._source
 
 
-class _Outputs(Reading):
-    """Makes outputs on demand. `start` makes the next one ahead, in a thread."""
-
-    _ahead: BackgroundIterator[Delivery] | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._ahead is not None and self._ahead.is_waiting
-
-    def start(self) -> None:
-        """Begin to make the next one."""
-        if self._ahead is None:
-            self._ahead = BackgroundIterator((next(outputs) for outputs in [self._deliveries]), 0)
-            self.next = self._made
-        self._ahead.begin()
-
-    def _made(self) -> Delivery:
-        assert self._ahead is not None
-        made = self._ahead.next()
-        self._ahead, self.next = None, self._deliveries.__next__
-        return made
-
-    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
-        end = partial(super().close, timeout_s, then)
-        if self._ahead is None:
-            end()
-        else:
-            self._ahead.close(timeout_s, end)  # behind what it makes, which uses what is closed here
-
-
 class DataLoaderIterator(grain.DataLoaderIterator):
     """Iterates over elements or batches, with a state.
 
@@ -230,7 +198,6 @@ class DataLoaderIterator(grain.DataLoaderIterator):
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
         self._consumer = Consumer()  # operations' errors are raised: none is left out
-        self._outputs: _Outputs | None = None
 
     def __iter__(self) -> Self:
         return self
@@ -260,13 +227,12 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         self._consumer.go_to(Consumed(self._loader.from_json(found, allow_drift)))
 
     def start_prefetch(self) -> None:
-        """Start to make the next output in the background. The first call starts the actors before it returns.
+        """Start the actors, if they do not run yet.
 
-        A second call has no effect. Raises: RuntimeError where the loader is closed; errors of starting actors.
+        Raises: RuntimeError where the loader is closed; errors of starting actors.
         """
-        # begun here, not in the thread, which ends with this output: a local Ray ends with the thread that starts it
         self._loader.check_open()
-        self._consumer.alone(self._start)
+        self._consumer.alone(lambda: self._consumer.opened("outputs", self._begin))
 
     def close(self) -> None:
         """Stop reading. The state stays, and the next output is read again."""
@@ -275,19 +241,13 @@ class DataLoaderIterator(grain.DataLoaderIterator):
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"
 
-    def _start(self) -> None:
-        self._consumer.opened("outputs", self._begin)
-        assert self._outputs is not None
-        self._outputs.start()
-
     def _take(self) -> Any:
         if not self._consumer.consumed.is_end:  # what was seen to end has, whoever closes
             self._loader.check_open()
         return self._consumer.take("outputs", self._begin)
 
-    def _begin(self, consumed: Consumed) -> _Outputs:
-        self._outputs = _Outputs(self._loader.begin(consumed))
-        return self._outputs
+    def _begin(self, consumed: Consumed) -> Reading:
+        return Reading(self._loader.begin(consumed))
 
 
 def load(

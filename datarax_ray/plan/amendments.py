@@ -153,21 +153,6 @@ def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | N
     return cut[0] if cut else None
 
 
-def alike_from(log: Amendments, num_records: int, is_alike: bool) -> int | None:
-    """The position from which on one empty epoch proves that all later epochs are empty; None where it never does.
-
-    is_alike: whether one empty epoch proves it without amendments, as all epochs drop the same records.
-    """
-    if not log:
-        return 0 if is_alike else None
-    gone = [each for each in log if each.records]
-    if num_records and ranges_of(pair for each in gone for pair in each.records) == ((0, num_records),):
-        return max(each.at for each in gone)
-    if not is_alike or changes_of(log):  # other weights, other components
-        return None
-    return max(each.positions[-1][1] if each.positions else each.at for each in log)
-
-
 def yields_from(yields: Yields, log: Amendments, position: int) -> Yields:
     """The yields from `position` on of a stream that gives `yields` without amendments."""
     if not log:

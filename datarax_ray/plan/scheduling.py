@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from datarax_ray.plan.amendments import Amendments, alike_from
+from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.homes import by_home
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning
 from datarax_ray.plan.partitions import ReadRequest, owners_in
@@ -118,30 +118,20 @@ class StreamScheduler(Scheduler, Protocol):
 class EmptyEpochs:
     """Decides about epochs without an element, which could make a trainer wait for ever.
 
-    If all epochs have the same records (are_cycles_alike), one empty epoch proves that all are empty, unless records
-    that it dropped may come elsewhere (see Block): the stream ends with an error. It also ends where amendments skip
-    all num_records. Otherwise the stream goes on, and the log says so. droppers: possible reasons, for people.
+    If all epochs have the same records (are_cycles_alike, without amendments), one empty epoch proves that all are
+    empty, unless records that it dropped may come elsewhere (see Block): the stream ends with an error. Otherwise the
+    stream goes on, and the log says so. droppers: possible reasons, for people.
     """
 
-    def __init__(
-        self,
-        are_cycles_alike: bool,
-        droppers: Sequence[str],
-        amendments: Amendments = (),
-        num_records: int = 0,
-    ) -> None:
-        self._alike_from = alike_from(amendments, num_records, are_cycles_alike)
-        self._gone_from = alike_from(amendments, num_records, False)
+    def __init__(self, are_cycles_alike: bool, droppers: Sequence[str], amendments: Amendments = ()) -> None:
+        self._are_alike = are_cycles_alike and not amendments
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
         self._next_reported = 1
 
-    def seen(
-        self, number: int, what: str, begin: int = 0, is_empty: bool = False, may_come: bool = False
-    ) -> str | None:
+    def seen(self, number: int, what: str, is_empty: bool = False, may_come: bool = False) -> str | None:
         """A line for the log after so many empty epochs in a row; None where the log has one already.
 
-        begin: the first position of the last empty epoch.
         is_empty: there is no data.
         may_come: records that the last empty epoch dropped may come elsewhere.
 
@@ -151,8 +141,7 @@ class EmptyEpochs:
             self._next_reported = 1
         if number < self._next_reported:
             return None
-        shown_from = self._gone_from if may_come else self._alike_from
-        if is_empty or (shown_from is not None and shown_from <= begin):
+        if is_empty or (self._are_alike and not may_come):
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
         self._next_reported = 2 * number
         return (
@@ -202,7 +191,7 @@ class RecordScheduler:
         self._stop = stop
         self._wanted = wanted
         self._may_come_until = 0  # the end of the last chunk that dropped records which may come elsewhere
-        self._empty = EmptyEpochs(are_cycles_alike, droppers, start.amendments, order.num_records)
+        self._empty = EmptyEpochs(are_cycles_alike, droppers, start.amendments)
 
     def fit(self, num_actors: int) -> None:
         if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are
@@ -249,4 +238,4 @@ class RecordScheduler:
         number = max(0, stop - start) // cycle
         last = start + (number - 1) * cycle
         may_come = self._may_come_until > last
-        return self._empty.seen(number, f"the {cycle} positions from {start} on", last, may_come=may_come)
+        return self._empty.seen(number, f"the {cycle} positions from {start} on", may_come=may_come)

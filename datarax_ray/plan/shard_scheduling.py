@@ -179,8 +179,7 @@ class ShardScheduler:
                     )
         total = sum(epoch.lengths.values())
         what = f"epoch {epoch.number}, of {total} in {self._order.num_shards} shards,"
-        start = epoch.number * EPOCH_POSITIONS
-        return self._empty.seen(self._num_empty, what, start, is_empty=not total, may_come=self._may_come)
+        return self._empty.seen(self._num_empty, what, is_empty=not total, may_come=self._may_come)
 
     def _pass_ended_epochs(self) -> None:
         """Begin the next epoch once all of this one is scheduled."""

@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -166,17 +165,12 @@ class TestFace:
         resumed.set_state(state)
         assert_same(list(resumed), want)
 
-    @pytest.mark.parametrize("is_prefetched", [False, True])
-    def test_closing_ends_the_iterators_that_are_open_and_their_states_go_on_in_another(
-        self, is_prefetched: bool
-    ) -> None:
+    def test_closing_ends_the_iterators_that_are_open_and_their_states_go_on_in_another(self) -> None:
         letters = Letters(30)
         loader = numbers(data_source=letters, sampler=grain.SequentialSampler(30, grain.NoSharding()))
         going, ended = iter(loader), iter(loader)
         assert len(list(ended)) == 30
         assert [next(going), next(going)] == ["a", "b"]
-        if is_prefetched:
-            going.start_prefetch()
         loader.close()
         for _ in range(2):
             with pytest.raises(RuntimeError, match="this DataLoader is closed; make a new one"):
@@ -354,57 +348,6 @@ class TestState:
                     ValueError, match=rf"is one of shard 1 of 3, this loader reads shard {shard} of 3; .*its own shard"
                 ):
                     other.set_state(state)
-
-    def test_what_was_prefetched_is_not_in_it(self) -> None:
-        iterator = iter(numbers())
-        before = iterator.get_state()
-        iterator.start_prefetch()
-        iterator.start_prefetch()
-        assert iterator.get_state() == before
-        assert list(iterator) == list(range(10))
-        iterator.start_prefetch()
-        iterator.set_state(before)
-        assert next(iterator) == 0
-
-    def test_an_interrupt_that_comes_while_an_output_is_made_ahead_is_not_kept_waiting_and_loses_nothing(self) -> None:
-        class Held:
-            is_free, is_asked = threading.Event(), threading.Event()
-
-            def __len__(self) -> int:
-                return 10
-
-            def __getitem__(self, index: int) -> int:
-                if index == 2:
-                    self.is_asked.set()
-                    assert self.is_free.wait(60)
-                return index
-
-        def interrupt(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        def raise_soon_in(wait: Callable[[], Any]) -> None:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            wait()
-
-        iterator = iter(numbers(data_source=Held(), read_options=grain.ReadOptions(prefetch_buffer_size=1)))
-        assert [next(iterator), next(iterator)] == [0, 1]
-        state = iterator.get_state()
-        iterator.start_prefetch()
-        assert Held.is_asked.wait(60)
-        freeing = threading.Timer(30, Held.is_free.set)  # if it is kept waiting after all
-        before = signal.signal(signal.SIGALRM, interrupt)
-        try:
-            freeing.start()
-            with pytest.raises(KeyboardInterrupt):
-                raise_soon_in(lambda: next(iterator))
-            assert not Held.is_free.is_set()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            freeing.cancel()
-            Held.is_free.set()
-        assert iterator.get_state() == state
-        assert list(iterator) == list(range(2, 10))
 
     def test_iterators_of_one_loader_are_apart(self) -> None:
         loader = numbers()
