@@ -227,9 +227,7 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__} of Ray Data"
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits; lists in lists in lists
-        return f"a {type(value).__name__}, which is too large to show"
-    except Exception as error:  # of a __repr__ of the user's
+    except Exception as error:  # of a user's __repr__; an integer of thousands of digits; lists in lists in lists
         return f"a {type(value).__name__}, whose repr is an error: {type(error).__name__}"
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
