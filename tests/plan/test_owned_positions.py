@@ -9,8 +9,7 @@ import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
-from datarax_ray.plan.orders.order import Order, RunRecords
-from datarax_ray.plan.orders.owned_positions import MAX_HELD, OwnedPositions, Span, ascending
+from datarax_ray.plan.orders.order import MAX_HELD, Order, OwnedPositions, RunRecords, Span, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted

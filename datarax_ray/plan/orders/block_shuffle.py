@@ -14,8 +14,7 @@ import numpy as np
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
-from datarax_ray.plan.orders.owned_positions import Span, num_spans
+from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords, Span, num_spans
 from datarax_ray.plan.orders.record_groups import slots
 from datarax_ray.plan.position import ranges
 

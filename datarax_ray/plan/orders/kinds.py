@@ -12,8 +12,15 @@ import numpy as np
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import BlockShuffle
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords
-from datarax_ray.plan.orders.owned_positions import Span, num_spans, strips
+from datarax_ray.plan.orders.order import (
+    MAX_NUM_PARTITIONS,
+    EpochOrder,
+    Partitioning,
+    RunRecords,
+    Span,
+    num_spans,
+    strips,
+)
 from datarax_ray.plan.position import ranges
 
 Shuffle = Literal["none", "global", "block"]

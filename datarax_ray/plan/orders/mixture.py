@@ -19,8 +19,7 @@ import numpy as np
 
 from datarax_ray.plan.amendments import Amendments, changes_of
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import Order, Partitioning, RunRecords
-from datarax_ray.plan.orders.owned_positions import MAX_SHARE
+from datarax_ray.plan.orders.order import MAX_SHARE, Order, Partitioning, RunRecords
 from datarax_ray.plan.weights import Weights, num_weights, pieces_of, plain_weights
 
 # A component is ahead of its share, or behind it, by fewer records than this. A node adds less than 1 to its part of an
