@@ -133,7 +133,7 @@ class Evidence:
     def from_json(cls, saved: Any) -> Self:
         """The inverse of to_json. Raises: ValueError for anything that to_json does not give."""
         with reading("evidence", saved):
-            (position, ordinal), fields = saved["start"], dict(saved["fields"])
+            (position, ordinal), fields = saved["start"], {**saved["fields"]}
             found = cls((position, ordinal), saved["places"], fields, saved["rows"], saved["digest"])
             texts = [found.places, found.digest, *fields, *fields.values()]
             are_rows = 1 <= len(bytes.fromhex(found.rows)) == found.num_rows <= MAX_ROWS
