@@ -1,8 +1,8 @@
-"""Elements of any kind on their way to the driver: as arrays where all are alike, else as they are.
+"""Elements of any kind on their way to the driver: as arrays where all are alike, otherwise as a list.
 
-An element is a tree of dicts, lists, tuples, named tuples and None with leaves. Where all elements of a block have the
-same tree, and leaves of the same type, dtype and shape, the block is one array for each leaf, and a batch copies rows.
-Other elements (ragged arrays, own objects) travel as a list. Either way elements keep their types, and their arrays are
+An element is a tree of dicts, lists, tuples, named tuples and None with leaves. If all elements of a block have the same
+tree, and leaves of the same type, dtype and shape, the block is one array for each leaf, and a batch copies rows. Other
+elements (ragged arrays, own objects) travel as a list. Either way elements keep their types, and their arrays are
 writable.
 
 Source for trees and leaves: jax.tree_util, by which Grain batches.
@@ -32,7 +32,7 @@ class _UnlikeError(Exception):
 
 
 class ObjectList:
-    """A list of any Python objects. Pickled in one piece, so that small arrays share a buffer and stay writable."""
+    """A list of any Python objects. It pickles in one piece, so small arrays share a buffer and stay writable."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
@@ -101,7 +101,16 @@ def gather(elements: list[Any]) -> Stacked | ObjectList:
     'ObjectList'
     """
     try:
-        return _stack(elements)
+        leaves: list[Any] = []
+        tree = _describe(elements[0], leaves)
+        columns = [[leaf] for leaf in leaves]
+        for element in elements[1:]:
+            leaves = []
+            if _describe(element, leaves) != tree:
+                raise _UnlikeError
+            for column, leaf in zip(columns, leaves, strict=True):
+                column.append(leaf)
+        return Stacked(len(elements), tree, tuple(map(_column, columns, _kinds(tree))))
     except _UnlikeError:
         return ObjectList(elements)
 
@@ -124,22 +133,8 @@ def batch(parts: Sequence[tuple[Stacked | ObjectList, int, int]]) -> Any:
     return _assemble(first.tree, leaves, in_order=True)
 
 
-def _stack(elements: list[Any]) -> Stacked:
-    row: list[Any] = []
-    tree = _describe(elements[0], row)
-    columns = [[leaf] for leaf in row]
-    for element in elements[1:]:
-        row = []
-        if _describe(element, row) != tree:
-            raise _UnlikeError
-        for column, leaf in zip(columns, row, strict=True):
-            column.append(leaf)
-    leaves = tuple(_column(column, kind) for column, kind in zip(columns, _kinds(tree), strict=True))
-    return Stacked(len(elements), tree, leaves)
-
-
 def _describe(value: Any, leaves: list[Any]) -> Tree:
-    """The value's tree; appends its leaves. Raises: _UnlikeError for a leaf that no array holds unchanged."""
+    """The value's tree; appends its leaves. Raises: _UnlikeError for a leaf that would change in an array."""
     cls = type(value)
     if value is None:
         return ("none",)
