@@ -1,7 +1,7 @@
 """Elements of any kind on their way to the driver: as arrays where all are alike, otherwise as a list.
 
-An element is a tree of dicts, lists, tuples, named tuples and None with leaves. If all elements of a block have the same
-tree, and leaves of the same type, dtype and shape, the block is one array for each leaf, and a batch copies rows. Other
+An element is a tree of dicts, lists, tuples, named tuples and None with leaves. If all elements of a block have one
+tree, and leaves of one type, dtype and shape, the block is one array for each leaf, and a batch copies rows. Other
 elements (ragged arrays, own objects) travel as a list. Either way elements keep their types, and their arrays are
 writable.
 
