@@ -169,7 +169,7 @@ class TestStates:
         with pytest.raises(ValueError, match="this stream is no mixture, so it has none"):
             StreamState.from_json(state, _Stream(InterleavedOrder(2, 1)), {})
         state = StreamState(45, amendments=(Amendment(3, records=((1, 2),)),)).to_json({})
-        with pytest.raises(ValueError, match="those of a stream of shards have no number"):
+        with pytest.raises(ValueError, match="records of a stream of shards have no number"):
             StreamState.from_json(state, _Stream(InterleavedOrder(2, 1)), {})
 
 
