@@ -356,7 +356,7 @@ class TestStreams:
         pipeline = make(self.source(), 5)
         with pytest.raises(ValueError, match="every_epoch=True .* give the positions of each epoch, as locate"):
             pipeline.amend(skip=[3], every_epoch=True)
-        with pytest.raises(ValueError, match="records of a stream of shards have no number .* as locate tells"):
+        with pytest.raises(ValueError, match="those of a stream of shards have no number .* as locate tells"):
             pipeline.amend(skip=["dataset[3]"])
         with pytest.raises(ValueError, match="is no mixture"):
             pipeline.amend(weights=[1])
