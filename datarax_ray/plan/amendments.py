@@ -198,8 +198,8 @@ def saved_amendments(plain: Any) -> Amendments:
 
 
 def _saved(at: int, positions: Any = (), records: Any = (), weights: Any = None, why: str = "") -> Amendment:
-    skipped = [tuple((start, stop) for start, stop in ranges) for ranges in (positions, records)]
-    return Amendment(at, *skipped, None if weights is None else saved_weights(weights), why)
+    positions, records = (tuple((start, stop) for start, stop in ranges) for ranges in (positions, records))
+    return Amendment(at, positions, records, None if weights is None else saved_weights(weights), why)
 
 
 def _without(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:

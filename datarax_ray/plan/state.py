@@ -184,10 +184,10 @@ def _parts_of(state: Any) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
 def num_skipped_in(state: Mapping[str, Any]) -> int:
     """How many broken records were skipped before a saved state."""
     statistics = state.get("statistics", {})
-    num_skipped = statistics.get("num_skipped", 0) if isinstance(statistics, Mapping) else None
+    num_skipped: Any = statistics.get("num_skipped", 0) if isinstance(statistics, Mapping) else None
     if not is_count(num_skipped):
         raise ValueError(f"the state's statistics must count skipped records, got {shown(statistics)}; it is damaged")
-    return num_skipped
+    return int(num_skipped)
 
 
 def check_rest(rest: Mapping[str, Any], *known: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from datarax_ray.plan.fingerprint import DriftError, check_drift, differences
+from datarax_ray.plan.fingerprint import DriftError, check_drift, code_changes, differences
 from datarax_ray.plan.position import Yields
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote.ranges import read_small
@@ -81,7 +81,7 @@ class Written:
         """
         mine = {"files": self.files, "transforms": self.transforms}
         try:
-            return check_drift(mine, live)
+            check_drift(mine, live)
         except DriftError as error:
             raise DriftError(
                 f"{where} was not written of this source, so it holds other elements. Materialize the source anew, to "
@@ -89,6 +89,7 @@ class Written:
                 f"{differences(mine, live)}",
                 error.differences,
             ) from None
+        return code_changes(mine, live)
 
 
 class Origins:
