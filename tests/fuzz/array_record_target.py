@@ -21,6 +21,8 @@ _FIELDS = ("index", "thrice", "mod", "square", "five")  # of tests.data.record
 class ArrayRecordTarget(FileTarget):
     """One writer's options."""
 
+    shuffles = ("none", "global")
+    steps = (1, 40)
     transforms = (DecodeFields([(name, ("<i4", ())) for name in _FIELDS]),)
 
     def __init__(self, directory: Path, group_size: int, compression: str) -> None:

@@ -29,6 +29,8 @@ class FileTarget(ABC):
     """
 
     transforms: tuple[Any, ...] = ()
+    shuffles: tuple[str, ...] = ("none",)
+    steps: tuple[int, ...] = (7, 50)  # records of a request
 
     def __init__(self, path: Path, file: bytes, mutations: Mapping[str, Mutation]) -> None:
         self.path, self.file = path, file
@@ -82,9 +84,9 @@ class FileTarget(ABC):
     def _read(self, reader: Any, start: int, rng: random.Random, wanted: Any, wrong: str) -> tuple[str, str]:
         """The outcome of reading all records from `start` on, request by request."""
         count = reader.num_records
-        order = order_of(count, rng.randrange(100), rng.choice(["none", "global"]))
+        order = order_of(count, rng.randrange(100), rng.choice(self.shuffles))
         stream = IndexedStream(reader, order, 1, self.transforms, rng.choice(["raise", "skip"]))
-        step = rng.choice([1, 7, 50, count])
+        step = rng.choice([*self.steps, count])
         stop = count if step > 1 else min(count, start + 40)
         failures = 0
         for at in range(start, stop, step):
