@@ -83,7 +83,7 @@ def names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def ordered(name: str, value: Any) -> None:
-    """Raise TypeError for a set where order counts: each process hashes text differently, and would use its own order.
+    """Raise TypeError for a set where order counts: each process hashes text differently and would use its own order.
 
     >>> ordered("weights", [0.7, 0.3])
     """
@@ -122,8 +122,8 @@ def flag(name: str, value: Any) -> bool:
 def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: int = 0) -> None:
     """Raise TypeError unless `called` takes arguments of these names, and so many without a name.
 
-    The message proposes the nearest name, or what serves for an argument of another library. Python 3.13 and later do
-    the former for functions, but for no class with a metaclass, such as NNX's.
+    The message proposes the nearest name, or the equivalent of an argument of another library. Python 3.13 proposes
+    names for functions, but for no class with a metaclass, such as NNX's.
     """
     if not given and not num_unnamed:
         return
@@ -152,7 +152,7 @@ def _advice(names: Iterable[str], texts: Mapping[str, str]) -> str:
 
 
 def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
-    """For a source, the names that its config takes, and the reverse, with a space before it; "" for none."""
+    """The class of a source's config, or of a config's source, if it takes these names; "" otherwise."""
     scope, about = vars(sys.modules[called.__module__]), called.__name__.removesuffix("Config").removesuffix("Module")
     for other in (scope.get(about + suffix) for suffix in ("Config", "", "Module")):
         if inspect.isclass(other) and other is not called:
@@ -180,7 +180,7 @@ class NamedArguments:
 
 
 def named_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
-    """Answer a misspelt argument of a function in the same way."""
+    """A function with the errors of NamedArguments."""
 
     @functools.wraps(function)
     def call(*args: _P.args, **named: _P.kwargs) -> _Result:

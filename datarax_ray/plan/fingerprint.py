@@ -87,7 +87,7 @@ _RENAMED = (
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that changed. saved, current: its values, None where there is none. said: the line of the error."""
+    """A changed setting. saved, current: its values, None for a missing one. said: the line of the error."""
 
     setting: str
     saved: Any
@@ -96,9 +96,9 @@ class Difference:
 
 
 class DriftError(ValueError):
-    """A checkpoint belongs to another stream than the one it is restored into: other data, order, settings or rows.
+    """A checkpoint belongs to another stream: with other data, order, settings or rows.
 
-    differences: every setting that changed; the message lists the first 20. () where the rows differ.
+    differences: every changed setting; the message lists the first 20. () if only rows differ.
     """
 
     def __init__(self, message: str, differences: Sequence[Difference] = ()) -> None:
@@ -151,7 +151,7 @@ def code_changes(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[s
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """A line for each setting in which two streams that run at one time differ; "" where they are one.
+    """A line for each setting in which two running streams differ; "" for equal streams.
 
     >>> print(differences({"order": {"seed": 1}}, {"order": {"seed": 2}}))
     <BLANKLINE>
@@ -161,7 +161,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 class _Missing:
-    """The value of a setting that is not there; None is a value."""
+    """The value of a missing setting; None is a value."""
 
     def __repr__(self) -> str:
         return "missing"
@@ -171,7 +171,7 @@ MISSING = _Missing()
 
 
 def changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Both values of each setting in which two differ, by path; MISSING for one that is not there.
+    """Both values of each setting that differs, by path; MISSING for a missing one.
 
     >>> changes({"order": {"seed": None, "salt": 1}}, {"order": {"salt": 2}})
     {'order.salt': (1, 2), 'order.seed': (None, missing)}
@@ -195,7 +195,7 @@ def flattened(settings: Mapping[str, Any], prefix: str = "", depth: int = 0) -> 
 
 
 def without_code(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are compared, by path.
+    """The compared settings, by path.
 
     >>> without_code({"on_error": "raise", "transforms": {"names": ["Crop"], "code": ["1f"]}})
     {'on_error': 'raise'}
@@ -216,7 +216,7 @@ def digest(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of any kind as an error shows it: its repr, cut where it is long.
+    """The repr of any value for an error message, cut where it is long.
 
     A Dataset of Ray Data is shown by its class: its repr reads all of it, on the cluster.
 
