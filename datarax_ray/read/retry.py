@@ -205,14 +205,6 @@ def _passes(error: BaseException) -> bool | None:
     return None
 
 
-def _is_no_http(error: BaseException) -> bool:
-    """Whether aiohttp could not read an answer, as after a body longer than announced: its error carries 400, which no
-    server said.
-    """
-    kinds = (type(error).__module__, type(error.__cause__).__module__)
-    return hasattr(error, "message") and "aiohttp.http_exceptions" in kinds
-
-
 def asked_wait_s(error: BaseException) -> float:
     """The seconds after which a server that refused may be asked again (Retry-After of RFC 9110); 0.0 for none.
 
@@ -228,8 +220,9 @@ def asked_wait_s(error: BaseException) -> float:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status in an error of an HTTP library, where a server said it."""
-    if _is_no_http(error):
-        return None
+    kinds = (type(error).__module__, type(error.__cause__).__module__)
+    if hasattr(error, "message") and "aiohttp.http_exceptions" in kinds:
+        return None  # aiohttp could not read the answer, and gives 400, which no server said
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore's
         metadata = response.get("ResponseMetadata")

@@ -123,7 +123,7 @@ def numbers() -> Iterator[int]:
     ("given", "remedy"),
     [
         (grain.DataLoader(data_source=DATA, sampler=SAMPLER), "iterate over it, or give the data that it reads to"),
-        (DATA.to_iter_dataset(), "iterate over it, or give the MapDataset that it was made of to"),
+        (DATA.to_iter_dataset(), "it makes its own stream, so iterate over it, or give the data that it reads to"),
         (numbers(), r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\).*list\("),
         (numbers, r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\).*list\("),
     ],
@@ -135,7 +135,7 @@ def test_what_gives_elements_by_itself_is_told_with_what_to_do(make: Any, given:
 
 def test_so_is_the_loader_that_stands_for_grains() -> None:
     loader = datarax_ray.grain.DataLoader(data_source=DATA, sampler=SAMPLER)
-    with pytest.raises(TypeError, match="got DataLoader; it makes batches itself"):
+    with pytest.raises(TypeError, match="got DataLoader; it makes its own stream"):
         Pipeline(source=loader, batch_size=1)  # type: ignore[arg-type]
 
 

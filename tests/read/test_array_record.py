@@ -84,15 +84,6 @@ def test_every_way_to_read_gives_the_records(tmp_path, way, group_size, wanted):
     assert ArrayRecordReader.of(path).read(wanted) == [record(i) for i in wanted.tolist()]
 
 
-def test_the_cheapest_way_is_chosen():
-    assert reading(np.arange(5000), group_size=1) == "range"
-    assert reading(np.arange(1000), group_size=1) == "groups"  # ranges across groups pay off from 1,024 on
-    assert reading(np.arange(0, 10**5, 50), group_size=1) == "groups"  # a list would build a table over the file
-    assert reading(np.arange(0, 256, 2), group_size=256) == "groups"  # one group
-    assert reading(np.arange(0, 256 * 100, 50), group_size=256) == "list"
-    assert reading(np.arange(0, 256 * 100, 200), group_size=256) == "groups"  # one or two of each group
-
-
 def test_records_of_slices_are_counted_from_the_slice(grouped):
     path = grouped[3]
     reader = ArrayRecordReader.of([f"{path}[10:13]", FileInstruction(path, 298, 2, 300), grouped[2], f"{path}[299:]"])
@@ -102,20 +93,6 @@ def test_records_of_slices_are_counted_from_the_slice(grouped):
     assert reader.locate(0) == f"{path}[10]"
     assert reader.locate(4) == f"{path}[299]"
     assert reader.locate(5) == f"{grouped[2]}[0]"
-
-
-def test_a_record_is_located_in_its_file_past_empty_ones(grouped):
-    reader = ArrayRecordReader.of(grouped)
-    assert [reader.locate(i) for i in (0, 6, 7, 8)] == [
-        f"{grouped[0]}[0]",
-        f"{grouped[0]}[6]",
-        f"{grouped[2]}[0]",
-        f"{grouped[3]}[0]",
-    ]
-
-
-def test_no_records_are_no_reads(grouped):
-    assert ArrayRecordReader.of(grouped).read(np.array([], np.int64)) == []
 
 
 def test_a_pickled_reader_reads_the_same_without_counting_again(tmp_path):
@@ -533,27 +510,6 @@ def test_records_of_one_size_come_as_they_are_in_long_runs_with_gaps_and_some_tw
     for asked in (run, run[::-1], as_long, gap):
         assert list(reader.read_rows(asked)) == [want[index] for index in asked.tolist()]
     reader.close()
-
-
-def test_records_of_one_size_come_together_from_files_that_have_few_of_them_and_files_that_have_many(tmp_path):
-    counts, size = (1, 3, 700, 2, 0, 900, 40, 1), 200  # of 700 records the bytes are more than are copied at once
-    want = [np.random.default_rng(index).bytes(size) for index in range(sum(counts))]
-    ends = np.cumsum(counts).tolist()
-    paths = [
-        write_file(tmp_path / f"{number}.array_record", want[end - count : end])
-        for number, (count, end) in enumerate(zip(counts, ends, strict=True))
-    ]
-    reader = ArrayRecordReader.of(paths)
-    rng = np.random.default_rng(0)
-    for asked in (np.arange(len(want))[::-1], rng.integers(0, len(want), 3000), np.arange(4), np.array([0, 704, 5])):
-        found = reader.read_rows(asked)
-        assert type(found) is FixedRecords
-        assert list(found) == [want[index] for index in asked.tolist()]
-    odd = ArrayRecordReader.of([*paths, write_file(tmp_path / "8.array_record", [b"of another size"])])
-    everything = np.arange(len(want) + 1)
-    assert list(odd.read_rows(everything)) == [*want, b"of another size"]
-    reader.close()
-    odd.close()
 
 
 def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_of_its_size(tmp_path):

@@ -93,9 +93,9 @@ def test_an_object_with_filename_names_a_slice(folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none-*.array_record", r"none-\*\.array_record: no file matches this glob \(seen from "),
-        ("none.array_record", r"none\.array_record: no such file or directory \(seen from "),
-        ("none.array_record[0:5]", r"none\.array_record\[0:5\]: no such file as .*none\.array_record "),
+        ("none-*.array_record", r"none-\*\.array_record: no file matches this glob on local"),
+        ("none.array_record", r"none\.array_record: no such file or directory on local"),
+        ("none.array_record[0:5]", r"none\.array_record\[0:5\]: no such file as .*none\.array_record"),
         ("*.array_record[0:5]", "no such file as"),
         ("sub*", "no file matches this glob"),
         ("sub.array_record", "none of the 0 files in this directory is named .*\\(it is empty\\)"),
@@ -116,8 +116,9 @@ def test_a_directory_without_record_files_says_what_is_there(tmp_path):
 
 def test_a_broken_link_is_not_left_out_in_silence(folder):
     (folder / "e.array_record").symlink_to(folder / "gone")
-    assert "e.array_record" in names(folder)
-    assert names(f"{folder}/e*") == ["e.array_record"]
+    for path in (folder, f"{folder}/e*", folder / "e.array_record"):
+        with pytest.raises(FileNotFoundError, match="e.array_record is a link to .*gone, which is not there"):
+            find(path)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_impossible_slices_are_refused(folder):
 def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
     file = os.path.join(os.fsencode(tmp_path), b"\xe9.array_record")
     shutil.copy(write_file(tmp_path / "a.array_record", [b"a"]), file)
-    with pytest.raises(ValueError, match=r"udce9.*a name that is not UTF-8, .*rename it"):
+    with pytest.raises(ValueError, match=r"udce9.*a name that is not UTF-8; rename it"):
         find(named.format(os.fsdecode(file)) if named != "*" else f"{tmp_path}/*.array_record")
 
 

@@ -12,7 +12,7 @@ from pyarrow import parquet as pq
 
 from datarax_ray import load
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.paths import FileSlice, tell_repeats
+from datarax_ray.read.formats.paths import FileSlice, warn_of_repeats
 from datarax_ray.read.formats.paths import find as find_array_record
 from datarax_ray.sources import CSVSource, CSVSourceConfig, ParquetSource, ParquetSourceConfig
 
@@ -134,14 +134,14 @@ def test_and_so_are_slices_that_overlap(tmp_path, caplog):
     find_array_record([f"{path}[3:8]", f"{path}[:4]"])
     assert "is named twice, and records of it are read again" in caplog.text
     url = "s3://host/a.array_record"
-    tell_repeats([FileSlice(url), FileSlice("s3://host/b"), FileSlice(url)], are_local=False)
+    warn_of_repeats([FileSlice(url), FileSlice("s3://host/b"), FileSlice(url)], are_local=False)
     assert f"{url} is named twice" in caplog.text
 
 
 def test_directories_that_a_glob_matches_are_said_to_be_left_out(directory, caplog):
     (directory / "z.parquet").mkdir()
     assert names(find_on(f"{directory}/*.parquet", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
-    assert f"skipped 1 directories that match too, {directory}/z.parquet the first" in caplog.text
+    assert f"skipped 1 directories, {directory}/z.parquet the first" in caplog.text
     caplog.clear()
     assert names(find_on(f"{directory}/**/c*", None, SUFFIXES)) == ["c.pq"]
     assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
@@ -197,7 +197,7 @@ def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
     folder = os.path.join(os.fsencode(tmp_path), b"\xe9")
     os.mkdir(folder)
     Path(os.fsdecode(os.path.join(folder, b"x.parquet"))).write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"(\\xe9|\\udce9).*a name that is not UTF-8, .*rename it"):
+    with pytest.raises(ValueError, match=r"(\\xe9|\\udce9).*a name that is not UTF-8; rename it"):
         find_on(os.fsdecode(os.path.join(os.fsencode(tmp_path), named)), None, SUFFIXES)
 
 

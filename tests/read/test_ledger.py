@@ -264,11 +264,6 @@ def test_the_cap_holds_for_elements_one_by_one(make: Any, tmp_path: Path) -> Non
     assert len(listed(path)) == 6
 
 
-def test_a_negative_cap_is_refused_by_every_source(make: Any) -> None:
-    with pytest.raises(ValueError, match="max_skipped must be at least 0"):
-        make(max_skipped=-1)
-
-
 def of_large(error: RecordError) -> bool:
     return "cannot divide element 5" in str(error) and isinstance(error.__cause__, ZeroDivisionError)
 

@@ -142,18 +142,6 @@ def test_it_is_asked_again_later_and_later_and_logged_once(
     assert all(wait <= so_long < 1.5 * wait for wait, so_long in zip((1, 2, 4, 8, 16), waited, strict=True))
 
 
-def test_a_failure_that_lasts_is_logged_again(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, waited: list[float]
-) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 8.0 * (len(waited) + 1))  # each try takes so long
-    with caplog.at_level(logging.WARNING, "datarax_ray"):
-        assert retried(failing(5), "/data/a") == "read"
-    assert [line.partition(": OSError")[0] for line in caplog.messages[1:]] == [
-        "/data/a: reading failed 3 times in 16 s, trying up to 3 more times",
-        "/data/a: reading failed 5 times in 32 s, trying up to 1 more times",
-    ]
-
-
 def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy() -> None:
     said = (
         r"/data/a: reading failed 6 times in .*, at last with OSError: \[Errno 5\].* so nothing is skipped for it. Look"

@@ -12,7 +12,6 @@ import pandas as pd
 import PIL.Image
 import pyarrow as pa
 import pytest
-import scipy.sparse
 
 import datarax_ray
 from datarax_ray import Pipeline, load
@@ -249,17 +248,6 @@ def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
             RandomAccessSource(RandomAccessSourceConfig(), splits)
     with pytest.raises(TypeError, match="'train' is a Hugging Face dataset"):
         RandomAccessSource(RandomAccessSourceConfig(), datasets.IterableDatasetDict(train=data.to_iterable_dataset()))
-
-
-@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.csr_array, scipy.sparse.coo_matrix])
-def test_a_sparse_matrix_is_refused_with_what_has_its_rows(kind: Any) -> None:
-    config = RandomAccessSourceConfig(num_epochs=1)
-    matrix = kind(np.eye(3))
-    with pytest.raises(TypeError, match=r'no row; Ran.*, {"x": matrix\.toarray\(\)}\) reads its rows'):
-        RandomAccessSource(config, matrix)
-    with pytest.raises(TypeError, match=r"'a' is a \w+, no array or list .* element; its toarray\(\) is one"):
-        RandomAccessSource(config, {"a": matrix})
-    assert RandomAccessSource(config, {"x": matrix.toarray()}).get_batch(1)["x"].tolist() == [[1.0, 0.0, 0.0]]
 
 
 def test_a_structured_array_is_refused_with_what_has_its_fields() -> None:

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -88,24 +87,6 @@ def test_what_is_read_first_comes_first(tmp_path, served):
     reader.close()
 
 
-def test_it_costs_no_more_bytes_than_without(tmp_path, served):
-    write_file(tmp_path / "a.array_record", map(noise, range(1000)))
-    rng = np.random.default_rng(1)
-    reads = [rng.permutation(1000)[:50] for _ in range(20)]
-    counts = []
-    for is_told in (False, True):
-        reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
-        served.count()
-        for now, later in pairwise([*reads, reads[0]]):
-            if is_told:
-                reader.expect(later)
-            assert reader.read(now) == all_of(now)
-        reader.close()
-        counts.append(served.count())
-    (_, plain), (_, ahead) = counts
-    assert ahead <= plain * 1.01
-
-
 @pytest.mark.parametrize("room", [0, 512])
 def test_groups_are_asked_for_once_though_several_reads_that_come_want_some_of_each(tmp_path, served, room):
     group, num_groups = 64, 16
@@ -142,16 +123,6 @@ def test_it_takes_half_of_the_room_at_most_and_all_of_it_stays_below_the_limit(t
         assert reader.read(records) == all_of(records)
     assert most > limit // 4
     assert not reader._mirrors.ahead.pages
-    reader.close()
-
-
-def test_without_room_nothing_is_asked_for_ahead(tmp_path, served):
-    write_file(tmp_path / "a.array_record", map(noise, range(100)))
-    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=0))
-    assert not reader.traits.reads_ahead
-    served.count()
-    reader.expect(np.arange(50))
-    assert served.count()[0] == 0
     reader.close()
 
 

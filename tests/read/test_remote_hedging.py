@@ -110,19 +110,3 @@ def test_requests_that_stick_for_ever_keep_nobody_waiting(tmp_path, served, monk
     assert served.num_broken >= 3
     served.what = lambda number: ""
     reader.close()
-
-
-def test_where_all_stick_few_are_asked_twice(tmp_path, served, monkeypatch):
-    monkeypatch.setattr(ranges, "_peers", type(ranges._peers)(Peers))
-    monkeypatch.setattr(hedging, "_LEAST_S", 0.01)
-    write_file(tmp_path / "a.array_record", map(noise, range(200)))
-    remote = Remote(nbytes=0, gap_nbytes=0, timeout_s=1.0, waits_s=(), most_requests=200)
-    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=remote)
-    reader.read(np.arange(0, 100, 2))
-    served.count()
-    served.what = lambda number: "stall"
-    with pytest.raises(OSError, match="failed 1 times"):
-        reader.read(np.arange(0, 200, 2))
-    assert served.count()[0] <= 100 + 8
-    served.what = lambda number: ""
-    reader.close()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from datarax_ray.read import file_contents as contents
-from datarax_ray.read.formats.array_record import files as array_record_files
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import clients, ranges
 from datarax_ray.read.formats.remote.index import cache_directory
@@ -172,7 +171,7 @@ def test_a_later_start_from_a_bucket_asks_for_its_listing_alone(tmp_path, cache,
     url = "http://{}:{}".format(*server.get_host_and_port())
     files = s3fs.S3FileSystem(endpoint_url=url, key="key", secret="secret")
     monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
-    monkeypatch.setattr("datarax_ray.read.formats.remote.listing.filesystem_of", lambda _: files)
+    monkeypatch.setattr("datarax_ray.read.formats.paths.filesystem_of", lambda _: files)
     asked, s3 = [], clients.scheme_of("s3://")
 
     def counted(*args):
@@ -216,31 +215,6 @@ def rewritten(path):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     other.unlink()
     assert path.stat().st_size == before.st_size
-
-
-def test_many_files_of_this_machine_are_opened_once_and_those_that_changed_again(tmp_path, cache, later, monkeypatch):
-    (tmp_path / "data").mkdir()
-    paths = write_files(tmp_path / "data", [3] * 120)
-    want = list(ArrayRecordReader.of(tmp_path / "data").files)
-    opened = []
-    open_file = array_record_files.open_file
-    monkeypatch.setattr(array_record_files, "open_file", lambda path: opened.append(path) or open_file(path))
-    assert list(ArrayRecordReader.of(tmp_path / "data").files) == want
-    assert list(ArrayRecordReader.of(f"{paths[7]}[1:2]").files) == [replace(want[7], skip=1, take=1)]
-    assert opened == [str(paths[7])]  # one is no reason to look into the index
-    rewritten(paths[3])
-    os.replace(write_file(tmp_path / "new", [record(i) for i in range(4)]), paths[5])
-    opened.clear()
-    changed = ArrayRecordReader.of(tmp_path / "data").files
-    assert sorted(opened) == [str(paths[3]), str(paths[5])]
-    assert [i for i, (old, new) in enumerate(zip(want, changed, strict=True)) if old != new] == [3, 5]
-
-
-def test_what_changed_just_now_is_looked_at_again(tmp_path, cache):
-    (tmp_path / "data").mkdir()
-    write_files(tmp_path / "data", [1] * 101)
-    assert {file.stamp for file in ArrayRecordReader.of(tmp_path / "data").files} == {""}
-    assert not cache.exists()
 
 
 def test_a_file_that_was_changed_in_place_since_it_was_counted_is_refused(tmp_path, later):

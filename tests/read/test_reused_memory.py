@@ -136,24 +136,3 @@ def test_small_fields_do_not_have_more_of_the_large_ones_kept():
     assert len(held) == num_batches
     held.clear()
     assert sum(len(memory._free) for memory in batcher.intake._memories) <= 2
-
-
-def test_batches_that_somebody_holds_stay_as_they_are_and_others_give_their_memory():
-    rows, width, num_batches = 9, 2**22, 6  # 36 MiB: more than malloc keeps
-    batcher = Batcher(TrainerRows(rows, WHOLE), start=0, stop=rows * num_batches)
-    held, dropped, total = [], [], 0
-    for number in range(num_batches):
-        positions = np.arange(number * rows, (number + 1) * rows)
-        column = np.broadcast_to(positions.astype(np.uint8)[:, None], (rows, width))
-        for batch in batcher.add(int(positions[0]), int(positions[-1]) + 1, [Block(positions, {"x": column})]):
-            if number in (1, 4):
-                held.append((number, batch.columns["x"][3:]))
-            else:
-                dropped.append(address(batch.columns["x"]))
-            total += 1
-        del batch
-    assert total == num_batches
-    assert len(set(dropped)) < len(dropped), "some were in the memory of one before"
-    for number, column in held:
-        want = np.arange(number * rows, (number + 1) * rows)[3:]
-        assert (column[:, ::4096] == want[:, None]).all()

@@ -69,14 +69,6 @@ def test_what_several_trainers_are_to_have_is_handed_to_all_of_them_as_it_was_to
     assert (len(cache), cache.nbytes) == (0, 0)
 
 
-def test_nothing_is_kept_for_a_trainer_alone() -> None:
-    make, cache = BatchProducer(), BlockCache(1000)
-    for _ in range(2):
-        cache.answer(ReadRequest(0, 10), make)
-    assert make.made == [(0, 10)] * 2
-    assert cache.nbytes == 0
-
-
 def test_requests_that_ask_for_something_else_are_made_alone() -> None:
     make, cache = BatchProducer(), BlockCache(1000)
     for request in [ReadRequest(0, 10), ReadRequest(0, 9), ReadRequest(0, 10, None, (1,))]:
@@ -113,12 +105,6 @@ def test_blocks_that_hold_nothing_are_forgotten_too() -> None:
     make = BatchProducer()
     cache.answer(shared(ReadRequest(2 * MAX_KEPT - 1, 2 * MAX_KEPT), 2, "places"), make)
     assert not make.made
-
-
-def test_a_block_beyond_the_bound_is_not_kept() -> None:
-    make, cache = BatchProducer(), BlockCache(79)
-    assert len(cache.answer(shared(ReadRequest(0, 10), 2), make).positions) == 10
-    assert cache.nbytes == 0
 
 
 def test_what_failed_is_tried_again() -> None:

@@ -156,7 +156,8 @@ class KeptRecords:
         if not self._used:
             self._size = size
         elif self._size and self._size != size:
-            self._unfix()
+            self._values = FixedRecords(self._rows).tolist()  # not of one size: each by itself from now on
+            self._size, self._rows = 0, np.empty((0, 0), np.uint8)
         if self._size:
             ends = np.arange(1, len(new) + 1) * (self._size + _BESIDE_NBYTES)
         else:
@@ -189,16 +190,13 @@ class KeptRecords:
             room = max(self._used, min(most, len(self._records) * (_GROWTH + 1) // _GROWTH))
             self._records.resize(room, refcheck=False)
             self._epochs.resize(room, refcheck=False)
-            if self._size:
-                self._resize_rows(room)
-            else:
+            if not self._size:
                 self._values += [None] * (room - len(self._values))
+            elif len(self._rows):
+                self._rows.resize((room, self._size), refcheck=False)
+            else:
+                self._rows = np.empty((room, self._size), np.uint8)
         return np.concatenate([np.array(again, np.int64), np.arange(first, self._used)])
-
-    def _resize_rows(self, room: int) -> None:
-        if not len(self._rows):
-            self._rows = np.empty((0, self._size), np.uint8)
-        self._rows.resize((room, self._size), refcheck=False)
 
     def _drop_stale(self, epoch: int) -> None:
         """Let go of what was not asked for in this epoch or the one before; looked for once an epoch."""
@@ -217,11 +215,6 @@ class KeptRecords:
         for slot in stale.tolist():
             self.nbytes -= nbytes_of(self._values[slot]) + _BESIDE_NBYTES
             self._values[slot] = None
-
-    def _unfix(self) -> None:
-        """Records are not of one size: keep each by itself."""
-        self._values = FixedRecords(self._rows).tolist()
-        self._size, self._rows = 0, np.empty((0, 0), np.uint8)
 
 
 def fixed(values: Sequence[Any]) -> Sequence[Any]:

@@ -88,30 +88,17 @@ def indexed(
         return IndexedFile(path, nbytes, np.array(bounds, np.int64), content_of(raw, nbytes), names)
 
 
-@dataclass
-class _OpenFile:
-    """raw: pyarrow's.
-    seen: its stamp.
-    num_readers: that read now.
-    is_dropped: the last of them closes it.
-    """
-
-    raw: Any
-    seen: tuple[int | None, str]
-    num_readers: int = 0
-    is_dropped: bool = False
-
-
 class FileSpans:
     """Bytes of files by offset. files: each with path, nbytes and content.
 
-    Several threads may read, at the same time, and close. Reading again opens again.
+    Several threads may read, at the same time, and close. Reading again opens again. pyarrow closes a file once nobody
+    holds it: a thread that reads keeps its file open, so its descriptor never becomes the one of another file.
     """
 
     def __init__(self, filesystem: Any, files: Sequence[Any]) -> None:
         self._filesystem = filesystem
         self._files = files
-        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
+        self._open: OrderedDict[int, Any] = OrderedDict()  # pyarrow's files
         self._seen: dict[int, tuple[int | None, str]] = {}  # stamps of files that were found to be those indexed
         # of what is open, not of reading: pipelines over one source have threads of their own
         self._lock = ThreadLock()
@@ -129,70 +116,52 @@ class FileSpans:
         """Close every open file. Reading again opens them again, and looks whether they are the same."""
         with self._lock:
             self._seen.clear()
-            for index in list(self._open):
-                self._drop(index)
+            self._open.clear()
 
     def _read(self, index: int, spans: Indices) -> list[bytes]:
         path = self._files[index].path
         with self._lock:
-            file = self._opened(index)
-            file.num_readers += 1  # no other thread may close it meanwhile: its descriptor could be another file's then
+            file, seen = self._opened(index), self._seen[index]
         found: list[bytes] = []
         short: ConnectionError | None = None
         try:
             try:
                 for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
                     begin, end = int(run[0, 0]), int(run[-1, 1])
-                    held = read_whole(file.raw, begin, end)  # moves no position: Arrow's files allow it in any thread
+                    held = read_whole(file, begin, end)  # moves no position: Arrow's files allow it in any thread
                     found += [held[start - begin : stop - begin] for start, stop in run.tolist()]
             except ConnectionError as error:
                 short = error
-            if (now := stamp_of(self._filesystem, path)) != file.seen:  # of a file that was cut, less comes for good
-                raise changed(path, f"it had (bytes, version) {file.seen}, and has {now}")
+            if (now := stamp_of(self._filesystem, path)) != seen:  # of a file that was cut, less comes for good
+                raise changed(path, f"it had (bytes, version) {seen}, and has {now}")
             if short is not None:
                 raise short
         except Exception:
             with self._lock:
-                if self._open.get(index) is file:
-                    self._drop(index)  # a connection that failed may fail for good
+                self._open.pop(index, None)  # a connection that failed may fail for good
             raise
-        finally:
-            with self._lock:
-                file.num_readers -= 1
-                if file.is_dropped and not file.num_readers:
-                    file.raw.close()
         return found
 
-    def _drop(self, index: int) -> None:
-        """Close a file, or leave that to the last that reads it now."""
-        file = self._open.pop(index)
-        file.is_dropped = True
-        if not file.num_readers:
-            file.raw.close()
-
-    def _opened(self, index: int) -> _OpenFile:
+    def _opened(self, index: int) -> Any:
         """The file, found to be the one that was indexed."""
         if index in self._open:
             self._open.move_to_end(index)
             return self._open[index]
         while len(self._open) >= MAX_OPEN_FILES:
-            self._drop(next(iter(self._open)))
+            self._open.popitem(last=False)
         file = self._files[index]
         seen = stamp_of(self._filesystem, file.path)
         raw = self._filesystem.open_input_file(file.path)
-        try:
-            is_new = index not in self._seen or not seen[1]  # of one size, only its version tells it from another
-            if is_new and content_of(raw, raw.size()) != file.content:
-                raise ValueError(
-                    f"{file.path} had {file.nbytes:,} bytes when the source was made, and has {raw.size():,} others "
-                    "now; it was replaced, and reading on would mix two datasets. Put the original back and go on from "
-                    "the last state, or make a new source."
-                )
-        except BaseException:
-            raw.close()
-            raise
-        self._open[index] = _OpenFile(raw, self._seen.setdefault(index, seen))
-        return self._open[index]
+        is_new = index not in self._seen or not seen[1]  # of one size, only its version tells it from another
+        if is_new and content_of(raw, raw.size()) != file.content:
+            raise ValueError(
+                f"{file.path} had {file.nbytes:,} bytes when the source was made, and has {raw.size():,} others now; "
+                "it was replaced, and reading on would mix two datasets. Put the original back and go on from the last "
+                "state, or make a new source."
+            )
+        self._seen.setdefault(index, seen)
+        self._open[index] = raw
+        return raw
 
 
 class RecordsInFiles(Reader):

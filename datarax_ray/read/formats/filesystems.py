@@ -9,29 +9,18 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.paths import (
-    FileSlice,
-    check_links,
-    check_there,
-    for_people,
-    not_utf_8,
-    tell_repeats,
-    tell_splits,
-)
+from datarax_ray.read.formats.listing import Wanted, files_on
+from datarax_ray.read.formats.paths import FileSlice, absolute, for_people, warn_of_repeats
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
-from datarax_ray.read.formats.remote.listing import is_hidden
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
 
-_PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 
 
@@ -70,17 +59,12 @@ def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: b
         filesystem, texts = _from_urls(texts)
     elif not isinstance(filesystem, FileSystem):
         filesystem, texts = _wrap(filesystem, texts)
-    try:
-        found = tuple(
-            file
-            for text in texts
-            for file in ([text] if unseen and _is_one_file(text) else _expand(filesystem, text, suffixes))
-        )
-        if "" not in suffixes:  # else the caller only looks
-            tell_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
-    except UnicodeError as error:  # pyarrow names files in UTF-8 alone, Python by the locale
-        raise not_utf_8(getattr(error, "object", "")) from error
-    return filesystem, found
+    wanted, found = Wanted(tuple(suffixes)), list[str]()
+    for text in texts:
+        found += [text] if unseen and _is_one_file(text) else files_on(filesystem, text, wanted)
+    if not wanted.is_quiet:
+        warn_of_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
+    return filesystem, tuple(found)
 
 
 def client_by_ranges(paths: Any) -> Any:
@@ -147,7 +131,7 @@ def _from_urls(texts: list[str]) -> tuple[Any, list[str]]:
         said = ", ".join(map(redacted, roots))
         raise ValueError(f"the paths are on {len(roots)} filesystems ({said}); a source reads one of them")
     if roots == ["this machine"]:
-        return fs.LocalFileSystem(), [os.path.abspath(os.path.expanduser(text)) for text in texts]
+        return fs.LocalFileSystem(), [absolute(text) for text in texts]
     try:
         filesystem, base = fs.FileSystem.from_uri(roots[0] + "/")
     except ValueError:  # a scheme that pyarrow does not know (ArrowInvalid)
@@ -183,113 +167,6 @@ def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
     return PyFileSystem(FsspecFiles(filesystem, secret)), [names[text] for text in texts]
 
 
-def _expand(filesystem: Any, path: str, suffixes: Sequence[str]) -> Iterator[str]:
-    from pyarrow.fs import FileType, LocalFileSystem
-
-    is_local = isinstance(filesystem, LocalFileSystem)
-    info = filesystem.get_file_info(path)
-    if info.type == FileType.File:
-        found = [path]
-    elif info.type == FileType.Directory:
-        found = _in_directory(filesystem, path, suffixes, is_local)
-    elif glob.has_magic(path):
-        found = _glob(filesystem, path)
-        if is_local:
-            check_there(set(glob.iglob(path, recursive=True)).difference(found))
-        if not found:
-            raise FileNotFoundError(f"{redacted(path)}: no file matches this glob on {_storage(filesystem)}")
-    else:
-        if is_local:
-            check_there([path])
-        raise FileNotFoundError(f"{redacted(path)}: no such file or directory on {_storage(filesystem)}")
-    if is_local:
-        check_links(found)
-    if "" not in suffixes:  # else the caller only looks
-        tell_splits(path, found)
-    yield from found
-
-
-def _in_directory(filesystem: Any, path: str, suffixes: Sequence[str], is_local: bool) -> list[str]:
-    """The files with these suffixes in a directory and below it, sorted. Logs which files that look like data are not.
-
-    Raises: FileNotFoundError where there are none, and for broken links.
-    """
-    from pyarrow.fs import FileSelector, FileType
-
-    entries = filesystem.get_file_info(FileSelector(path, recursive=True))
-    names = [entry.path for entry in entries if entry.type == FileType.File]
-    found = sorted(name for name in names if _is_data(name[len(path) :], suffixes))
-    if is_local and ("" not in suffixes or not found):
-        check_there(link for link in _unlisted_links(path, entries) if _may_be_data(link[len(path) :], suffixes))
-    wanted = ", ".join("*" + suffix for suffix in suffixes)
-    if not found:
-        first = min(names, default=None, key=lambda name: (not _is_data(name[len(path) :], ("",)), name))
-        advice = ""
-        if first is not None:
-            with filesystem.open_input_file(first) as file:
-                advice = sniff.advice(file, first) + " Give a glob to take files of other names."
-        raise FileNotFoundError(
-            f"{redacted(path)}: none of the {len(names)} files in this directory is named {wanted} "
-            f"({', '.join(sorted(names)[:3]) or 'it is empty'}).{advice}"
-        )
-    others = {name for name in names if _is_data(name[len(path) :], ("",))}.difference(found)
-    packed = sorted(
-        name for name in others if name.lower().endswith(_PACKED) and _is_data(os.path.splitext(name)[0], suffixes)
-    )
-    count, first = sniff.alike(filesystem.open_input_file, found[0], others.difference(packed))
-    for number, name, why in (
-        (len(packed), packed[:1], "are compressed; unpack them"),
-        (count, [first], f"are not named {wanted}, but look like data; give a glob or a list of files"),
-    ):
-        if number:
-            message = "%s: skipped %d files, %s the first, that %s to have them read as well."
-            logger.warning(message, path, number, name[0], why)
-    return found
-
-
-def _unlisted_links(path: str, entries: Sequence[Any]) -> Iterator[str]:
-    """The links in a directory of this machine and below it that pyarrow did not list."""
-    from pyarrow.fs import FileType
-
-    listed = {entry.path for entry in entries}
-    for folder in (path, *(entry.path for entry in entries if entry.type == FileType.Directory)):
-        with os.scandir(folder) as each:
-            yield from (entry.path for entry in each if entry.is_symlink() and entry.path not in listed)
-
-
-def _storage(filesystem: Any) -> str:
-    """Its name for people: "local", "s3", "http". pyarrow calls clients of fsspec "py::fsspec+('http', 'https')"."""
-    protocol = getattr(getattr(getattr(filesystem, "handler", None), "fs", None), "protocol", filesystem.type_name)
-    return str(protocol if isinstance(protocol, str) else next(iter(protocol)))
-
-
 def _is_one_file(url: str) -> bool:
     """Whether a URL is of http(s) and names one file: servers list files behind a slash alone."""
     return url.startswith(("http://", "https://")) and not url.endswith("/") and not glob.has_magic(url)
-
-
-def _is_data(path: str, suffixes: Sequence[str]) -> bool:
-    parts = path.strip("/").split("/")
-    is_named = any(fnmatchcase(path.lower(), f"*{suffix}") for suffix in suffixes)
-    return is_named and not any(part.startswith((".", "_")) for part in parts)
-
-
-def _may_be_data(path: str, suffixes: Sequence[str]) -> bool:
-    """Whether the target of a broken link would be data, or, without a suffix, a directory."""
-    return _is_data(path, suffixes) or (_is_data(path, ("",)) and not os.path.splitext(path)[1])
-
-
-def _glob(filesystem: Any, path: str) -> list[str]:
-    from fsspec.implementations.arrow import ArrowFSWrapper
-
-    found = ArrowFSWrapper(filesystem).glob(path, detail=True)
-    found = {name: info for name, info in found.items() if not is_hidden(name, path)}
-    folders = sorted(name for name, info in found.items() if info["type"] == "directory")
-    if folders and "**" not in path:  # which goes into them
-        logger.warning(
-            "%s: skipped %d directories that match too, %s the first; name them to have their files read as well.",
-            path,
-            len(folders),
-            folders[0],
-        )
-    return sorted(name for name, info in found.items() if info["type"] == "file")

@@ -10,34 +10,23 @@ import math
 import operator
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
-from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.remote.listing import listed
+from datarax_ray.read.formats.listing import NoFilesError, Wanted, named, not_utf_8
+from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 logger = logging.getLogger("datarax_ray")
 
 # What ArrayRecord writers call their files (TFDS: name.array_record-00000-of-00008; datarax: name.riegeli).
-_NAME = re.compile(r"array_?record|\.riegeli", re.IGNORECASE)
 _SURE_NAME = re.compile(r"\.(array_?record|riegeli)[^/]*$", re.IGNORECASE)
 _SLICE = re.compile(r"(?P<path>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
-# What people call splits, of folders and of parts of a file's name, as Hugging Face's datasets takes them.
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-    "evaluation": "test",
-}
-SPLITS |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
-_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
+_FILES = Wanted(("array_record*", "arrayrecord*", ".riegeli*"), hidden=(".",), is_deep=False)
 OF_GENERATORS = (
     "of a function that yields elements from_hf(datasets.IterableDataset.from_generator(function)) makes a source, and "
     "of an object with __len__ and __getitem__, as list(elements), "
@@ -67,28 +56,21 @@ class FileSlice:
 
 
 def find(paths: Any) -> tuple[FileSlice, ...]:
-    """The files that `paths` names, in order, each once for each time that it is named; those of this host in full, for
-    an actor may have another working directory.
+    """The files that `paths` names, in order, each once for each time that it is named. Paths are absolute, since an
+    actor may have another working directory.
 
     paths: a path (str or os.PathLike) or URL, a glob or directory of either, "path[start:stop]", an object with
-    filename, skip, take and examples_in_shard (Grain's FileInstruction), or an iterable of these. What a glob or a
-    directory holds comes in sorted order; a list keeps its own. In a directory, the files that are named like
+    filename, skip, take and examples_in_shard (Grain's FileInstruction), or an iterable of these. Globs and directories
+    give their files in sorted order; a list keeps its own. In a directory, the files with names like those of
     ArrayRecord files are taken.
 
     Raises: FileNotFoundError where nothing is found; ImportError for a URL whose client is not installed; TypeError for
     what is no path, and for a set of paths; ValueError for names that are not UTF-8.
     """
-    files = tuple(
-        each
-        if os.path.isabs(each.path) or is_url(each.path)
-        else replace(each, path=os.path.join(os.getcwd(), each.path.removeprefix("./")))
-        for each in _each(paths)
-    )
-    for file in files:
-        _check_name(file.path)
+    files = tuple(_each(paths))
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
-    tell_repeats(files, are_local=True)
+    warn_of_repeats(files, are_local=True)
     return files
 
 
@@ -133,49 +115,16 @@ def for_people(paths: Any) -> Any:
     return redacted(name) if isinstance(name, str) and "://" in name else paths
 
 
-def not_utf_8(name: Any) -> ValueError:
-    """The error for the name of a file or directory that is not UTF-8."""
-    return ValueError(
-        f"{name!a}: a name that is not UTF-8, as those of files and directories that are read here have to be; "
-        "rename it, as by `convmv -f latin1 -t utf-8 --notest`"
-    )
-
-
-def _check_name(path: str) -> None:
+def absolute(path: str) -> str:
+    """The path on this machine, as another process finds it. Links stay as they are. Raises: ValueError."""
     try:
         path.encode()
     except UnicodeError as error:
         raise not_utf_8(path) from error
+    return os.path.join(os.getcwd(), os.path.expanduser(path.removeprefix("file://")).removeprefix("./"))
 
 
-def check_links(files: Iterable[str]) -> None:
-    """Raise ValueError for a link to a directory that it is in, among those of these files, found on this machine: they
-    would come dozens of times.
-    """
-    ways: dict[str, str] = {}
-    for folder in dict.fromkeys(map(os.path.dirname, files)):
-        other = ways.setdefault(os.path.realpath(folder), folder)
-        if other != folder and os.path.commonpath([folder, other]) in (folder, other):
-            raise ValueError(
-                f"{max(folder, other, key=len)} is {min(folder, other, key=len)}, by a link to a directory that it is "
-                "in, so its files would come again and again; remove the link, or give a list of directories"
-            )
-
-
-def check_there(paths: Iterable[str]) -> None:
-    """Raise FileNotFoundError for a link, among these paths of this machine, to what is not there."""
-    ends = ((path, os.path.realpath(path)) for path in paths if os.path.islink(path))
-    broken = sorted((path, end) for path, end in ends if not os.path.exists(end))
-    if broken:
-        path, end = broken[0]
-        more = f" There are {len(broken) - 1} more such links." if len(broken) > 1 else ""
-        raise FileNotFoundError(
-            f"{path} is a link to {end}, which is not there: a mount is missing, or it was deleted; bring it back, or "
-            f"remove the link to go without.{more}"
-        )
-
-
-def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
+def warn_of_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
     """Warn once where records of a file are read again: it is named twice, or is a link to another that is named.
 
     are_local: files of this machine, which are known by their inodes; else by their names, as URLs always are.
@@ -199,26 +148,6 @@ def tell_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
             len(repeats),
             len(files),
         )
-
-
-def tell_splits(given: str, files: Sequence[str]) -> None:
-    """Warn where a directory or glob holds files of several splits, by their names below it, as all are read."""
-    common = os.path.commonprefix(files).rpartition("/")[0]  # noqa: RUF071 - cut at a slash; commonpath breaks "s3://"
-    folder, *pattern = re.split(r"[*?\[]", given, maxsplit=1)
-    root = max(folder.rpartition("/")[0] if pattern else folder, common, key=len)
-    found = [(name, match) for file in files if (match := _SPLIT.search(name := file.removeprefix(root)))]
-    counts = Counter(SPLITS[match[1].lower()] for _, match in found)
-    if len(counts) < 2:
-        return
-    name, match = found[0]
-    one = root + name[: match.end()]
-    logger.warning(
-        "%s holds files of several splits, by their names (%s), and all are read as one. Where you want one of them, "
-        "say so: %s",
-        redacted(given),
-        ", ".join(f"{count} of {split}" for split, count in sorted(counts.items())),
-        redacted(one if name[match.end() :].startswith("/") else f"{one}*"),
-    )
 
 
 def _identity(path: str) -> Any:
@@ -245,9 +174,9 @@ def _each(paths: Any) -> Iterator[FileSlice]:
     elif isinstance(paths, FileSlice):
         yield paths
     elif hasattr(paths, "filename"):
-        take = _integer(getattr(paths, "take", None))
+        take, path = _integer(getattr(paths, "take", None)), os.fspath(paths.filename)
         yield FileSlice(
-            os.fspath(paths.filename).removeprefix("file://"),
+            path if is_url(path) else absolute(path),
             _integer(getattr(paths, "skip", 0)) or 0,
             None if take == -1 else take,  # TFDS writes -1 for all that follow
             _integer(getattr(paths, "examples_in_shard", None)),
@@ -264,100 +193,51 @@ def _integer(value: Any) -> int | None:
 
 
 def _from_path(path: str) -> Iterator[FileSlice]:
-    _check_name(path)  # else there would be no such file
-    sliced = _SLICE.fullmatch(path)
-    if is_url(path):
-        if sliced:
-            yield _cut(**sliced.groupdict())
-        else:
-            files = listed(path, _NAME)
-            tell_splits(path, [*files])
-            yield from (FileSlice(file, version=version) for file, version in files.items())
-    elif path.startswith("file://"):
-        yield from _from_path(path.removeprefix("file://"))
-    elif os.path.isdir(path):
-        yield from _from_directory(path)
-    elif os.path.exists(path):
-        yield FileSlice(path)
-    elif sliced:
-        if not os.path.isfile(sliced["path"]):
-            raise FileNotFoundError(f"{path}: no such file as {sliced['path']} (seen from {os.getcwd()})")
+    if not is_url(path):
+        path = absolute(path)
+    sliced = None if os.path.exists(path) else _SLICE.fullmatch(path)
+    if sliced:
         yield _cut(**sliced.groupdict())
-    elif glob.has_magic(path):
-        # what is no directory, and not what is a file: a broken link is an error when it is opened
-        matching = glob.glob(path, recursive=True)
-        found = sorted(p for p in matching if not os.path.isdir(p))
-        if not found:
-            raise FileNotFoundError(f"{path}: no file matches this glob (seen from {os.getcwd()})")
-        if "**" not in path:  # which goes into them
-            _tell_folders(path, filter(os.path.isdir, matching))
-        check_links(found)
-        tell_splits(path, found)
-        yield from map(FileSlice, found)
+    elif is_url(path):
+        yield from behind_url(path)
     else:
-        raise FileNotFoundError(f"{path}: no such file or directory (seen from {os.getcwd()})")
+        yield from map(FileSlice, named(None, path, _FILES, partial(open, mode="rb")))
 
 
 def _cut(path: str, start: str, stop: str) -> FileSlice:
     skip = int(start or 0)
     if stop and int(stop) < skip:
         raise ValueError(f"{redacted(path)}[{start}:{stop}]: the slice ends before it starts")
+    if not is_url(path) and not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}[{start}:{stop}]: no such file as {path}")
     return FileSlice(path, skip, int(stop) - skip if stop else None)
 
 
-def _from_directory(path: str) -> Iterator[FileSlice]:
-    entries = sorted(e.name for e in os.scandir(path) if not e.is_dir() and not e.name.startswith("."))
-    found = [name for name in entries if _NAME.search(name)]
-    if not found:
-        raise FileNotFoundError(
-            f"{path}: none of the {len(entries)} files in this directory is named *.array_record*, *.arrayrecord* or "
-            f"*.riegeli*{_instead(path, entries)}"
-        )
-    others = [os.path.join(path, name) for name in entries if not _NAME.search(name)]
-    count, first = sniff.alike(partial(open, mode="rb"), os.path.join(path, found[0]), others)
-    if count:
-        logger.warning(
-            "%s: left out %d files that are not named as ArrayRecord files are, though %s looks like one; give a glob "
-            "or a list of files to have them read as well.",
-            path,
-            count,
-            first,
-        )
-    _tell_folders(path, (entry.path for entry in os.scandir(path) if entry.is_dir()))
-    files = [os.path.join(path, name) for name in found]
-    tell_splits(path, files)
-    yield from map(FileSlice, files)
+def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
+    """The files that a URL names, with their versions where the listing has them.
 
+    A URL with the name of an ArrayRecord file is a file without a request; so is one of http that does not end in "/".
+    """
+    client = filesystem_of(url)
+    path = client._strip_protocol(url)
+    is_http = url.startswith(("http://", "https://"))
+    plain = url.partition("?")[0] if is_http else url
+    if not glob.has_magic(plain) and not plain.endswith("/") and (is_http or _FILES.has(plain.rpartition("/")[2])):
+        yield FileSlice(url)
+        return
 
-def _tell_folders(path: str, folders: Iterable[str]) -> None:
-    """Warn of those that are not searched, and hold ArrayRecord files."""
-    found = sorted(filter(_holds_named, folders))
-    if found:
-        logger.warning(
-            "%s: left out %d directories with ArrayRecord files in them, %s the first; give a glob or a list of them "
-            "to have those read as well.",
-            path,
-            len(found),
-            found[0],
-        )
+    def ask() -> Any:
+        client.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
+        try:
+            return named(client, path, _FILES)
+        except NoFilesError as error:
+            return error
 
-
-def _holds_named(folder: str) -> bool:
     try:
-        return not os.path.basename(folder).startswith(".") and any(map(_NAME.search, os.listdir(folder)))
-    except OSError:  # nothing of it is wanted
-        return False
-
-
-def _instead(path: str, entries: list[str]) -> str:
-    """What stands there instead of ArrayRecord files, and what to do about it."""
-    if entries:
-        advice = sniff.advice_at(os.path.join(path, entries[0])) or " Give a glob to take files of other names."
-        return f" ({', '.join(entries[:3])}).{advice}"
-    folders = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
-    if not folders:
-        return " (it is empty)."
-    below = os.path.join(path, "*", "*")
-    said = f"; it holds {len(folders)} directories ({', '.join(folders[:3])}), which are not searched. "
-    inside = next((name for name in sorted(glob.iglob(below)) if os.path.isfile(name)), None)
-    return said + f"Give one of them, or a glob: {below}" + (sniff.advice_at(inside, "ArrayRecord") if inside else "")
+        found = by_client(url, "listing it", ask, remote)
+    except ValueError as error:  # the client's own
+        raise refusal(url, f"{redacted(url)}: listing it", error) from cause(url, error)
+    if isinstance(found, Exception):
+        raise found
+    for name, entry in found.items():
+        yield FileSlice(client.unstrip_protocol(name), version=scheme_of(url).listed_version(entry))

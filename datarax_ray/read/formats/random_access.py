@@ -32,28 +32,14 @@ from datarax_ray.read.stream import Reader, ReaderTraits
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
 _STRIPS_PER_THREAD = 4  # so that a slow element keeps the others from waiting, and a strip is still many of them
-# What looks indexed and is not by its rows, with what it gives for an index instead: columns would pass for elements,
-# and a Series whose rows were filtered or sorted would give them in another order.
-_NO_ROWS = {
-    "pandas.DataFrame": "the column of that name",
-    "pandas.Series": "the value of that label",
-    "pyarrow.Table": "a column",
-    "pyarrow.RecordBatch": "a column",
-    "polars.DataFrame": "a smaller table",
-    "scipy.sparray": "a sparse array",
-    "scipy.spmatrix": "a sparse matrix",
-}
-# What has their rows: columns as they are, for to_numpy() makes integers with nulls floats before anybody sees them.
-_ROWS = {
-    "pandas.DataFrame": "{name: table[name] for name in table.columns}",
-    "pandas.Series": '{"x": series}',
-    "scipy.sparray": '{"x": matrix.toarray()}',
-    "scipy.spmatrix": '{"x": matrix.toarray()}',
-}
-_DATASETS = {
-    "pyarrow.Table": "datasets.Dataset(table)",
-    "pyarrow.RecordBatch": "datasets.Dataset(pyarrow.Table.from_batches([batch]))",
-    "polars.DataFrame": "datasets.Dataset.from_polars(table)",
+# Tables that look indexed and are not by their rows: what an index gives instead, and the argument that has the rows.
+# to_numpy() would make floats of integers with nulls.
+_TABLES = {
+    "pandas.DataFrame": ("the column of that name", "{name: table[name] for name in table.columns}"),
+    "pandas.Series": ("the value of that label", '{"x": series}'),
+    "pyarrow.Table": ("a column", "datasets.Dataset(table)"),
+    "pyarrow.RecordBatch": ("a column", "datasets.Dataset(pyarrow.Table.from_batches([batch]))"),
+    "polars.DataFrame": ("a smaller table", "datasets.Dataset.from_polars(table)"),
 }
 _FIELDS = "{name: data[name] for name in data.dtype.names}"
 _DATASET = "datasets.arrow_dataset.Dataset"
@@ -85,7 +71,7 @@ class RandomAccessReader(Reader):
                 "its format, and of text give a list of its lines, say"
             )
         if (table := _table_kind(data)) is not None:
-            raise TypeError(f"an index gives {_NO_ROWS[table]} of a {table}, no row; {call_for(data)} reads its rows")
+            raise TypeError(f"an index gives {_TABLES[table][0]} of a {table}, no row; {call_for(data)} reads its rows")
         if _has_fields(data):
             raise TypeError(
                 f"an index gives an np.void of the array's fields {list(data.dtype.names)}, no dict; give them by "
@@ -113,9 +99,8 @@ class RandomAccessReader(Reader):
             raise ValueError(f"there are 0 records in {_name(data)}; a stream needs at least one")
         if self.num_records > MAX_NUM_RECORDS:
             raise ValueError(
-                f"{_name(data)} says that it has {self.num_records:,} elements, as what repeats without an end does; "
-                "leave its .repeat() out, and .shuffle() before it, and say num_epochs (-1 is without an end) and "
-                "shuffle in the config of the source"
+                f"{_name(data)} has {self.num_records:,} elements, so it repeats without an end; leave its .repeat() "
+                "out, and .shuffle() before it, and say num_epochs (-1 is endless) and shuffle in the source's config"
             )
 
     @property
@@ -246,10 +231,9 @@ class ArraysReader(Reader):
         self._columns: Columns = map_leaves(_as_array, arrays)
         for (path, array), (_, given) in zip(leaves(self._columns), leaves(arrays), strict=True):
             if not array.ndim:
-                is_sparse = hasattr(given, "toarray")
                 raise TypeError(
-                    f"{'.'.join(path)!r} is a {type(given).__name__}, no array or list with a row for each element; "
-                    f"{'its toarray() is one' if is_sparse else 'of what can be iterated list(...) makes one'}"
+                    f"{'.'.join(path)!r} is a {type(given).__name__}, no array or list with a row for each element; of "
+                    "an iterable, list(...) makes one"
                 )
         lengths = {".".join(path): len(array) for path, array in leaves(self._columns)}
         if len(set(lengths.values())) != 1:
@@ -346,9 +330,9 @@ def _name(data: Any) -> str:
 
 
 def _table_kind(data: Any) -> str | None:
-    """Its name in _NO_ROWS, of a subclass (geopandas.GeoDataFrame) too; None for what is in there not. Imports none."""
+    """Its name in _TABLES, of a subclass (geopandas.GeoDataFrame) too; None for other data. Imports nothing."""
     kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
-    return next((kind for kind in kinds if kind in _NO_ROWS), None)
+    return next((kind for kind in kinds if kind in _TABLES), None)
 
 
 def _has_fields(data: Any) -> bool:
@@ -357,14 +341,14 @@ def _has_fields(data: Any) -> bool:
 
 
 def call_for(data: Any) -> str | None:
-    """The call that makes a source of this data, of one pass over it; None of what has no rows."""
+    """The call that makes a source of this data, of one pass over it; None for data without rows."""
     said, kinds = "data", (_DATASET, _STREAM)
     if isinstance(data, Mapping) and any(_is_hugging_face(split, *kinds) for split in data.values()):
         name = "train" if "train" in data else next(iter(data))
         data, said = data[name], f"data[{name!r}]"
-    table = _table_kind(data)
-    said = said if table is None else {**_ROWS, **_DATASETS}[table]
-    if _is_hugging_face(data, _DATASET) or table in _DATASETS:
+    if (table := _table_kind(data)) is not None:
+        said = _TABLES[table][1]
+    if _is_hugging_face(data, _DATASET) or said.startswith("datasets."):
         return f"HFEagerSource(HFEagerConfig(), dataset={said})"
     if _is_hugging_face(data, _STREAM):
         return f"HFStreamingSource(HFStreamingConfig(streaming=True), dataset={said})"
@@ -381,15 +365,12 @@ def remedy_for(given: Any) -> str:
         return f"; {call} makes one"
     if is_ray_data(given):
         return "; write its rows once, data.write_parquet(folder), and load(folder) reads them"
-    kinds = {kind.__name__ for kind in type(given).__mro__}  # of Grain, torch and this package's datarax_ray.grain
-    indexed = "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[...])"
-    if "DataLoader" in kinds:
+    # of Grain, torch and this package's datarax_ray.grain
+    if not {"DataLoader", "IterDataset"}.isdisjoint(kind.__name__ for kind in type(given).__mro__):
         return (
-            f"; it makes batches itself, so iterate over it, or give the data that it reads to {indexed}, with its "
-            "operations but Batch as transforms"
+            "; it makes its own stream, so iterate over it, or give the data that it reads to "
+            "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[...])"
         )
-    if "IterDataset" in kinds:
-        return f"; iterate over it, or give the MapDataset that it was made of to {indexed}"
     return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") or inspect.isgeneratorfunction(given) else ""
 
 

@@ -175,14 +175,10 @@ def _read(directory: str, name: str) -> dict[str, Any]:
             "(file_format='array_record'), or give the directory of a version"
         )
     try:
-        found = json.loads(stored)
-    except ValueError as error:
-        raise ValueError(f"{redacted(path)} is no JSON: {error}; prepare the dataset again") from error
-    if not isinstance(found, dict):
-        raise ValueError(
-            f"{redacted(path)} holds a {type(found).__name__}, not what tfds writes; prepare the dataset again"
-        )
-    return found
+        found: dict[str, Any] = dict(json.loads(stored))
+        return found
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{redacted(path)} is no JSON of tfds: {error}; prepare the dataset again") from error
 
 
 def _stored(path: str) -> bytes | None:

@@ -30,7 +30,6 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
-_MANY_FILES = 100  # on this machine, of which it is worth a file to know what they hold: to count one takes 0.4 ms
 THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
 # "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
 _SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
@@ -131,11 +130,9 @@ class NodeFiles:
 def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
     """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
     parts, index = find(paths), Index()
-    index_here = index if len(parts) >= _MANY_FILES else None
 
     def inspect(part: FileSlice) -> RecordFile:
-        is_far = is_url(part.path)
-        return _cut(part, _counted_far(part, remote, index) if is_far else _counted_here(part.path, index_here))
+        return _cut(part, _counted_far(part, remote, index) if is_url(part.path) else _counted_here(part.path))
 
     found = inspect_all(inspect, parts, "opened", lambda part: redacted(part.path))
     index.save()
@@ -162,18 +159,10 @@ def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
     return found
 
 
-def _counted_here(path: str, index: Index | None) -> RecordFile:
-    """All of a file on this machine, by what is known of it where nobody has changed it; else it is looked at."""
-    name, before = f"file://{os.path.abspath(path)}", lasting_stamp(path) if os.path.isfile(path) else ""
-    known = index.find(name) if index is not None and before else None
-    if known is not None and known["version"] == before:
-        return RecordFile(path, **known["file"], stamp=before)
+def _counted_here(path: str) -> RecordFile:
+    before = lasting_stamp(path) if os.path.isfile(path) else ""
     found = _counted(path)
-    if not before or lasting_stamp(path) != before:  # who reads it will tell
-        return found
-    if index is not None:
-        index.add(name, {"version": before, "file": _known_of(found)})
-    return replace(found, stamp=before)
+    return replace(found, stamp=before) if before and lasting_stamp(path) == before else found
 
 
 def _counted(path: str) -> RecordFile:

@@ -28,9 +28,7 @@ from datarax_ray.read.formats.array_record.open_files import OPEN_LIMITS, OpenFi
 from datarax_ray.read.formats.array_record.reading import (
     CACHED_NBYTES,
     UnevenError,
-    copy_to,
     put,
-    read_alone,
     read_groups,
     reading,
 )
@@ -204,20 +202,16 @@ class ArrayRecordReader(Reader):
 
     def _read_rows(self, records: Indices, size: int) -> FixedRecords:
         """As read_rows, where all records are of one size. Raises: UnevenError where they are not."""
-        places, first = np.argsort(records), 0
-        found: list[bytes] = []  # of files that have few of them: copied together
+        places, first, found = np.argsort(records), 0, list[bytes]()
         rows = np.empty((len(records), size), np.uint8)
+        few = max(1, CACHED_NBYTES // max(1, size))
         for index, chosen in self._by_file(records[places]):
-            is_much = len(chosen) * size >= CACHED_NBYTES
-            if found and (is_much or len(found) * size >= CACHED_NBYTES):
-                put(rows, places[first : first + len(found)], found)
-                first, found = first + len(found), []
-            if is_much:
-                its_places = places[first : first + len(chosen)]
-                self._read_file(index, chosen, partial(copy_to, rows, its_places, chosen))
-                first += len(chosen)
-            else:
-                found += self._read_file(index, chosen, partial(read_alone, chosen))
+            step = len(chosen) if reading(chosen, 1) == "range" else few
+            for lo in range(0, len(chosen), step):
+                found += self._read_chosen(index, chosen[lo : lo + step])
+                if len(found) >= few:
+                    put(rows, places[first : first + len(found)], found)
+                    first, found = first + len(found), []
         put(rows, places[first:], found)
         return FixedRecords(rows)
 
@@ -346,7 +340,7 @@ class ArrayRecordReader(Reader):
             self._mirrors.fetch({index: remote[index] for index in indices if index not in cached})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
-        """wanted: ascending, distinct indices within the file."""
+        """wanted: ascending indices within the file, distinct where records are stored in groups."""
         group_size = self.files[index].group_size
 
         def read(reader: Any) -> list[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class UnevenError(Exception):
 def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
     """The cheapest way to read these records of one file: one range, one list, or a range for each of their groups.
 
-    wanted: int64 (k,), ascending, distinct, k >= 1.
+    wanted: int64 (k,), ascending, distinct unless group_size is 1, k >= 1.
 
     >>> reading(np.arange(0, 400_000, 100), group_size=1)
     'groups'
@@ -44,10 +44,10 @@ def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "group
     """
     if len(wanted) < _LIST_MIN_GROUPS * _LIST_MIN_RECORDS_PER_GROUP:
         return "groups"  # at once: of many small files, a read takes one or two records of each
-    if len(wanted) == wanted[-1] - wanted[0] + 1 and len(wanted) >= _LONG_RUN_GROUPS * group_size:
+    if len(wanted) >= _LONG_RUN_GROUPS * group_size and bool((np.diff(wanted) == 1).all()):
         return "range"
     num_groups = 1 + np.count_nonzero(np.diff(wanted // group_size))
-    if num_groups >= _LIST_MIN_GROUPS and len(wanted) >= _LIST_MIN_RECORDS_PER_GROUP * num_groups:
+    if group_size > 1 and num_groups >= _LIST_MIN_GROUPS and len(wanted) >= _LIST_MIN_RECORDS_PER_GROUP * num_groups:
         return "list"
     return "groups"
 
@@ -64,28 +64,6 @@ def read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_
         records = read(start, indices[hi - 1] + 1)
         found += records if len(records) == hi - lo else [records[index - start] for index in indices[lo:hi]]
     return found
-
-
-def copy_to(rows: np.ndarray, places: Indices, wanted: Indices, reader: Any) -> Any:
-    """Copy records of a file, ascending, each of which is stored alone, to rows of their own, some at a time.
-
-    wanted: int64 (k,), indices in the file, some perhaps twice. places: int64 (k,), the row of each.
-
-    Raises: UnevenError where one is of another size than a row.
-    """
-    size = rows.shape[1]
-    is_range = len(wanted) >= _LONG_RUN_GROUPS and bool((np.diff(wanted) == 1).all())
-    step = len(wanted) if is_range else max(1, CACHED_NBYTES // max(1, size))
-    for lo in range(0, len(wanted), step):
-        some = wanted[lo : lo + step]
-        found = reader.read(int(some[0]), int(some[-1]) + 1) if is_range else read_groups(reader.read, some, 1)
-        put(rows, places[lo : lo + step], found)
-    return wanted
-
-
-def read_alone(wanted: Indices, reader: Any) -> list[bytes]:
-    """Records of a file, ascending, each of which is stored alone."""
-    return read_groups(reader.read, wanted, 1)
 
 
 def put(rows: np.ndarray, places: Indices, found: Sequence[bytes]) -> None:

@@ -179,7 +179,8 @@ class DiskCache:
     def _opened(self, lock: int, file: RemoteFile, name: str) -> int | None:
         path, header, pages_path = self._folder / f"{name}.held", _header(file), self._pages_of(name)
         nbytes = _place_of_sum(file.num_pages)
-        if not (_nbytes_of(pages_path) == file.nbytes and _nbytes_of(path) == nbytes and _begins_with(path, header)):
+        is_whole = _nbytes_of(pages_path) == file.nbytes and _nbytes_of(path) == nbytes
+        if not (is_whole and _begins_with(path, header)):
             # the whole file is there from the beginning, so that no checksum finds a full disk
             if not self._take_room(lock, -(-nbytes // PAGE) * PAGE):
                 return None

@@ -80,9 +80,6 @@ class RunsAhead:
     def nbytes(self) -> int:
         return PAGE * len(self.pages)
 
-    def has_room(self, num_pages: int) -> bool:
-        return self.nbytes + PAGE * num_pages <= self._remote.nbytes // 2
-
     def ask(self, spans: Mapping[Run, Span]) -> None:
         """Ask for these runs, of one read."""
         asked = ask_ranges(list(spans.values()), self._remote, self._slots)
@@ -246,7 +243,7 @@ class Mirrors:
             missing = self._missing(pages_needed(ahead.wanted, ahead.layouts)).difference(self.ahead.pages)
             runs = self._to_ask(missing.difference(pages_in(self._cached_runs(missing))))
         runs = [run for run in runs if run not in self.ahead]
-        if not self.ahead.has_room(num_pages(runs)):
+        if self.ahead.nbytes + PAGE * num_pages(runs) > self._remote.nbytes // 2:
             return False
         ahead.is_complete = is_complete
         self._make_room(num_pages(runs), keep=0)
@@ -312,30 +309,25 @@ class Mirrors:
         self._disk.close()
 
     def _fetch(self, needed: list[Page]) -> None:
-        """Have these pages in memory, of files that have an image."""
-        for bring in (self._bring_ahead, self._bring_cached, self._bring_remote):
-            if not (missing := self._missing(needed)):
-                break
-            bring(missing, len(needed) - len(missing))
-
-    def _bring_ahead(self, missing: set[Page], keep: int) -> None:
-        if taken := self.ahead.take(missing):
-            self._make_room(num_pages(taken), keep)
+        """Have these pages of files that have an image in memory: from the requests ahead, the disk cache, or the
+        storage, in that order.
+        """
+        if (missing := self._missing(needed)) and (taken := self.ahead.take(missing)):
+            self._make_room(num_pages(taken), len(needed) - len(missing))
             self._fill(taken)
             self._store(taken)
-
-    def _bring_cached(self, missing: set[Page], keep: int) -> None:
-        if cached := self._read_cached(missing):
-            self._make_room(num_pages(cached), keep)
+            missing = self._missing(needed)
+        if missing and (cached := self._read_cached(missing)):
+            self._make_room(num_pages(cached), len(needed) - len(missing))
             self._fill(cached)
-
-    def _bring_remote(self, missing: set[Page], keep: int) -> None:
-        runs = self._to_ask(missing)
-        self._make_room(num_pages(runs), keep)
-        with lap("storage"):
-            found = dict(zip(runs, read_ranges([self._span(run) for run in runs], self._remote), strict=True))
-        self._fill(found)
-        self._store(found)
+            missing = self._missing(needed)
+        if missing:
+            runs = self._to_ask(missing)
+            self._make_room(num_pages(runs), len(needed) - len(missing))
+            with lap("storage"):
+                found = dict(zip(runs, read_ranges([self._span(run) for run in runs], self._remote), strict=True))
+            self._fill(found)
+            self._store(found)
 
     def _to_ask(self, missing: set[Page]) -> list[Run]:
         """The runs to ask for, to have these pages.
