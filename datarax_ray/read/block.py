@@ -40,16 +40,16 @@ class Block:
     positions: int64 (k,), ascending, with equal ones where a record gave several elements.
     columns: arrays of shape (k, ...), or Elements (grain.engine.pytrees) where they may be of any kind; None where k is
         0.
-    skipped: records left out.
+    skipped: records that were skipped.
     failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
         ...).
     selected: which rows of all columns these hold, as runs (see plan.position); None for all.
     whole_nbytes: what all columns take, where these hold none.
     digests: uint64 (k,), of each element (read.elements.row_digests); None where nobody wants them.
-    learned: what reading told of the stream, for who schedules it: ShardEnds, where it is read by shards.
-    may_come: whether something that is left out may come at another position: what left it out, or something before
-        that, was told its position or given random numbers.
+    learned: facts for the scheduler that reading found out: ShardEnds, of a stream of shards.
+    may_come: whether a skipped element may come at another position, since a transform had the position or random
+        numbers.
     spent: what reading it took, in seconds by what they went into; {} where that was not measured.
     read_at: when that ended, as time.time() has it there.
     done: what else who read it has done; None for this process. None of the last three is a part of what the block is.

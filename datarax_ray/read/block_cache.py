@@ -114,26 +114,26 @@ def merged(places: Block, part: Block, runs: Indices) -> Block:
 
     Raises: the failure of the second block where the first had none; RuntimeError where the two differ.
     """
-    told = _elements(places, runs) | {"selected": runs}  # np.array_equal: None is equal to None alone
-    if not all(np.array_equal(getattr(part, name), value) for name, value in told.items()):
+    expected = _elements(places, runs) | {"selected": runs}  # np.array_equal: None is equal to None alone
+    if not all(np.array_equal(getattr(part, name), value) for name, value in expected.items()):
         raise part.failure or RuntimeError(
-            f"the elements from position {told['positions'][0]} on were others when they were read again: the data or "
-            "a transform does not give the same twice, so no stream over it can be exact"
+            f"the elements from position {expected['positions'][0]} on were others when they were read again: the data "
+            "or a transform does not give the same twice, so no stream over it can be exact"
         )
     return replace(places, columns=part.columns, selected=runs)
 
 
 def _elements(block: Block, runs: Indices) -> dict[str, Any]:
     """The block's fields of the elements that have some of these rows, by name."""
-    told = {"positions": block.positions, "lengths": block.lengths, "digests": block.digests}
+    arrays = {"positions": block.positions, "lengths": block.lengths, "digests": block.digests}
     if block.lengths is None:
-        return {name: None if array is None else rows_in(runs, array) for name, array in told.items()}
+        return {name: None if array is None else rows_in(runs, array) for name, array in arrays.items()}
     first = np.searchsorted(ends := np.cumsum(block.lengths), runs[:, 0], "right")
     has_some = np.zeros(len(block.lengths) + 1, np.int64)
     np.add.at(has_some, first, 1)
     np.add.at(has_some, np.searchsorted(ends, runs[:, 1]) + 1, -1)
     found = np.flatnonzero(np.cumsum(has_some))
-    return {name: None if array is None else array[found] for name, array in told.items()}
+    return {name: None if array is None else array[found] for name, array in arrays.items()}
 
 
 def _rows(block: Block, runs: Indices) -> Columns:

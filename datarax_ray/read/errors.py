@@ -6,7 +6,7 @@ ValueError
 OSError
   StorageError     what holds the data did not answer, though it was asked again: says nothing of the data
 RuntimeError
-  SkippedError     more such records were left out than max_skipped allows
+  SkippedError     more such records were skipped than max_skipped allows
 TypeError
   UnwritableError  a value of an element cannot be written so that the same comes back
 """
@@ -73,7 +73,7 @@ class UnlikeError(ValueError):
 
 
 class StorageError(OSError):
-    """The storage failed again and again, for longer than was waited. No record is broken by that: none is left out."""
+    """The storage failed again and again, for longer than was waited. No record is broken, and none is skipped."""
 
 
 class SkippedError(RuntimeError):
@@ -86,7 +86,7 @@ class UnwritableError(TypeError):
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that `on_error="skip"` left out of the stream, or an element of one, behind a flat_map.
+    """A record that `on_error="skip"` skipped, or an element of one, behind a flat_map.
 
     where: file, or shard of a stream, and record index in it, as "path[17]", in a mixture "component 1: path[17]".
     position: its place in the stream. reason: what went wrong, and with which element of the record.

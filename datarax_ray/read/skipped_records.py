@@ -1,8 +1,8 @@
-"""The ledger of broken records: a cap on how many are left out of a stream, a list, and one line of JSON for each.
+"""The ledger of skipped records: a cap on their number, a list, and one line of JSON for each.
 
-A record is entered when the batch that leaves it out is delivered, or before where many wait for one, and struck out
-when the stream goes back to before it: after any number of resumes the file lists what is missing from what was
-delivered, each record once a pass.
+A record is entered when the batch without it is delivered, or before where many wait for one. It is struck out when the
+stream goes back to before it. After any number of resumes the file lists each record that is missing from the delivered
+batches, once a pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_LISTED = 1000
 
 @dataclass(frozen=True)
 class SkipOptions:
-    """What whoever consumes a stream does about the records that `on_error` leaves out; no part of what the stream is.
+    """What a consumer does about the records that `on_error` skips; no part of the stream itself.
 
     max_skipped: more are an error, None for no limit. path: a JSON-lines file with position, file, record and reason,
     of a mixture the numbers of components, too, the outermost first; or a URL below which such files are (read.lines),
@@ -68,10 +68,9 @@ COUNT_ALONE = SkipOptions()
 
 
 class SkippedRecords:
-    """Lists the records that `on_error` left out; who consumes the stream counts them. skipped: the first MAX_LISTED.
+    """Lists the records that `on_error` skipped; the consumer of the stream counts them. skipped: the first MAX_LISTED.
 
-    options: whose path is not written where is_listing is False, for all trainers but the first, who all leave out the
-    same.
+    is_listing: False for all trainers but the first, as all skip the same records; then no file is written.
     """
 
     def __init__(self, options: SkipOptions = COUNT_ALONE, *, is_listing: bool = True) -> None:
@@ -95,7 +94,7 @@ class SkippedRecords:
         check_skipped(skipped, before, self._max_skipped)
 
     def enter(self, skipped: Sequence[Skipped]) -> Sequence[Skipped]:
-        """These are left out of what is about to be delivered. Returns those that were listed.
+        """These are skipped in the next delivery. Returns those that were listed.
 
         Raises: OSError where the file cannot be written; then nothing is entered, but perhaps lines that the next
         rewind strikes out.
@@ -157,7 +156,7 @@ def _checked_path(named: str) -> str:
     there = next(parent for parent in path.parents if parent.exists())
     if not there.is_dir():
         raise ValueError(f"skipped_path={str(path)!r}: {there} is no directory; name a file in one")
-    with contextlib.suppress(OSError):  # not to be read, nor written then, which is told when it is
+    with contextlib.suppress(OSError):  # a file that cannot be read is an error when it is written
         _refuse_others(str(path), lines_at(str(path)))
     return str(path)
 

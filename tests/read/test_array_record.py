@@ -447,30 +447,6 @@ def test_threads_read_what_others_read_and_close(grouped, most_open):
             reading.result()
 
 
-def test_readers_are_made_while_others_open_files(grouped):
-    made = ArrayRecordReader.of(grouped)
-    is_over = threading.Event()
-
-    def make() -> None:
-        while not is_over.is_set():
-            pickle.loads(pickle.dumps(made))
-
-    interval = sys.getswitchinterval()
-    with ThreadPoolExecutor(1) as thread:
-        sys.setswitchinterval(1e-6)
-        making = thread.submit(make)
-        keep = [pickle.loads(pickle.dumps(made)) for _ in range(1000)]  # so that to look at all takes some time
-        try:
-            for reader in keep[:100]:
-                assert reader.read(np.array([0, 8])) == [record(0), record(8)]  # of two files
-        finally:
-            is_over.set()
-            sys.setswitchinterval(interval)
-        making.result()
-    for reader in keep:
-        reader.close()
-
-
 SIDE = 40_000
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datarax_ray.read.formats.remote.pages import PAGE, around, num_pages, pages_in, pages_of, runs_of
+from datarax_ray.read.formats.remote.pages import PAGE, around, num_pages, pages_of, runs_of
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,6 @@ def test_a_run_is_of_one_file_and_goes_over_gaps_that_are_small(gap, want):
     pages = [(1, 6), (0, 4), (0, 1), (0, 2), (1, 5)]
     assert list(runs_of(pages, gap)) == want
     assert num_pages(want) == sum(last - first + 1 for _, first, last in want)
-
-
-def test_no_pages_make_no_run():
-    assert list(runs_of([], 0)) == list(pages_in([])) == []
-    assert num_pages([]) == 0
-
-
-def test_runs_give_their_pages_back():
-    pages = sorted({(file, page) for file, page in np.random.default_rng(0).integers(0, 9, (40, 2)).tolist()})
-    assert list(pages_in(runs_of(pages, 0))) == pages
 
 
 @pytest.mark.parametrize(

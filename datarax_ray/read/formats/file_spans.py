@@ -248,13 +248,13 @@ def by_file(wanted: Indices, starts: Indices, offsets: Indices) -> Iterator[tupl
         yield index, numbers[lo:hi]
 
 
-def files_fingerprint(files: Sequence[Any], num_records: int, told: Callable[[Any], Sequence[Any]]) -> dict[str, Any]:
-    """What identifies indexed files, wherever they lie. told: what tells one from others, beside its name and size."""
+def files_fingerprint(files: Sequence[Any], num_records: int, of: Callable[[Any], Sequence[Any]]) -> dict[str, Any]:
+    """What identifies indexed files, wherever they lie. of: what identifies one, beside its name and size."""
     return {
         "num_files": len(files),
         "num_records": num_records,
         "nbytes": sum(file.nbytes for file in files),
-        "digest": digest([[os.path.basename(file.path), file.nbytes, *told(file)] for file in files]),
+        "digest": digest([[os.path.basename(file.path), file.nbytes, *of(file)] for file in files]),
         "content": digest([file.content for file in files]),
     }
 

@@ -94,15 +94,15 @@ class FsspecFiles(FSSpecHandler):
         except NoRangesError:
             raise
         except Exception as error:
-            told = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            answer = error.__cause__ if isinstance(error.__cause__, Exception) else error
             passes = is_transient(error)
-            is_refused = isinstance(error, FileNotFoundError) and status_of(told) is not None and not passes
+            is_refused = isinstance(error, FileNotFoundError) and status_of(answer) is not None and not passes
             if not (self._secret or is_refused):
                 raise
             url = self.fs.unstrip_protocol(path)
-            plain = ConnectionError(words_of(told)) if passes else refusal(url, f"{redacted(url)}: reading", told)
+            plain = ConnectionError(words_of(answer)) if passes else refusal(url, f"{redacted(url)}: reading", answer)
             said = _URL.sub(lambda found: redacted(found[0]), str(plain))
-            raise type(plain)(said) from (None if self._secret else told)
+            raise type(plain)(said) from (None if self._secret else answer)
 
 
 class _Http:

@@ -33,7 +33,7 @@ class ImageFolder(NamedArguments):
     them, but for notes (.txt, .json, ...). Folders and files whose names begin with "." are skipped, which torchvision
     takes: `.ipynb_checkpoints` would be the first class.
 
-    Two folders are told apart by all names, and by sizes and bytes of 1,000 images.
+    Its repr identifies a folder by all names, and by sizes and bytes of 1,000 images.
 
     Raises: FileNotFoundError where there is no such directory; ValueError where it has no folders of images, one has
     none, or a link in it leads to a folder that it is in.
@@ -116,7 +116,7 @@ class ImageFolder(NamedArguments):
                 raise
             raise StorageError(
                 f"{path}: its folder was there when the source was made, and is not here: a mount is missing, or the "
-                "folder was moved. No image is broken by that, so none is left out"
+                "folder was moved. No image is broken by that, so none is skipped"
             ) from error
 
     def __repr__(self) -> str:  # without the directory: the folder may move

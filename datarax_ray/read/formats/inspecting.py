@@ -1,4 +1,4 @@
-"""Looks at all files of a source before any is read, many at a time; what is wrong with them is told together."""
+"""Looks at all files of a source before any is read, many at a time; one error lists all that is wrong with them."""
 
 from __future__ import annotations
 

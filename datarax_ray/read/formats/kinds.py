@@ -81,7 +81,7 @@ _FOLDERS = 'load("imagefolder:DIR") reads folders of them, one for each class'
 _UNPACK = "unpack it first"
 _ARRAYS = "of np.load('PATH') RandomAccessSource takes its arrays"
 
-# The first that fits is taken; text is told apart where none does, by the names at the end.
+# The first that fits is taken. Formats of text, at the end, come after all others.
 KINDS = (
     Kind("ArrayRecord", "ArrayRecordSourceModule", magic=((0, _RIEGELI),), block_size="auto"),
     Kind("Parquet", "ParquetSource", magic=((0, b"PAR1"),), ends=b"PAR1"),
@@ -100,7 +100,7 @@ KINDS = (
     Kind("xz", advice=_UNPACK, magic=((0, b"\xfd7zXZ\x00"),)),
     Kind("bzip2", advice=_UNPACK, magic=((0, b"BZh"),)),
     Kind("zip", advice=_UNPACK, magic=((0, b"PK\x03\x04"),)),
-    Kind(NO_UTF_8, advice="write it anew in UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH", magic=_UTF_16),
+    Kind(NO_UTF_8, advice="convert it to UTF-8, by iconv -f UTF-16 (or LATIN1, ...) -t UTF-8 PATH", magic=_UTF_16),
     Kind("HTML", advice="a server gives one for a folder, whose URL ends with a slash, or where one has to log in"),
     Kind("CSV", "CSVSource"),
     Kind("JSON lines", "JSONLinesSource", 'as does from_hf("json", data_files="PATH")'),

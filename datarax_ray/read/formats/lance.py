@@ -21,7 +21,7 @@ from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
 
-_FIRST_ROWS = 4096  # by which the types of columns are decided, and the size of a row is told
+_FIRST_ROWS = 4096  # by which the types of columns and the size of a row are decided
 _ONE_PROCESS = OneProcess("what reads Lance datasets")  # its threads do not survive a fork
 
 

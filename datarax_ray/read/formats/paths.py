@@ -38,8 +38,8 @@ OF_GENERATORS = (
 class FileSlice:
     """Records [skip, skip + take) of one file; take None is all that follow.
 
-    expected: how many records the file is said to hold (Grain's examples_in_shard), None if nobody said. version: of a
-    file behind a URL, as its listing told it; "" where it did not, or was not asked.
+    expected: the number of records that the file should hold (Grain's examples_in_shard), None where it is not given.
+    version: of a file behind a URL, from its listing; "" without one.
     """
 
     path: str
@@ -131,8 +131,8 @@ def warn_of_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
     """
     stops: dict[Any, tuple[str, float]] = {}  # of each file, its first name, and where what is read of it ends
     repeats = []
-    told = [(_identity(each.path) if are_local and not is_url(each.path) else each.path, each) for each in files]
-    for identity, each in sorted(told, key=lambda pair: pair[1].skip):
+    identified = [(_identity(each.path) if are_local and not is_url(each.path) else each.path, each) for each in files]
+    for identity, each in sorted(identified, key=lambda pair: pair[1].skip):
         stop = math.inf if each.take is None else each.skip + each.take
         first, before = stops.get(identity, (each.path, 0))
         if identity in stops and each.skip < min(before, stop):
@@ -154,7 +154,7 @@ def _identity(path: str) -> Any:
     """What two names of one local file have in common; the path where nothing tells."""
     try:
         found = os.stat(path)
-    except OSError:  # told when it is opened
+    except OSError:  # an error when it is opened
         return path
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if found.st_ino else path
 

@@ -108,7 +108,7 @@ class RandomAccessReader(Reader):
         """Of the first element, if its arrays say."""
         try:
             first = self.read(np.zeros(1, np.int64))[0]
-        except Exception:  # a broken element is told of when the stream comes to it
+        except Exception:  # a broken element is an error when the stream comes to it
             return _GUESSED_NBYTES
         if isinstance(first, bytes | str):
             return len(first)
@@ -309,14 +309,14 @@ def _check_integers(values: Any, name: str) -> None:
 def _plain(values: Any) -> bytes:
     """As JSON, arrays of numbers and bytes by their digests. Raises: TypeError, ValueError for what else there is."""
 
-    def told(value: Any) -> Any:
+    def plain(value: Any) -> Any:
         if isinstance(value, bytes | bytearray):
             return ["bytes", hashlib.sha256(value).hexdigest()]
         if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufcMmSU":
             return [str(value.dtype), list(value.shape), hash_array(value)]
         raise TypeError(f"no plain value: {type(value)}")
 
-    return json.dumps(list(values), sort_keys=True, default=told).encode("utf-8", "surrogatepass")
+    return json.dumps(list(values), sort_keys=True, default=plain).encode("utf-8", "surrogatepass")
 
 
 def _name(data: Any) -> str:

@@ -95,7 +95,7 @@ def advice(file: Any, path: str, wanted: str = "") -> str:
     """how_to_read of an open binary file; "" where it is what is wanted, or cannot be read."""
     try:
         found = file_format(*ends(file))
-    except OSError:  # what is being told is about something else
+    except OSError:  # the message is about another error
         return ""
     if found == "text" and path.lower().endswith((".csv", ".tsv")):  # its first lines are broken, or have newlines
         found = "CSV"

@@ -45,7 +45,7 @@ def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | N
         if missing := [name for name in others if not _is_there(f"{folder}/{name}")]:
             raise ValueError(
                 f"{redacted(folder)}: {len(missing)} of the {len(shards)} files that were written there are gone, "
-                f"{missing[0]} the first; copy the folder anew, {remedy}"
+                f"{missing[0]} the first; copy the folder again, {remedy}"
             )
         if strange := sorted(mine.keys() - shards.keys()):
             raise ValueError(
@@ -67,7 +67,7 @@ def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str |
         others = "others" if nbytes == shard["nbytes"] else f"{shard['nbytes']:,}"
         raise ValueError(
             f"{path} is not the file that was written: it has {nbytes:,} bytes, and {others} were written. Copy it "
-            f"anew, write all anew, or, where that is meant, remove {FINISHED} from there"
+            f"again, write all again, or, where that is meant, remove {FINISHED} from there"
         )
 
 
@@ -82,8 +82,10 @@ def not_finished(folder: str) -> ValueError:
 def _shards_in(folder: str) -> dict[str, Mapping[str, Any]] | None:
     """What was written to a folder, by name; None where nothing says so."""
     try:
-        told = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))
-        return {shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in told["shards"]} or None
+        written = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))
+        return {
+            shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in written["shards"]
+        } or None
     except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError, AttributeError):  # none of ours
         return None
 

@@ -84,7 +84,7 @@ class Written:
             check_drift(mine, live)
         except DriftError as error:
             raise DriftError(
-                f"{where} was not written of this source, so it holds other elements. Materialize the source anew, to "
+                f"{where} was not written of this source, so it holds other elements. Materialize the source again, to "
                 "another folder, or give the source it was written of. The folder, and this source:"
                 f"{differences(mine, live)}",
                 error.differences,
@@ -120,7 +120,7 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written, Origins]:
     if plain["version"] != _VERSION:
         raise ValueError(
             f"{redacted(path)} was materialized in version {plain['version']}, and this release reads {_VERSION}. "
-            "Materialize the source anew, or read the folder with the release that wrote it"
+            "Materialize the source again, or read the folder with the release that wrote it"
         )
     shards = dataset["shards"]
     if (count := sum(shard["num_records"] for shard in shards)) != dataset["num_records"]:
@@ -197,5 +197,5 @@ def _dataset(path: str) -> Mapping[str, Any]:
         why = "it was not written to its end: call materialize again, which goes on" if begun else "nothing was written"
         raise FileNotFoundError(f"{redacted(path)} has no {FINISHED}: {why}") from None
     except ValueError as error:
-        raise ValueError(f"{redacted(name)} is damaged: {error}; copy the folder anew, or write it anew") from error
+        raise ValueError(f"{redacted(name)} is damaged: {error}; copy the folder again, or write it again") from error
     return found

@@ -113,8 +113,8 @@ def _listed(filesystem: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
     with filesystem.open_input_file(path) as file:
         text = file.read()
     try:
-        told = json.loads(text)
-        entries = [_checked(entry) for entry in told["shards"]]
+        index = json.loads(text)
+        entries = [_checked(entry) for entry in index["shards"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{path} is no index of MDS shards: {said}") from error

@@ -99,7 +99,7 @@ def _answer(url: str, start: int | None, stop: int, content_range: str, version:
     if not version:
         raise NoRangesError(
             f"{redacted(url)}: its storage tells neither an ETag nor a time of change, so a file that is replaced "
-            "while it is read could not be told. Copy the files, or serve them by another server"
+            "while it is read would not be noticed. Copy the files, or serve them by another server"
         )
     return Answer(data, nbytes, version)
 

@@ -2,7 +2,7 @@
 
 Each version of a file has two files here: NAME.pages, sparse and as long as the file, and NAME.held, a header that says
 what it is of, and a checksum for each page, 0 while the page is not there. A page is written before its checksum, and a
-page that is damaged all the same, as by a host that lost its power, is forgotten and asked for anew: no order of kills,
+page that is damaged all the same, as by a host that lost its power, is forgotten and fetched again: no order of kills,
 and no full disk, gives wrong data. All changes are made under the lock of the folder, which ends with its process.
 
 What was kept first stays: an epoch wants each page once, or a few times at one place, so in any order it can find no
@@ -242,7 +242,7 @@ def kept_in(folder: Path) -> list[Kept]:
         raise FileNotFoundError(f"{folder} is no cache of remote files: nothing was ever kept in it")
     found = []
     for path in _by_age(folder):
-        # damaged: its next user makes it anew; or another process has removed it meanwhile
+        # damaged: its next user rebuilds it; or another process has removed it meanwhile
         with contextlib.suppress(ValueError, LookupError, FileNotFoundError):
             content = path.read_bytes()
             header = json.loads(content[:_HEADER_NBYTES].rstrip(b"\0"))

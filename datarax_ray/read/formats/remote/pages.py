@@ -85,7 +85,7 @@ def pages_in(runs: Iterable[Run]) -> Iterator[Page]:
 def around(pages: Indices, count: int, most: int, stop: int) -> Indices:
     """The blocks of `count` pages in which these pages of a file lie, cut at `stop`, and no more than `most` pages.
 
-    Block b is the pages from b * count to (b + 1) * count - 1. Runs of `count` pages or more are left out: they get a
+    Block b is the pages from b * count to (b + 1) * count - 1. Runs of `count` pages or more are skipped: they get a
     request of their own. pages: ascending.
 
     >>> around(np.array([1, 9, 10, 23]), 4, 100, 22).tolist(), around(np.array([1, 9]), 4, 4, 22).tolist()

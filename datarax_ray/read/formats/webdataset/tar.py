@@ -52,7 +52,7 @@ class Sample:
 def samples(file: Any, nbytes: int, links: list[str] | None = None) -> Iterator[Sample]:
     """The samples of an open file of so many bytes, which is a tar from its beginning to its end.
 
-    links: gets the names of links that would be members of samples; they hold no data, and are left out.
+    links: gets the names of links that would be members of samples; they hold no data, and are skipped.
 
     Raises: ValueError, which names the member, for what is damaged, cut, sparse, or twice in one sample.
     """
