@@ -82,10 +82,8 @@ def not_finished(folder: str) -> ValueError:
 def _shards_in(folder: str) -> dict[str, Mapping[str, Any]] | None:
     """What was written to a folder, by name; None where nothing says so."""
     try:
-        written = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))
-        return {
-            shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in written["shards"]
-        } or None
+        shards = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))["shards"]
+        return {shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in shards} or None
     except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError, AttributeError):  # none of ours
         return None
 
