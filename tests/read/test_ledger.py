@@ -12,9 +12,7 @@ from typing import Any
 
 import datasets
 import fsspec
-import jax.numpy as jnp
 import pytest
-from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.feed.stream import StreamOptions
@@ -376,31 +374,6 @@ def test_and_a_sources(files: list[Path], tmp_path: Path) -> None:
     path.rmdir()
     assert [element["index"] for element in source] == want[10:]
     assert [entry["record"] for entry in listed(path)][:3] == [1, 30, 31]
-
-
-def test_and_a_scan_changes_nothing(files: list[Path], tmp_path: Path) -> None:
-    path = tmp_path / "skipped.jsonl"
-    pipeline = Pipeline(source=of_files(files, shuffle=False, skipped_path=str(path)), batch_size=10)
-
-    class Total(nnx.Module):
-        def __init__(self) -> None:
-            self.total = nnx.Variable(jnp.int32(0))
-
-    def step(module: Total, batch: Any) -> Any:
-        module.total[...] += batch["index"].sum()
-        return batch["index"]
-
-    module = Total()
-    pipeline.scan(step, length=1, modules=(module,))
-    in_the_way(path)
-    for _ in range(2):
-        with pytest.raises(IsADirectoryError):
-            pipeline.scan(step, length=2, modules=(module,))
-        assert (int(module.total[...]), pipeline.position, pipeline.num_skipped) == (45, 10, 0)
-    path.rmdir()
-    out = pipeline.scan(step, length=2, modules=(module,))
-    assert int(module.total[...]) == 45 + int(out.sum())
-    assert [entry["position"] for entry in listed(path)] == [13]
 
 
 @pytest.mark.parametrize("kind", ["a directory", "below a file", "a server that only gives"])

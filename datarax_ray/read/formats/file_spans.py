@@ -10,7 +10,7 @@ import io
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,13 +50,18 @@ class IndexedFile:
     names: str = ""
 
     @property
+    def name(self) -> str:
+        return self.path
+
+    @property
     def num_records(self) -> int:
         return len(self.bounds) - (self.bounds.ndim == 1)
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What tells it from others, beside its name, size and content."""
-        return self.num_records, self.names or bounds_digest(self.bounds)
+        bounds = hashlib.sha256(self.bounds.astype("<i8").tobytes()).hexdigest()[:16]
+        return self.num_records, self.names or bounds
 
     def spans(self, numbers: Indices) -> Indices:
         """Where these records begin and end: int64 (k, 2)."""
@@ -164,22 +169,20 @@ class FileSpans:
         return raw
 
 
-class RecordsInFiles(Reader):
+class FilesReader(Reader):
     """The records of many files under one index, [0, num_records), in the order of the files.
 
-    A reader pickles as what it was made from, so that only the first one looks at all files. options: what a kind of
-    reader takes beside the files. Several threads may read, and close.
+    A reader pickles as its arguments, so only the first one looks at all files. Several threads may read, and close.
+
+    given: the arguments, with the files as "files".
+    counts, skips: of each file, how many records are read, and how many are skipped before these.
     """
 
-    def __init__(self, filesystem: Any, files: Sequence[Any], **options: Any) -> None:
-        self.files = tuple(files)
-        self._given = {"filesystem": filesystem, "files": self.files} | options
-        self._starts = np.cumsum([0, *(file.num_records for file in self.files)])
-        self._spans = FileSpans(filesystem, self.files)
-
-    @property
-    def traits(self) -> ReaderTraits:
-        return ReaderTraits(BrokenRecordError)
+    def __init__(self, given: Mapping[str, Any], counts: Sequence[int], skips: Sequence[int]) -> None:
+        self.files = tuple(given["files"])
+        self._given = given
+        self._starts = np.cumsum([0, *counts])
+        self._offsets = self._starts[:-1] - np.array(skips, np.int64)  # an index minus this is a number in the file
 
     @property
     def num_records(self) -> int:
@@ -188,7 +191,43 @@ class RecordsInFiles(Reader):
     @property
     def mean_nbytes(self) -> int:
         """Stored bytes of a record, on average."""
-        return sum(file.nbytes for file in self.files) // self.num_records
+        return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
+
+    def locate(self, record: int) -> str:
+        """Where a record is, for people: "path[number in the file]"."""
+        index = self._file_of(record)
+        return f"{self.files[index].name}[{record - int(self._offsets[index])}]"
+
+    def _file_of(self, record: int) -> int:
+        return int(np.searchsorted(self._starts, record, side="right")) - 1
+
+    def _by_file(self, wanted: Indices) -> Iterator[tuple[int, Indices]]:
+        """Each file that has some of these records, with their numbers in it. wanted: ascending."""
+        bounds = np.searchsorted(wanted, self._starts)
+        counts = np.diff(bounds)
+        touched = np.flatnonzero(counts)
+        numbers = wanted - np.repeat(self._offsets[touched], counts[touched])
+        for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
+            yield index, numbers[lo:hi]
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        return self._given
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+class RecordsInFiles(FilesReader):
+    """The records of indexed files. options: what a kind of reader takes beside the files."""
+
+    def __init__(self, filesystem: Any, files: Sequence[Any], **options: Any) -> None:
+        given = {"filesystem": filesystem, "files": tuple(files)} | options
+        super().__init__(given, [file.num_records for file in files], [0] * len(files))
+        self._spans = FileSpans(filesystem, self.files)
+
+    @property
+    def traits(self) -> ReaderTraits:
+        return ReaderTraits(BrokenRecordError)
 
     def read(self, records: Indices) -> list[Any]:
         """The record at each index, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -198,14 +237,9 @@ class RecordsInFiles(Reader):
         """
         wanted, where = np.unique(records, return_inverse=True)
         stored: list[tuple[int, int, bytes]] = []
-        for index, numbers in by_file(wanted, self._starts, self._starts[:-1]):
+        for index, numbers in self._by_file(wanted):
             stored += zip(itertools.repeat(index), numbers.tolist(), self._stored(index, numbers), strict=False)
         return [self._record(*stored[place]) for place in where.tolist()]
-
-    def locate(self, record: int) -> str:
-        """Where a record is, for people: "path[number in the file]"."""
-        index = int(np.searchsorted(self._starts, record, side="right")) - 1
-        return f"{self.files[index].path}[{record - int(self._starts[index])}]"
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories, sizes, counts, bounds, some bytes of each file."""
@@ -223,30 +257,6 @@ class RecordsInFiles(Reader):
         """The record with this number in a file, out of its bytes. Raises: BrokenRecordError."""
         raise NotImplementedError
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self._given
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-
-def by_file(wanted: Indices, starts: Indices, offsets: Indices) -> Iterator[tuple[int, Indices]]:
-    """Each file that has some of these records, with their numbers in it.
-
-    wanted: ascending. starts: int64 (files + 1,), file i has the records [starts[i], starts[i + 1]). offsets: what to
-    take from a record, to have its number in the file.
-
-    >>> starts = np.array([0, 2, 5, 9])
-    >>> [(index, numbers.tolist()) for index, numbers in by_file(np.array([1, 5, 8]), starts, starts[:-1])]
-    [(0, [1]), (2, [0, 3])]
-    """
-    bounds = np.searchsorted(wanted, starts)
-    counts = np.diff(bounds)
-    touched = np.flatnonzero(counts)
-    numbers = wanted - np.repeat(offsets[touched], counts[touched])
-    for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
-        yield index, numbers[lo:hi]
-
 
 def files_fingerprint(files: Sequence[Any], num_records: int, of: Callable[[Any], Sequence[Any]]) -> dict[str, Any]:
     """What identifies indexed files, wherever they lie. of: what identifies one, beside its name and size."""
@@ -257,11 +267,6 @@ def files_fingerprint(files: Sequence[Any], num_records: int, of: Callable[[Any]
         "digest": digest([[os.path.basename(file.path), file.nbytes, *of(file)] for file in files]),
         "content": digest([file.content for file in files]),
     }
-
-
-def bounds_digest(bounds: Indices) -> str:
-    """A digest of where records begin and end."""
-    return hashlib.sha256(bounds.astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def content_of(raw: Any, nbytes: int) -> str:

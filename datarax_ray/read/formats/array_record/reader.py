@@ -11,7 +11,6 @@ import itertools
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from datarax_ray.read.formats.array_record.reading import (
     reading,
 )
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
-from datarax_ray.read.formats.file_spans import by_file
+from datarax_ray.read.formats.file_spans import FilesReader
 from datarax_ray.read.formats.inspecting import nothing_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
@@ -41,14 +40,11 @@ from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.formats.written_folders import check_folders
 from datarax_ray.read.retry import retried
-from datarax_ray.read.stream import Reader, ReaderTraits
+from datarax_ray.read.stream import ReaderTraits
 
 
-class ArrayRecordReader(Reader):
-    """The records of many ArrayRecord files under one index, [0, num_records), in the order of the files.
-
-    A file is opened when it is first read. A reader pickles as the list of its files with their counts, so only the
-    first one counts them. Several threads may read, and close.
+class ArrayRecordReader(FilesReader):
+    """The records of many ArrayRecord files; see FilesReader. A file is opened when it is first read.
 
     limits: on the files that stay open.
     room: for so many records of decoded groups, which then wait for the rest of their records to be asked for; 0 where
@@ -67,7 +63,8 @@ class ArrayRecordReader(Reader):
         run: int = 1,
         homes: Homes | None = None,
     ) -> None:
-        self.files = tuple(files)
+        given = {"files": tuple(files), "limits": limits, "room": room, "remote": remote, "run": run, "homes": homes}
+        super().__init__(given, [file.take for file in files], [file.skip for file in files])
         self._homes = homes
         self._remote = remote
         mirrored = [RemoteFile(file.path, file.nbytes, file.version, file.footer) for file in self.files]
@@ -75,17 +72,12 @@ class ArrayRecordReader(Reader):
         self._open = OpenFiles(self.files, self._mirrors, limits)
         self._has_remote = any(file.version for file in self.files)
         self._ahead = ReadAhead(self._mirrors, self._far_parts)
-        self._limits = limits
         self._room = room if self.group_size > 1 else 0
         self._run = run
         self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
         self._broken_groups: set[int] = set()  # groups that do not decode as a whole
         self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
-        self._starts = np.cumsum([0, *(file.take for file in self.files)])
-        # what to take from an index, to have that within the file
-        self._offsets = self._starts[:-1] - np.array([file.skip for file in self.files], np.int64)
-        self._by_file = partial(by_file, starts=self._starts, offsets=self._offsets)
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
         self._decoding = ThreadLock()  # taken before the other
 
@@ -107,15 +99,6 @@ class ArrayRecordReader(Reader):
                 "wrote records and was closed."
             )
         return cls(files, limits, remote=remote)
-
-    @property
-    def num_records(self) -> int:
-        return int(self._starts[-1])
-
-    @property
-    def mean_nbytes(self) -> int:
-        """Compressed bytes of a record, on average."""
-        return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
 
     @functools.cached_property
     def traits(self) -> ReaderTraits:
@@ -148,7 +131,7 @@ class ArrayRecordReader(Reader):
 
     def with_room_for(self, num_records: int, run: int = 1) -> ArrayRecordReader:
         """A reader of the same records that keeps decoded groups with so many, up to 512 MiB. run: see groups."""
-        return ArrayRecordReader(self.files, self._limits, num_records, self._remote, run, self._homes)
+        return ArrayRecordReader(**{**self._given, "room": num_records, "run": run})
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -215,12 +198,6 @@ class ArrayRecordReader(Reader):
         put(rows, places[first:], found)
         return FixedRecords(rows)
 
-    def locate(self, record: int) -> str:
-        """Where a record is, for people: "path[index in the file]"."""
-        index = int(np.searchsorted(self._starts, record, side="right")) - 1
-        file = self.files[index]
-        return f"{file.name}[{record - int(self._starts[index]) + file.skip}]"
-
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, contents."""
         return {
@@ -242,19 +219,6 @@ class ArrayRecordReader(Reader):
         with self._lock:
             self._open.close_all()
             self._mirrors.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "files": self.files,
-            "limits": self._limits,
-            "room": self._room,
-            "remote": self._remote,
-            "run": self._run,
-            "homes": self._homes,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
 
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
         """What a read of these records wants of files behind URLs and the disk cache does not have: a part, or none."""
@@ -310,7 +274,7 @@ class ArrayRecordReader(Reader):
         Raises: UnevenError at the first group that shows that they differ.
         """
         start, stop = self.groups.starts[group : group + 2].tolist()
-        index = int(np.searchsorted(self._starts, start, side="right")) - 1
+        index = self._file_of(start)
         first, end = (int(at - self._offsets[index]) for at in (start, stop))
         try:
             found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
