@@ -24,7 +24,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.array_record.open_files import OpenLimits
+from datarax_ray.read.formats.array_record import open_files
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.array_record.reading import CACHED_NBYTES, reading
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -125,10 +125,11 @@ def test_closing_gives_descriptors_back_and_reading_opens_again(tmp_path):
         assert num_descriptors() == before
 
 
-def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path):
+def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path, monkeypatch):
     gc.collect()  # readers of earlier tests
-    paths, limits = write_files(tmp_path, [3] * 20), OpenLimits(most=4)
-    readers = ArrayRecordReader.of(paths, limits), pickle.loads(pickle.dumps(ArrayRecordReader.of(paths, limits)))
+    monkeypatch.setattr(open_files, "max_open_files", lambda: 4)
+    paths = write_files(tmp_path, [3] * 20)
+    readers = ArrayRecordReader.of(paths), pickle.loads(pickle.dumps(ArrayRecordReader.of(paths)))
     before = num_descriptors()
     shuffled = np.random.default_rng(0).permutation(60)
     for part in np.split(shuffled, 6):
@@ -137,9 +138,11 @@ def test_open_files_are_bounded_over_all_readers_of_a_process(tmp_path):
             assert num_descriptors() <= before + 5  # one is open in any case
 
 
-def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path):
+def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path, monkeypatch):
     files = ArrayRecordReader.of(write_files(tmp_path, [30] * 20, group_size=1)).files
-    reader = ArrayRecordReader(files, OpenLimits(always=3, index_nbytes=5 * files[0].index_nbytes))
+    monkeypatch.setattr(open_files, "_ALWAYS_OPEN", 3)
+    monkeypatch.setattr(open_files, "_INDEX_NBYTES", 5 * files[0].index_nbytes)
+    reader = ArrayRecordReader(files)
     before = num_descriptors()
     assert reader.read(np.arange(600)) == [record(i) for i in range(600)]
     assert num_descriptors() == before + 5
@@ -432,8 +435,9 @@ def test_a_file_of_the_same_size_and_head_is_known_by_what_it_holds(tmp_path, gr
 
 
 @pytest.mark.parametrize("most_open", [100, 2])
-def test_threads_read_what_others_read_and_close(grouped, most_open):
-    reader = ArrayRecordReader.of(grouped, OpenLimits(most=most_open))
+def test_threads_read_what_others_read_and_close(grouped, most_open, monkeypatch):
+    monkeypatch.setattr(open_files, "max_open_files", lambda: most_open)
+    reader = ArrayRecordReader.of(grouped)
     records = np.arange(0, sum(COUNTS), 3)
     want = [record(i) for i in records]
 

@@ -12,7 +12,6 @@ import resource
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.orders.cipher import Indices
@@ -23,26 +22,11 @@ from datarax_ray.read.formats.remote.mirrors import Mirrors
 
 _MAX_DESCRIPTORS = 2**16
 _ROOM = 1024  # descriptors that are left to all else; a quarter of fewer than 4 times as many
-
-
-@dataclass(frozen=True)
-class OpenLimits:
-    """How many files stay open. One holds a descriptor, 2 KB, and 8 bytes of index for each group (measured).
-
-    To open it again costs 50 us, and 60 ns for each group, where a read costs 4: so it is kept open where that is
-    possible.
-
-    most: of all readers in this process; None for what its limit on descriptors allows.
-    index_nbytes: of the indices of one reader; more close a file for each that is opened.
-    always: files that may be open whatever their indices take.
-    """
-
-    most: int | None = None
-    index_nbytes: int = 512 * 2**20
-    always: int = 256
-
-
-OPEN_LIMITS = OpenLimits()  # as they are by themselves
+# An open file holds a descriptor, 2 KB, and 8 bytes of index for each group. To open it again costs 50 us, and 60 ns
+# for each group, where a read costs 4 us. So files stay open while there are descriptors, and while the indices of one
+# reader take no more than this, or no more of its files are open than these.
+_INDEX_NBYTES = 512 * 2**20
+_ALWAYS_OPEN = 256
 
 
 class OpenFiles:
@@ -51,10 +35,9 @@ class OpenFiles:
     One thread at a time may call it. mirrors: of those files that are behind URLs.
     """
 
-    def __init__(self, files: Sequence[RecordFile], mirrors: Mirrors, limits: OpenLimits) -> None:
+    def __init__(self, files: Sequence[RecordFile], mirrors: Mirrors) -> None:
         self._files = files
         self._mirrors = mirrors
-        self._limits = limits
         self._open: OrderedDict[int, Any] = OrderedDict()
         self._cached: dict[int, Any] = {}  # of some that are open: what reads them in the disk cache
         # of files that were opened, and were those that were counted; every read checks that they still are
@@ -117,10 +100,9 @@ class OpenFiles:
 
     def _is_full(self) -> bool:
         """Whether one more file is to be opened only when another was closed."""
-        most = max_open_files() if self._limits.most is None else self._limits.most
         every = (files for reference in _ALL.valuerefs() if (files := reference()) is not None)
-        return sum(files.num_descriptors for files in every) >= most or (
-            len(self._open) >= self._limits.always and self._index_nbytes >= self._limits.index_nbytes
+        return sum(files.num_descriptors for files in every) >= max_open_files() or (
+            len(self._open) >= _ALWAYS_OPEN and self._index_nbytes >= _INDEX_NBYTES
         )
 
     def _check_replaced(self, index: int, reader: Any) -> None:

@@ -23,7 +23,7 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, RecordFile, counted, system_error
-from datarax_ray.read.formats.array_record.open_files import OPEN_LIMITS, OpenFiles, OpenLimits, max_open_files
+from datarax_ray.read.formats.array_record.open_files import OpenFiles, max_open_files
 from datarax_ray.read.formats.array_record.reading import (
     CACHED_NBYTES,
     UnevenError,
@@ -46,7 +46,6 @@ from datarax_ray.read.stream import ReaderTraits
 class ArrayRecordReader(FilesReader):
     """The records of many ArrayRecord files; see FilesReader. A file is opened when it is first read.
 
-    limits: on the files that stay open.
     room: for so many records of decoded groups, which then wait for the rest of their records to be asked for; 0 where
         that is not to be expected, and a group is decoded for what is asked of it now.
     remote: how files behind URLs are read.
@@ -57,19 +56,18 @@ class ArrayRecordReader(FilesReader):
     def __init__(
         self,
         files: Sequence[RecordFile],
-        limits: OpenLimits = OPEN_LIMITS,
         room: int = 0,
         remote: Remote = REMOTE,
         run: int = 1,
         homes: Homes | None = None,
     ) -> None:
-        given = {"files": tuple(files), "limits": limits, "room": room, "remote": remote, "run": run, "homes": homes}
+        given = {"files": tuple(files), "room": room, "remote": remote, "run": run, "homes": homes}
         super().__init__(given, [file.take for file in files], [file.skip for file in files])
         self._homes = homes
         self._remote = remote
         mirrored = [RemoteFile(file.path, file.nbytes, file.version, file.footer) for file in self.files]
         self._mirrors = Mirrors(mirrored, remote)
-        self._open = OpenFiles(self.files, self._mirrors, limits)
+        self._open = OpenFiles(self.files, self._mirrors)
         self._has_remote = any(file.version for file in self.files)
         self._ahead = ReadAhead(self._mirrors, self._far_parts)
         self._room = room if self.group_size > 1 else 0
@@ -82,14 +80,14 @@ class ArrayRecordReader(FilesReader):
         self._decoding = ThreadLock()  # taken before the other
 
     @classmethod
-    def of(cls, paths: Any, limits: OpenLimits = OPEN_LIMITS, remote: Remote = REMOTE) -> ArrayRecordReader:
+    def of(cls, paths: Any, remote: Remote = REMOTE) -> ArrayRecordReader:
         """Open everything that `paths` names (see files.find), count it in parallel, and check it.
 
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
         slices outside their file, and where there is no record in all files together.
         """
         if isinstance(paths, NodeFiles):
-            return cls(paths.files, limits, remote=remote, homes=paths.homes())
+            return cls(paths.files, remote=remote, homes=paths.homes())
         files = counted(paths, remote)
         found = {file.path: (file.nbytes, file.content) for file in files}
         check_folders(found, found.__getitem__)
@@ -98,7 +96,7 @@ class ArrayRecordReader(FilesReader):
                 f"{nothing_in([file.name for file in files])}; a stream needs at least one. Check that the writer "
                 "wrote records and was closed."
             )
-        return cls(files, limits, remote=remote)
+        return cls(files, remote=remote)
 
     @functools.cached_property
     def traits(self) -> ReaderTraits:
