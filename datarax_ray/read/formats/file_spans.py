@@ -10,7 +10,7 @@ import io
 import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,7 +178,7 @@ class FilesReader(Reader):
     counts, skips: of each file, how many records are read, and how many are skipped before these.
     """
 
-    def __init__(self, given: Mapping[str, Any], counts: Sequence[int], skips: Sequence[int]) -> None:
+    def __init__(self, given: dict[str, Any], counts: Sequence[int], skips: Sequence[int]) -> None:
         self.files = tuple(given["files"])
         self._given = given
         self._starts = np.cumsum([0, *counts])
@@ -210,10 +210,10 @@ class FilesReader(Reader):
         for index, lo, hi in zip(touched.tolist(), bounds[touched].tolist(), bounds[touched + 1].tolist(), strict=True):
             yield index, numbers[lo:hi]
 
-    def __getstate__(self) -> Mapping[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return self._given
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
 

@@ -129,7 +129,7 @@ class ArrayRecordReader(FilesReader):
 
     def with_room_for(self, num_records: int, run: int = 1) -> ArrayRecordReader:
         """A reader of the same records that keeps decoded groups with so many, up to 512 MiB. run: see groups."""
-        return ArrayRecordReader(**{**self._given, "room": num_records, "run": run})
+        return ArrayRecordReader(**self._given | {"room": num_records, "run": run})
 
     def read(self, records: Indices) -> Sequence[bytes]:
         """The bytes of each record, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
