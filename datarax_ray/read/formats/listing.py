@@ -77,16 +77,17 @@ def files_on(filesystem: Any, path: str, wanted: Wanted) -> list[str]:
     return list(named(client, path, wanted, filesystem.open_input_file))
 
 
-def named(client: Any, path: str, wanted: Wanted, look: Open | None = None) -> dict[str, Entry]:
+def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url: str = "") -> dict[str, Entry]:
     """The files that a path, glob or directory names, sorted, with what the storage says of each.
 
     client: a filesystem of fsspec; None for this machine, whose entries are empty.
     look: opens a file, to tell its format for a message; None where no file is to be opened.
+    url: the URL of the path, for messages; "" without one.
 
     Raises: NoFilesError where nothing is found; FileNotFoundError for a link on this machine to a missing file;
     ValueError for a link to a directory that it is in, and for names that are not UTF-8.
     """
-    storage = "local" if client is None else _storage(client)
+    storage, said = "local" if client is None else _storage(client), redacted(url or path)
     try:
         kind, files, folders = _here(path, wanted) if client is None else _behind(client, path, wanted)
         for name in (*files, *folders):
@@ -94,11 +95,11 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None) -> d
     except UnicodeError as error:  # pyarrow names files in UTF-8 alone, Python by the locale
         raise not_utf_8(getattr(error, "object", "")) from error
     if kind == "directory":
-        found = _in_directory(path, files, folders, wanted, look, is_local=client is None)
+        found = _in_directory(path, said, files, folders, wanted, look, is_local=client is None)
     else:
         found = sorted(files)
         if kind == "glob" and "**" not in path and not wanted.is_quiet:  # which goes into directories
-            _warn_of_folders(path, sorted(folders))
+            _warn_of_folders(said, sorted(folders))
         if client is None:
             _check_links(found)
             _check_there(found)
@@ -106,7 +107,7 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None) -> d
         found = list(filter(os.path.isfile, found))  # no pipe, and no device
     if not found:
         what = "no file matches this glob" if kind == "glob" else "no such file or directory"
-        raise NoFilesError(f"{redacted(path)}: {what} on {storage}")
+        raise NoFilesError(f"{said}: {what} on {storage}")
     if not wanted.is_quiet:
         _warn_of_splits(path, found)
     return {name: files[name] for name in found}
@@ -194,7 +195,14 @@ def _info(client: Any, path: str) -> Entry | None:
 
 
 def _in_directory(
-    path: str, files: Iterable[str], folders: Sequence[str], wanted: Wanted, look: Open | None, *, is_local: bool
+    path: str,
+    said: str,
+    files: Iterable[str],
+    folders: Sequence[str],
+    wanted: Wanted,
+    look: Open | None,
+    *,
+    is_local: bool,
 ) -> list[str]:
     """The wanted files of a directory. Raises: as named."""
 
@@ -215,13 +223,13 @@ def _in_directory(
             with look(visible[0]) as file:
                 advice = sniff.advice(file, visible[0])
         raise NoFilesError(
-            f"{redacted(path)}: none of the {len(visible)} files in this directory is named {wanted} ({there})."
+            f"{said}: none of the {len(visible)} files in this directory is named {wanted} ({there})."
             f"{advice} Give a glob to take files of other names.{folder}"
         )
     if not wanted.is_quiet:
-        _warn_of_skipped(path, wanted, found, sorted(set(visible).difference(found)), look)
+        _warn_of_skipped(said, wanted, found, sorted(set(visible).difference(found)), look)
         # elsewhere it would be a request for each
-        _warn_of_folders(path, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
+        _warn_of_folders(said, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
     return found
 
 
@@ -229,7 +237,7 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1]
 
 
-def _warn_of_skipped(path: str, wanted: Wanted, found: list[str], others: list[str], look: Open | None) -> None:
+def _warn_of_skipped(said: str, wanted: Wanted, found: list[str], others: list[str], look: Open | None) -> None:
     """Warn of files of a directory that look like data and are not taken."""
     packed = [name for name in others if name.lower().endswith(_PACKED) and wanted.has(name[: -len(_suffix(name))])]
     count, first = (0, "") if look is None else sniff.alike(look, found[0], set(others).difference(packed))
@@ -239,15 +247,15 @@ def _warn_of_skipped(path: str, wanted: Wanted, found: list[str], others: list[s
     ):
         if number:
             message = "%s: skipped %d files, %s the first, that %s to have them read as well."
-            logger.warning(message, path, number, name[0], why)
+            logger.warning(message, said, number, name[0], why)
 
 
-def _warn_of_folders(path: str, folders: Sequence[str]) -> None:
+def _warn_of_folders(said: str, folders: Sequence[str]) -> None:
     if folders:
         message = (
             "%s: skipped %d directories, %s the first; name them, or give a glob, to have their files read as well."
         )
-        logger.warning(message, redacted(path), len(folders), redacted(folders[0]))
+        logger.warning(message, said, len(folders), redacted(folders[0]))
 
 
 def _holds_wanted(folder: str, wanted: Wanted) -> bool:

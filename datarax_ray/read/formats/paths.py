@@ -229,7 +229,7 @@ def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
     def ask() -> Any:
         client.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
         try:
-            return named(client, path, _FILES)
+            return named(client, path, _FILES, url=url)
         except NoFilesError as error:
             return error
 
