@@ -41,10 +41,10 @@ class RecordFile:
     """One opened and checked file. num_records: in the whole file. skip, take: the records used of it.
 
     head, content: digests of its first bytes, and of these and more (read.file_contents): files are padded to 64
-        KiB, so those of one dataset often have one size and count. "" where nobody took them.
-    version, footer: of one behind a URL, what its storage calls this state of it, and where its footer begins; "" of
-        one on this machine.
-    stamp: of such a one, see contents.lasting_stamp.
+        KiB, so those of one dataset often have one size and count.
+    version, footer: of a file behind a URL, its version as its storage names it, and where its footer begins; "" of a
+        file on this machine.
+    stamp: of a file on this machine, see contents.lasting_stamp.
     """
 
     path: str

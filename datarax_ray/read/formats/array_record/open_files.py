@@ -1,7 +1,7 @@
-"""The files of one reader that are open, of as many as may be: opened when they are first read, and checked then.
+"""The open files of one reader: each is opened, and checked, when it is first read.
 
-A file on this machine is compared with what was counted when it is opened, and with its stamp after every read; of one
-behind a URL every answer tells its version.
+A file on this machine is compared with its counts when it is opened, and with its stamp after every read. Behind a URL
+every answer names the version of the file.
 """
 
 from __future__ import annotations

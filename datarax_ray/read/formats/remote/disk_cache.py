@@ -1,14 +1,13 @@
-"""Pages of remote files, kept on a disk of the host for later epochs, later starts and other processes.
+"""A disk cache of pages of remote files, for later epochs, later starts and other processes of the host.
 
-Each version of a file has two files here: NAME.pages, sparse and as long as the file, and NAME.held, a header that says
-what it is of, and a checksum for each page, 0 while the page is not there. A page is written before its checksum, and a
-page that is damaged all the same, as by a host that lost its power, is forgotten and fetched again: no order of kills,
-and no full disk, gives wrong data. All changes are made under the lock of the folder, which ends with its process.
+Each version of a file has two files. NAME.pages is sparse and as long as the file. NAME.held has a header, and a
+checksum for each page, 0 for a page that is not there. A page is written before its checksum, and a damaged page is
+fetched again: no order of kills, and no full disk, gives wrong data. All changes are made under the lock of the folder,
+which ends with its process.
 
-What was kept first stays: an epoch wants each page once, or a few times at one place, so in any order it can find no
-more than the disk holds when it begins (which is what Belady's optimum finds). Files that no process has open, of other
-versions or datasets, give way, those used longest ago first; for a smaller limit than before, whole files until it
-holds. Nothing else in the folder is touched.
+The pages that came first stay: an epoch wants each page once, so it finds no more than the disk holds when it begins
+(Belady's optimum). Files that no process has open give way, those used longest ago first. Nothing else in the folder is
+touched.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ class Kept:
 
 
 class DiskCache:
-    """The cache in a folder, for one process; "" for none, which is empty and keeps nothing.
+    """The cache in a folder, for one process; "" for a cache that keeps nothing.
 
-    limit: bytes of all its files on the disk, whoever wrote them.
-    is_working: whether the disk did not fail. A failure is logged once; from then on it is as if there were no cache.
+    limit: bytes of all its files on the disk, of all processes.
+    is_working: False after a failure of the disk, which is logged once; the cache keeps nothing from then on.
     """
 
     def __init__(self, folder: str, limit: int) -> None:
@@ -74,7 +73,7 @@ class DiskCache:
         self._full_until = 0.0
 
     def held(self, file: RemoteFile, pages: Indices) -> Indices:
-        """Those of these pages that are there. pages: ascending."""
+        """The pages that are there. pages: ascending."""
         with self._working():
             if len(pages) and (fd := self._open(file)) is not None:
                 first = int(pages[0])
@@ -82,7 +81,7 @@ class DiskCache:
         return pages[:0]
 
     def has_all(self, file: RemoteFile) -> bool:
-        """Whether every page of the file is there: from then on nobody needs to look page by page."""
+        """Whether every page of the file is there; the answer is remembered."""
         name = _name(file)
         with self._working():
             if (fd := self._open(file)) is not None:
@@ -92,16 +91,16 @@ class DiskCache:
         return False
 
     def path_of(self, file: RemoteFile) -> str:
-        """The path of its pages, each at its place, unchecked: for formats that check by themselves."""
+        """The path of its pages, each at its place, for formats with checksums of their own."""
         return str(self._pages_of(_name(file)))
 
     def takes(self, file: RemoteFile) -> bool:
-        """Whether there was room of late for pages of the file."""
+        """Whether pages of the file are kept now."""
         return self.is_working and is_lasting(file.version) and time.monotonic() >= self._full_until
 
     def read(self, file: RemoteFile, runs: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of these runs of pages (the first, the last), which are there; b"" for a damaged run, which is not
-        there from now on.
+        """The bytes of these runs of pages (the first, the last), which are there; b"" for a damaged run, which is
+        forgotten.
         """
         found = []
         with self._working(), open(self._pages_of(_name(file)), "rb", buffering=0) as pages:
@@ -117,7 +116,7 @@ class DiskCache:
         return found
 
     def store(self, file: RemoteFile, found: Iterable[tuple[int, int, bytes]]) -> None:
-        """Keep what there is room for of these runs: the first page, the last, and their bytes."""
+        """Keep these runs (the first page, the last, their bytes) as far as there is room."""
         with self._working():
             if time.monotonic() < self._full_until or (fd := self._open(file)) is None:
                 return
@@ -129,7 +128,7 @@ class DiskCache:
                         os.pwrite(fd, _sums(data).tobytes(), _place_of_sum(first))
 
     def forget(self, file: RemoteFile, pages: Indices) -> None:
-        """Have these pages no more: they may be damaged."""
+        """Forget these pages, which may be damaged."""
         with self._working():
             if (fd := self._open(file)) is not None:
                 for page in pages.tolist():
@@ -167,7 +166,7 @@ class DiskCache:
         os.pwrite(fd, bytes(_SUM_NBYTES * count), _place_of_sum(first))
 
     def _open(self, file: RemoteFile) -> int | None:
-        """The descriptor of NAME.held, which is in use for as long; None where there is no room, or after a failure."""
+        """The descriptor of NAME.held, which marks it as in use; None without room, or after a failure."""
         if not self.is_working or not is_lasting(file.version):
             return None
         name = _name(file)
@@ -195,7 +194,7 @@ class DiskCache:
         return fd
 
     def _take_room(self, lock: int, nbytes: int) -> bool:
-        """Whether there is room for so many bytes more, which then count."""
+        """Whether there is room for so many bytes more; then they count as used."""
         used = os.fstat(lock).st_size * _BLOCK
         if used + nbytes > self._limit:
             if time.monotonic() < self._full_until:

@@ -1,8 +1,7 @@
 """A request that takes longer than its peers is sent a second time, and the first answer counts.
 
-Of many requests to a storage a few stick, for a minute or for ever, and a batch waits for the last of its own. The
-times of the last requests of about their size tell which are late. A bounded share of all requests is sent again: where
-all are slow, as on a full link, more of them would help nobody.
+A few of many requests to a storage stick, and a batch waits for its last one. A request is late by the times of the last
+requests of about its size. A bounded share of requests is sent again: on a full link more requests would help nobody.
 """
 
 from __future__ import annotations

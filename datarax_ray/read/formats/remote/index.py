@@ -1,8 +1,8 @@
-"""Counts of files and more, kept on this machine, so that a later start asks for less.
+"""An index of what is known of remote files, kept on this machine, so that a later start sends fewer requests.
 
 The cache directory has one small JSON file for each directory of data. An entry is of one version of a file, as its
-storage names it (an ETag, a generation, a stamp of this machine's). The index only saves requests and work: one that
-cannot be written, or is damaged, costs these and nothing else.
+storage names it (an ETag, a generation). An index that cannot be written, or is damaged, costs requests and nothing
+else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_lasting(version: str) -> bool:
     >>> [is_lasting(version) for version in ('"6c8e"', "1762", "etag 0x8D", 'W/"6c8e"', "Wed, 21 Oct 2026", "mtime 5")]
     [True, True, True, False, False, False]
     """
-    return version.startswith(('"', "etag ", "ETag ", "generation ", "version ", "stamp ")) or version.isdigit()
+    return version.startswith(('"', "etag ", "ETag ", "generation ", "version ")) or version.isdigit()
 
 
 class Index:

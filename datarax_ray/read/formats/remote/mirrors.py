@@ -1,10 +1,8 @@
-"""Local images of remote files, with the pages that are wanted alone, for the libraries of formats to read.
+"""Local images of remote files, with the wanted pages alone, for the libraries of formats to read.
 
-An image is as long as its file and empty at first. array_record opens it like any file, decodes it and checks it: pages
-that were not fetched are zeros, which fail the checksum, so no wrong data comes. Formats without checksums read an
-image by `Mirrors.read`, which fetches missing pages.
-
-A page comes from memory, from what was asked for ahead, from the disk cache, or from the storage, in that order.
+An image is as long as its file and empty at first. array_record opens, decodes and checks it like any file: pages that
+were not fetched are zeros, which fail the checksum. Formats without checksums read by `Mirrors.read`, which fetches
+missing pages. A page comes from memory, from a request ahead, from the disk cache, or from the storage, in that order.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ _ASKS_AHEAD = 4  # times the requests of one fetch: 8 MiB of the smallest reques
 
 @dataclass(eq=False)
 class Ahead:
-    """What one expected read wants of some files.
+    """The pages that one expected read wants of some files.
 
-    wanted: the parts of each file, as `Mirrors.fetch` will get them.
+    wanted: the parts of each file, as `Mirrors.fetch` takes them.
     layouts: of the files, as far as they are known by now.
-    runs: that were asked for on its behalf.
-    is_complete: whether all that it wants was asked for, or is here.
+    runs: requested for this read.
+    is_complete: whether all pages were requested, or are here.
     """
 
     wanted: Mapping[int, Indices]
@@ -62,10 +60,10 @@ class Ahead:
 
 
 class RunsAhead:
-    """Runs of pages that are asked for before they are wanted, in half of the memory at most.
+    """Runs of pages that are requested before they are wanted, in half of the memory at most.
 
-    They only ever save a wait: a run that fails, or is dropped, is asked for again when it is wanted.
-    pages: of all runs, with the run of each.
+    They only save a wait: a run that fails, or is dropped, is requested again when it is wanted.
+    pages: the run of each page.
     """
 
     def __init__(self, remote: Remote) -> None:
@@ -121,15 +119,14 @@ class RunsAhead:
 
 
 class Mirrors:
-    """The images of a reader's files that are behind URLs. The bytes of many files are fetched at once.
+    """The images of a reader's files behind URLs. The bytes of many files are fetched at once.
 
-    Pages that were wanted longest ago make room for others. What one fetch brings stays until the next. Several threads
-    may close files; one at a time fetches, and asks ahead.
+    Pages that were wanted longest ago make room for others; the pages of a fetch stay until the next. Several threads
+    may close files; one at a time fetches, and requests ahead.
 
-    layout: gives that of a file, from its bytes from the footer on and the offset of the footer; raises ValueError for
-        bytes that are no footer.
+    layout: makes the layout of a file of its bytes from the footer on and the offset of the footer; raises ValueError
+        for bytes that are no footer.
     is_whole: whether every part of the files is wanted sooner or later, so that pages around a wanted one may come too.
-    ahead: what is asked for before it is wanted.
     """
 
     def __init__(
@@ -355,7 +352,7 @@ class Mirrors:
         return self._is_whole and (self._fits or self._disk.takes(self._files[index]))
 
     def _cached_runs(self, pages: Iterable[Page]) -> list[Run]:
-        """The runs of those of these pages that the disk cache has."""
+        """The runs of pages that the disk cache has."""
         runs: list[Run] = []
         for index, some in by_file(pages) if self._disk.is_working else ():
             held = self._disk.held(self._files[index], np.array([number for _, number in some]))
@@ -363,7 +360,7 @@ class Mirrors:
         return runs
 
     def _read_cached(self, pages: Iterable[Page]) -> dict[Run, bytes]:
-        """The bytes of those of these pages that the disk cache has, and that are well there."""
+        """The bytes of the pages that the disk cache has, and that are undamaged."""
         found: dict[Run, bytes] = {}
         for index, runs in by_file(self._cached_runs(pages)):
             with lap("storage"):
@@ -372,12 +369,12 @@ class Mirrors:
         return found
 
     def _store(self, found: Mapping[Run, bytes]) -> None:
-        """Have these runs in the disk cache from now on."""
+        """Keep these runs in the disk cache."""
         for index, runs in by_file(found):
             self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 
     def _missing(self, needed: Iterable[Page]) -> set[Page]:
-        """Those of these pages that are not in memory. The others are given back last."""
+        """The pages that are not in memory. All others are given back last."""
         with self._lock:
             missing = {page for page in needed if page not in self._pages}  # `difference` would look at all of these
             for page in needed:

@@ -1,4 +1,4 @@
-"""Byte ranges of files behind URLs: many at once, asked for again where that helps, and always of one version."""
+"""Byte ranges of files behind URLs: many at once, retried where that helps, and always of one version."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
 
 
 def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote = REMOTE) -> T:
-    """The result of ask(), which asks a client of fsspec; called again where that may help. doing: for people.
+    """The result of ask(), which calls a client of fsspec; retried where that may help. doing: for people.
 
     Raises: as read_ranges.
     """
@@ -226,7 +226,7 @@ def by_client(url: str, doing: str, ask: Callable[[], T], remote: Remote = REMOT
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]], url: str, what: str, remote: Remote, most_s: float) -> T:
-    """The result of a request, asked again where that may help, with a warning where it takes long.
+    """The result of a request, retried where that may help, with a warning where it takes long.
 
     what: is done, for people. most_s: that one request may take.
     Raises: StorageError where it failed for too long; ValueError at once, which is ours; see refusal.

@@ -1,4 +1,4 @@
-"""Images of files with the few bytes that tell what the files are: by one request for the end, and others at once."""
+"""Images of files with the few bytes that identify them: by one request for the end, and others at once."""
 
 from __future__ import annotations
 
