@@ -1,7 +1,7 @@
 """A request that takes longer than its peers is sent a second time, and the first answer counts.
 
-A few of many requests to a storage stick, and a batch waits for its last one. A request is late by the times of the last
-requests of about its size. A bounded share of requests is sent again: on a full link more requests would help nobody.
+A few of many requests to a storage stick, and a batch waits for its last one. The times of the last requests of about
+its size tell when a request is late. A bounded share is sent again: on a full link more requests would help nobody.
 """
 
 from __future__ import annotations
