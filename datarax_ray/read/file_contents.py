@@ -1,8 +1,8 @@
-"""What tells one file from another of the same name, size and count, without reading all of it.
+"""Digests and stamps of files: they identify a file of a name, size and count without reading all of it.
 
-Across processes and hosts that is a digest of a part of its bytes, the same wherever a copy of the file lies. Within a
-process it is what the file system says of the file, which sees every later change of it, in place too, but one of the
-same size whose time of change is put back to the nanosecond.
+A digest covers a part of the bytes, and is the same for every copy of the file, on any host. A stamp is from the file
+system, for one process. It shows every later change, in place too, except for one of the same size whose time of change
+is put back to the nanosecond.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUM_PAGES = 8
 
 
 def sampled_spans(nbytes: int, tail_nbytes: int = TAIL_NBYTES, num_pages: int = NUM_PAGES) -> list[tuple[int, int]]:
-    """Which bytes of a file of this size its digest covers, as [start, stop): head, some pages between, and tail.
+    """The bytes [start, stop) that the digest of a file of this size covers: head, some pages between, and tail.
 
     >>> sampled_spans(290_000)
     [(0, 290000)]
@@ -38,7 +38,7 @@ def sampled_spans(nbytes: int, tail_nbytes: int = TAIL_NBYTES, num_pages: int = 
 
 
 def head_and_content(path: str) -> tuple[str, str]:
-    """Digests of the first bytes of a file, and of what sampled_spans names of it; sixteen hex digits each."""
+    """Digests of the first bytes of a file, and of its sampled_spans; sixteen hex digits each."""
     content = hashlib.sha256()
     with open(path, "rb", buffering=HEAD_NBYTES) as file:
         head = file.read(HEAD_NBYTES)
@@ -52,7 +52,7 @@ Stamp = tuple[int, int, int]  # a plain one, since it is taken for every file of
 
 
 def stamp(path: str) -> Stamp:
-    """Inode, size and time of change of a file: what the file system says of one that nobody changes.
+    """Inode, size and time of change of a file.
 
     Raises: OSError, with the path, where there is no such file.
     """
@@ -65,10 +65,10 @@ _SETTLED_S = 10.0
 
 
 def lasting_stamp(path: str) -> str:
-    """What the file system says of a file, so that any later change of it makes another one, here and on another host;
-    "" of a file that changed seconds ago, which may yet change within the same tick.
+    """A stamp that any later change of the file changes, on any host; "" of a file that changed seconds ago, as it may
+    change again within the same tick. Raises: OSError.
 
-    Its time of change of status no program sets: who puts back the other one is seen as well. Raises: OSError.
+    It has the time of change of status, which no program sets.
     """
     found = os.stat(path)
     if time.time() < max(found.st_mtime, found.st_ctime) + _SETTLED_S:

@@ -1,7 +1,7 @@
-"""Streams and readers: what feed, actors and sources know of those that read, of whatever kind.
+"""The protocols of streams and readers, as feed, actors and sources see them.
 
-A stream is everything that decides what is read, as one picklable host-side value. Sources make it, actors receive it,
-checkpoints record its settings. It holds no position and no open file.
+A stream decides what is read, as one picklable host-side value. Sources make it, actors receive it, checkpoints record
+its settings. It holds no position and no open file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_NAMES = 4  # of files, in a line for people
 
 @dataclass(frozen=True)
 class ReaderTraits:
-    """What schedulers, caches and actors need to know of a reader, beside its records. Each reader states it once.
+    """The facts of a reader that schedulers, caches and actors need. Each reader states them once.
 
-    broken: what `read` raises where a record is broken, rather than the whole source.
+    broken: the error that `read` raises for a broken record, rather than for the whole source.
     group_size: records that are stored and decoded together, where most are; 1 for single records.
     keeps_groups: decoded groups are kept until all of their records were read.
     keeps_records: decoded records are kept for later reads, for good.
@@ -86,22 +86,22 @@ class Reader(Protocol):
         ...
 
     def cached(self, max_nbytes: int) -> Reader:
-        """A reader of the same records that keeps so many bytes of them in memory, where traits.caches_itself.
+        """Where traits.caches_itself, a reader of the same records that keeps so many bytes of them in memory.
 
         By default the reader itself, whose records are in memory anyway.
         """
         return self
 
     def counts(self) -> dict[str, int]:
-        """What is kept in memory, and how often it was of use; {} where nothing is."""
+        """Counts of records kept in memory, and of their uses; {} for a reader that keeps none."""
         return {}
 
     def clear(self) -> None:
-        """Forget what is kept in memory."""
+        """Forget the records kept in memory."""
         return
 
     def close(self) -> None:
-        """Close what is open. Reading opens it again."""
+        """Close open files. Reading opens them again."""
         return
 
 
@@ -115,19 +115,16 @@ class CountedOrder(StatefulOrder, Protocol):
 
 
 class Stream(Protocol):
-    """What is known of a stream of any kind before it is read, and how its requests are read. Picklable.
-
-    str() of it says in a few words what it is a stream of.
-    """
+    """A stream of any kind, before it is read, and how its requests are read. Picklable. str() describes it briefly."""
 
     @property
     def stop(self) -> int | None:
-        """The position after the last, None for an endless stream, and one whose end nobody knows (see is_endless)."""
+        """The position after the last; None for an endless stream, and for one of unknown length (see is_endless)."""
         ...
 
     @property
     def order(self) -> CountedOrder:
-        """What stands at each position, as far as others than its scheduler need to know it."""
+        """The record at each position, as far as others than the scheduler need it."""
         ...
 
     @property
@@ -136,13 +133,13 @@ class Stream(Protocol):
         ...
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> StreamScheduler:
-        """What deals it from this state on, in requests for what is wanted. stop: None for an endless stream."""
+        """The scheduler from this state on, in requests for what is wanted. stop: None for an endless stream."""
         ...
 
     def read(self, request: Any, ended: str = "") -> Block:
-        """The block that one of its scheduler's requests asks for: the same wherever and whenever it is called.
+        """The block of a request of its scheduler: the same wherever and whenever it is called.
 
-        ended: what ended every process that read it, "" for nothing. Its records are broken by that then, and not read.
+        ended: what ended every process that read it, "" for nothing; then its records are broken, and not read.
         """
         ...
 
@@ -152,9 +149,9 @@ class Stream(Protocol):
         ...
 
     def expect(self, request: Any) -> None:
-        """Bring what is far of a request that will be read soon, after the requests that were expected before.
+        """Fetch ahead for a request that will be read soon, after the requests that were expected before.
 
-        The stream may be told of no request, or of other requests than it reads.
+        Reading does not depend on it: any request may be expected or not.
         """
         ...
 
@@ -164,39 +161,39 @@ class Stream(Protocol):
         ...
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
-        """The elements at positions [start, stop), of the stream that has this state, wherever that stands.
+        """The elements at positions [start, stop). state: any state of the stream.
 
-        Raises: TypeError where there is no random access.
+        Raises: TypeError without random access.
         """
         ...
 
     def names(self, request: Any) -> list[str]:
-        """Some of the files or shards in which a request's elements are, for people."""
+        """Some files or shards of a request's elements, for people."""
         ...
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people. positions: int64 (k,). state: of the stream, any.
 
-        Of a stream of shards, this value has read them: where a shard ends is found out so.
+        A stream of shards must have read the positions, to know where shards end.
         """
         ...
 
     def settings(self) -> dict[str, Any]:
-        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
+        """The settings that decide the elements, in plain values of constant size; see plan.fingerprint."""
         ...
 
     @property
     def is_managed(self) -> bool:
-        """Whether reading enters a context of a user's, which is to be left before the process ends."""
+        """Whether reading enters a context of the user's, which `close` leaves."""
         ...
 
     def close(self) -> None:
-        """Close what is open; reading opens it again."""
+        """Close open files. Reading opens them again."""
         ...
 
 
 def is_endless(stream: Stream) -> bool:
-    """Whether it never ends. Where one that does so ends may be known only when it was read to there."""
+    """Whether the stream never ends. The end of a finite one may be known only once it was read."""
     found: bool = getattr(stream, "is_endless", stream.stop is None)
     return found
 

@@ -27,15 +27,15 @@ _SCHEME = re.compile(r"(?P<root>[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*)")
 def find_on(
     paths: Any, filesystem: Any, suffixes: Sequence[str], *, unseen: bool = False, named: Any = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """The filesystem, and the files that `paths` names on it, once for each time that a file is named. Asks again where
-    the storage fails for a while.
+    """The filesystem, and the files that `paths` names on it, once for each time that a file is named. Retried if
+    the storage fails.
 
     paths: a path (str or os.PathLike), glob, directory or URL (s3://, gs://, hf://, memory://, ...), or an iterable of
         these. The files of a glob or a directory come in sorted order; a list keeps its own. A directory gives the
         files in it and below it with these suffixes ("*" in one is any text), but no name that begins with "." or "_".
     filesystem: a pyarrow or fsspec filesystem that the paths are on; None for that of the URLs, or of this machine.
     unseen: whether URLs of http(s) that are no glob and do not end in "/" are files without asking their server.
-    named: the words of the user that `paths` was made of, for errors; None for paths.
+    named: the user's own paths, for errors; None for `paths`.
 
     Raises: FileNotFoundError where nothing is found, and for a broken link on this machine, which pyarrow does not
     list; ValueError for paths on several filesystems, and for names that are not UTF-8; TypeError for another type
@@ -84,7 +84,7 @@ def client_by_ranges(paths: Any) -> Any:
 
 
 def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
-    """The size of a file, and its time of change or ETag, which tell its states apart; "" where there is neither.
+    """The size of a file, and its time of change or ETag; "" where there is neither.
 
     Raises: ValueError for a pipe, a socket or a device, where a read could wait for ever.
     """
@@ -102,7 +102,7 @@ def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
 
 
 def changed(path: str, how: str) -> ValueError:
-    """The error for a file whose stamp differs from the one when it was opened. how: what is different."""
+    """The error for a file whose stamp differs from the one when it was opened. how: the difference."""
     return ValueError(
         f"{path} changed while it was read: {how}. What it gives now may be cut, or of two files, so nothing of this "
         "read is taken. Put the original back (by renaming, never in place) and go on from the last state, or make a "

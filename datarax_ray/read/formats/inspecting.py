@@ -20,10 +20,10 @@ _QUIET_S = 2.0  # what takes longer shows how far it is
 def inspect_all(
     inspect: Callable[[F], T], files: Sequence[F], doing: str = "looked at", name: Callable[[F], Any] = str
 ) -> list[T]:
-    """What `inspect` says of each file, in their order; asked again where its storage fails for a while. Where it takes
-    long, progress is shown on stderr.
+    """The results of `inspect`, in the order of the files; retried where the storage fails. Slow progress is shown on
+    stderr.
 
-    doing: what is done to a file, and name: how it is called, for people.
+    doing, name: what is done to a file, and its name, for people.
 
     Raises: the OSError or ValueError of one file, and a ValueError that lists those of several.
     """
@@ -49,7 +49,7 @@ def inspect_all(
 
 
 def nothing_in(files: Sequence[str], what: str = "records") -> str:
-    """That there is nothing in these files.
+    """A clause for people that these files are empty.
 
     >>> nothing_in(["a", "b", "c"])
     'there are 0 records in a and 2 more files'
@@ -59,7 +59,7 @@ def nothing_in(files: Sequence[str], what: str = "records") -> str:
 
 
 def _shown(coming: Iterator[T], num_files: int) -> Iterator[T]:
-    """What comes, with a sign of life once that has taken a while."""
+    """The items, with a progress bar once they have taken a while."""
     began = time.monotonic()
     count = 0
     for each in coming:

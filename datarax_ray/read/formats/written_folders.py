@@ -1,4 +1,4 @@
-"""Whether files are those that `convert` or `materialize` wrote to their folder: `dataset.json` there says which."""
+"""Checks files against the `dataset.json` that `convert` or `materialize` wrote beside them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ SHARD = re.compile(r"data-\d{5,}-of-\d{5,}\.\w+")
 
 
 def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | None]]) -> None:
-    """Look whether these files are whole where they lie in folders that were written here, on this machine or behind
-    URLs. Of folders without files of such names nothing is asked.
+    """Check files in folders that `convert` or `materialize` wrote, on this machine or behind URLs. Folders without
+    files of such names are not looked at.
 
-    seen: the size of a file, and the digest of its content (see read.file_contents); None where that is not known.
+    seen: gives the size of a file, and the digest of its content (see read.file_contents); None for an unknown one.
 
-    Raises: ValueError for a folder that was not written to its end, or of which a file lacks, and for a file there that
-    is another one than was written.
+    Raises: ValueError for an unfinished folder, for a missing file, and for a file that differs from the written one.
     """
     folders: dict[str, dict[str, str]] = {}
     for path in paths:
@@ -57,11 +56,9 @@ def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | N
 
 
 def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str | None) -> None:
-    """Raise ValueError where a file is another one than was written.
+    """Raise ValueError for a file that differs from the written one.
 
-    path: for people.
-    shard: what `dataset.json` says of it.
-    content: None where it is not known.
+    path: for people. shard: its entry in `dataset.json`. content: None where it is not known.
     """
     if nbytes != shard["nbytes"] or content not in (None, shard["content"]):
         others = "others" if nbytes == shard["nbytes"] else f"{shard['nbytes']:,}"
@@ -72,7 +69,7 @@ def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str |
 
 
 def not_finished(folder: str) -> ValueError:
-    """The error for a folder in which a run of convert or materialize has begun, and not ended."""
+    """The error for a folder whose convert or materialize has not ended."""
     return ValueError(
         f"{folder} was not written to its end: run the same command, or call materialize, again, which goes on, or "
         f"remove {UNFINISHED} from there to read what is whole"
@@ -80,7 +77,7 @@ def not_finished(folder: str) -> ValueError:
 
 
 def _shards_in(folder: str) -> dict[str, Mapping[str, Any]] | None:
-    """What was written to a folder, by name; None where nothing says so."""
+    """The written shards of a folder, by name; None without a `dataset.json` of ours."""
     try:
         shards = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))["shards"]
         return {shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in shards} or None
