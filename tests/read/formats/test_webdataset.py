@@ -485,15 +485,6 @@ def test_what_unpacks_to_more_than_it_may_is_refused_by_name(extension: str, dat
         DecodeExtensions(max_unpacked_nbytes=10**5).map(sample)
 
 
-def test_a_file_that_a_source_holds_is_not_indexed_again_until_it_changes(tmp_path: Path) -> None:
-    (path,) = write_tars(tmp_path, (5,))
-    held = WebDatasetReader.of(path)
-    assert WebDatasetReader.of(path).files[0] is held.files[0]
-    write_tar(path, [("other.txt", b"1")])
-    assert WebDatasetReader.of(path).num_records == 1
-    assert held.num_records == 5
-
-
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_a_header_that_is_read_without_tarfile_is_read_as_by_it(format: int) -> None:
     """Of headers with bytes changed, most of them under a checksum made anew; and usual ones are read so."""

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
-from datarax_ray.read.file_contents import Stamp, stamp
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles, indexed
 from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
@@ -27,7 +25,6 @@ logger = logging.getLogger("datarax_ray")
 _END = bytes(1024)  # ends a tar
 _RANGE = re.compile(r"(-?\d+(?=\.\.-?\d)|[A-Za-z](?=\.\.[A-Za-z]))\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
-_KNOWN: WeakValueDictionary[tuple[str, Stamp], IndexedFile] = WeakValueDictionary()  # what some source holds, by file
 
 
 class WebDatasetReader(RecordsInFiles):
@@ -41,7 +38,7 @@ class WebDatasetReader(RecordsInFiles):
         """Index everything on the filesystem that `paths` names (see filesystems.find_on), in parallel.
 
         Braces are expanded, as in "shard-{000..009}.tar" and "{train,test}.tar". Every header is read, which takes 4 us
-        of one core each; a local file that another source in this process holds, and nobody changed, is not read again.
+        of one core each.
 
         Raises: FileNotFoundError; ValueError for a pipe:, which would run a command; ValueError for what is no whole,
         uncompressed tar, or none of samples (all are listed), and where there is no sample in all files together.
@@ -138,16 +135,7 @@ def _in_braces(paths: Any) -> Any:
 
 
 def _indexed(filesystem: Any, path: str) -> IndexedFile:
-    """The file, as it is known of a local one: a file that changed unseen is found out when it is opened."""
-    from pyarrow.fs import LocalFileSystem
-
-    if not isinstance(filesystem, LocalFileSystem):
-        return indexed(filesystem, path, "tar", partial(_walk, path), BUFFER_NBYTES)
-    key = path, stamp(path)
-    found = _KNOWN.get(key)
-    if found is None:
-        found = _KNOWN[key] = indexed(filesystem, path, "tar", partial(_walk, path), BUFFER_NBYTES)
-    return found
+    return indexed(filesystem, path, "tar", partial(_walk, path), BUFFER_NBYTES)
 
 
 def _walk(path: str, file: Any, nbytes: int) -> tuple[Any, str]:
