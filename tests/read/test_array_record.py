@@ -2,12 +2,10 @@
 
 import contextlib
 import gc
-import itertools
 import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -387,25 +385,6 @@ def test_a_file_that_changes_while_it_is_open_gives_no_record_and_skips_none(tmp
     if change != "gone":
         assert "changed while it was read: its " in str(caught.value)
         assert "go on from the last state, or make a new source" in str(caught.value)
-
-
-@pytest.mark.parametrize("moment", range(1, 20))
-def test_whenever_a_file_is_cut_every_record_before_the_error_is_right(tmp_path, moment):
-    path = random_file(tmp_path / "a.array_record")
-    good, reader = oracle.stored([path]), ArrayRecordReader.of(path)
-    cut = threading.Thread(target=os.truncate, args=(path, 150_000))
-    records = np.random.default_rng(moment).permutation(400)
-
-    def read_on():
-        for step in itertools.count():
-            if step == moment:
-                cut.start()
-            part = records[np.arange(10 * step, 10 * step + 10) % 400]
-            assert reader.read(part) == [good[i] for i in part.tolist()]
-
-    with pytest.raises(ValueError, match=r"a\.array_record changed while it was read: its size in bytes was"):
-        read_on()
-    cut.join()
 
 
 def test_empty_records_are_records(tmp_path):

@@ -224,21 +224,6 @@ def http(tmp_path: Path) -> Iterator[HttpFiles]:
     server.close()
 
 
-@pytest.mark.parametrize("what", ["503", "cut"])
-def test_parquet_over_a_server_that_fails_now_and_then_is_read_whole(
-    tmp_path: Path, http: HttpFiles, what: str
-) -> None:
-    write_tables(tmp_path, (13, 11))
-    urls = [f"{http.url}/{path.name}" for path in sorted(tmp_path.glob("*.parquet"))]
-    http.has_etags, http.what = False, lambda number: what if number % 9 == 0 else ""
-    reader = ParquetReader.of(urls, columns=["index"])
-    block = of(reader).read(ReadRequest(0, 24))
-    assert block.columns["index"].tolist() == list(range(24))
-    assert block.skipped == ()
-    assert http.num_broken
-    reader.close()
-
-
 @pytest.mark.parametrize("refused", range(1, 9))
 def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missing_file(
     tmp_path: Path, http: HttpFiles, refused: int

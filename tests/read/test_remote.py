@@ -260,22 +260,6 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(tmp_path, served):
     reader.close()
 
 
-def test_stuck_requests_are_asked_again_once_at_least_and_then_while_patience_lasts(tmp_path, served):
-    write_file(tmp_path / "a.array_record", (noise(i) for i in range(200)))
-    waits_s = (0.0,) * 1000
-    for patience_s, most in ((0.0, 2), (0.5, 11)):
-        remote = Remote(timeout_s=0.05, waits_s=waits_s, patience_s=patience_s)
-        reader = ArrayRecordReader.of(f"{served.url}/a.array_record")
-        reader._mirrors._remote = remote
-        served.what = lambda number: "stall"
-        before = served.num_broken
-        with pytest.raises(StorageError, match=r"a\.array_record, bytes .*: reading failed \d+ times in \d+ s"):
-            reader.read(np.arange(10))
-        assert 2 <= served.num_broken - before <= most
-        served.what = lambda number: ""
-        reader.close()
-
-
 class Hangs(MemoryFileSystem):
     """A client without a timeout of its own: its requests end with the test."""
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.cache import CachedReader
-from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
@@ -190,24 +188,6 @@ def test_closing_drops_what_is_on_its_way_and_reading_goes_on(far, served):
     assert not far._mirrors.ahead.pages
     assert far._mirrors.nbytes == 0
     assert far.read(np.arange(500, 540)) == all_of(np.arange(500, 540))
-
-
-def close_elsewhere(reader):
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(reader.close).result()
-
-
-def test_what_is_asked_for_while_another_thread_closes_takes_no_room_for_good(far, served, monkeypatch):
-    ask = Mirrors.ask_ahead
-
-    def closed_before(mirrors, ahead):
-        close_elsewhere(far)
-        return ask(mirrors, ahead)
-
-    far.read(np.arange(20))
-    monkeypatch.setattr(Mirrors, "ask_ahead", closed_before)
-    far.expect(np.arange(100, 200))
-    assert far._mirrors.nbytes == 0
 
 
 def test_threads_expect_read_and_close_one_reader(tmp_path, served):

@@ -118,7 +118,7 @@ def test_what_an_epoch_behind_a_url_asks_for_is_told(caplog: pytest.LogCaptureFi
         TFDSSource(TFDSSourceConfig(shuffle=True, num_epochs=1), f"{served.url}/small/1.2.3", "train")
     served.close()
     assert "files behind URLs" in caplog.text
-    assert "shuffled: up to 11 groups" in caplog.text
+    assert "up to 11 requests" in caplog.text
 
 
 def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path: Path) -> None:

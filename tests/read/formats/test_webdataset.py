@@ -98,14 +98,6 @@ def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path:
     assert reader.read(np.array([5])) == [want[5]]
 
 
-def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path: Path) -> None:
-    count = MAX_OPEN_FILES + 5
-    reader = WebDatasetReader.of(write_tars(tmp_path, [1] * count))
-    for _ in range(2):
-        assert [sample["id"] for sample in reader.read(np.arange(count))] == [b"%d" % i for i in range(count)]
-    reader.close()
-
-
 def test_a_local_path_and_a_url_are_the_same_data(tmp_path: Path) -> None:
     (path,) = write_tars(tmp_path, (9,))
     memory = fsspec.filesystem("memory")
