@@ -100,11 +100,12 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url:
         found = sorted(files)
         if kind == "glob" and "**" not in path and not wanted.is_quiet:  # which goes into directories
             _warn_of_folders(said, sorted(folders))
-        if client is None:
-            _check_links(found)
-            _check_there(found)
     if client is None:
-        found = list(filter(os.path.isfile, found))  # no pipe, and no device
+        _check_links(found)
+        others = {name for name in found if not os.path.isfile(name)}  # broken links, pipes and devices
+        if not (kind == "directory" and wanted.is_quiet):
+            _check_there(others)
+        found = [name for name in found if name not in others]
     if not found:
         what = "no file matches this glob" if kind == "glob" else "no such file or directory"
         raise NoFilesError(f"{said}: {what} on {storage}")
@@ -211,9 +212,9 @@ def _in_directory(
 
     visible = sorted(name for name in files if wanted.is_visible(below(name)))
     found = [name for name in visible if wanted.has(below(name))]
-    if is_local and not (found and wanted.is_quiet):  # without a suffix, it may be a link to a directory
-        _check_links(found)
-        _check_there(name for name in visible if wanted.has(below(name)) or (wanted.is_deep and not _suffix(name)))
+    if is_local and wanted.is_deep and not (found and wanted.is_quiet):
+        # the names without a suffix may be links to directories
+        _check_there(name for name in set(visible).difference(found) if not _suffix(name))
     skipped = sorted(name for name in folders if not wanted.is_deep and wanted.is_visible(below(name)))
     if not found:
         there = ", ".join(map(below, visible[:3])) or "it is empty"
