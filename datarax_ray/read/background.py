@@ -144,7 +144,7 @@ class BackgroundIterator(Generic[T]):
 
     def look(self) -> T:
         """As next, but that it is still the next one, until it is told to be taken."""
-        check_not_forked(self._worker.made_in, "what makes the batches")
+        check_not_forked(self._worker.made_in, "the maker of the batches")
         self.begin()
         item = self._pending[0]
         if not item.is_set:
@@ -213,4 +213,4 @@ def _end() -> None:
 
 
 def _closed() -> RuntimeError:
-    return RuntimeError("what makes the batches was closed, by another thread or a signal, while one was asked for")
+    return RuntimeError("the maker of the batches was closed, by another thread or a signal, during a request for one")

@@ -117,7 +117,7 @@ def merged(places: Block, part: Block, runs: Indices) -> Block:
     expected = _elements(places, runs) | {"selected": runs}  # np.array_equal: None is equal to None alone
     if not all(np.array_equal(getattr(part, name), value) for name, value in expected.items()):
         raise part.failure or RuntimeError(
-            f"the elements from position {expected['positions'][0]} on were others when they were read again: the data "
+            f"the elements from position {expected['positions'][0]} on differ in a second read: the data "
             "or a transform does not give the same twice, so no stream over it can be exact"
         )
     return replace(places, columns=part.columns, selected=runs)

@@ -211,5 +211,5 @@ def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one() 
 
     stream = source_of(Drop(), Unlike()).describe()
     options: dict[str, Any] = {"batch_size": 8, "share": Share(2, (0,)), "process_count": 2, "shares_actors": True}
-    with pytest.raises(RuntimeError, match="were others when they were read again"):
+    with pytest.raises(RuntimeError, match="differ in a second read"):
         totals(stream, Forgetful(stream), **options)

@@ -408,7 +408,7 @@ def test_a_filter_that_is_no_function_of_its_element_is_an_error_and_no_wrong_ro
     description = describe(sets[10], "none", transforms=[decode, Forgetful()], num_epochs=1)
     pool = SharedPool(description, BlockCache(0), is_tangled=False)  # every block is made again
     shares = stream(description, pool=pool, shares_actors=True, batch_size=4, process_count=2, chunk_size=10)
-    with pytest.raises(RuntimeError, match="from position 0 on were others when they were read again"):
+    with pytest.raises(RuntimeError, match="from position 0 on differ in a second read"):
         list(shares)
 
 

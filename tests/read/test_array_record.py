@@ -244,7 +244,7 @@ def test_slices_outside_their_file_and_wrong_counts_are_refused(grouped):
         ("[7:9]", r"records \[7, 9\) were asked for"),
     ]:
         refused(f"{path}{text}", message)
-    with pytest.raises(ValueError, match=r"said to hold 9 records \(examples_in_shard\) and holds 7"):
+    with pytest.raises(ValueError, match=r"should hold 9 records \(examples_in_shard\), and holds 7"):
         ArrayRecordReader.of(FileInstruction(path, 0, 7, 9))
     assert ArrayRecordReader.of([f"{path}[7:]", path]).num_records == 7
 

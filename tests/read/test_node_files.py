@@ -32,5 +32,5 @@ def test_different_files_of_one_name_and_nothing_at_all_are_refused(tmp_path: Pa
     other = replace(file, content="another")
     with pytest.raises(ValueError, match=r"is not the same file on all nodes: 3 records in .* \(others\); a stream"):
         NodeFiles.union({"n1": [[file]], "n2": [[other]]})
-    with pytest.raises(FileNotFoundError, match="no node has a record of what was named; 2 nodes were asked"):
+    with pytest.raises(FileNotFoundError, match="no node has a record of the named files; 2 nodes were asked"):
         NodeFiles.union({"n1": [[]], "n2": [[]]})

@@ -146,7 +146,7 @@ def test_of_documents_the_tokens_that_are_wanted_and_which_documents_have_some()
     assert (whole.lengths.tolist(), whole.columns["x"].tolist()) == ([3, 4, 1, 2], [2, 3, 4, 8])
     for other in ([3, 5, 1, 1], [3, 2, 1]):  # as many documents of other lengths, or fewer tokens
         again = Block(block.positions[: len(other)], tokens, lengths=np.array(other))
-        with pytest.raises(RuntimeError, match="from position 5 on were others when they were read again"):
+        with pytest.raises(RuntimeError, match="from position 5 on differ in a second read"):
             merged(told, part_of(again, runs), runs)
 
 
@@ -154,7 +154,7 @@ def test_a_part_of_another_block_than_was_told_of_is_an_error() -> None:
     told = part_of(BatchProducer()(ReadRequest(0, 10)), "places")
     for rows in ([8, 9], [3]):
         part = part_of(BatchProducer()(ReadRequest(1, 9)), runs_of(np.array(rows)))
-        with pytest.raises(RuntimeError, match=f"from position {rows[0]} on were others when they were read again"):
+        with pytest.raises(RuntimeError, match=f"from position {rows[0]} on differ in a second read"):
             merged(told, part, runs_of(np.array(rows)))
     failed = Block(np.arange(2), np.arange(2), failure=OSError("the disk is away"))
     runs = runs_of(np.array([1, 5]))

@@ -192,7 +192,7 @@ def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{DATASET}-{SPLIT}", "../{SPLIT}", r"the shards of 'train' are said to be '\.\./train.*names no file in it"),
+        ("{DATASET}-{SPLIT}", "../{SPLIT}", r"the shards of 'train' are named '\.\./train.*names no file in it"),
         ("{DATASET}-{SPLIT}", "{SPLIT.__class__}", "which names no file in it"),
         ('"splits"', "splits", "dataset_info.json is no JSON"),
     ],

@@ -97,7 +97,7 @@ def kept(paths: Any) -> Any:
 
 def _path(given: Any) -> Any:
     if not _is_path(given):
-        raise TypeError(f"what is given for paths gives a {type(given).__name__}, which is none; {OF_GENERATORS}")
+        raise TypeError(f"paths gives a {type(given).__name__}, which is no path; {OF_GENERATORS}")
     return given
 
 

@@ -67,8 +67,7 @@ class Prepared:
         name = re.sub(r"\{(\w+)\}", lambda field: values.get(field[1], field[0]), self.templates[split])
         if "{" in name or os.path.isabs(name) or ".." in name.split("/"):
             raise ValueError(
-                f"{redacted(self.directory)}: the shards of {split!r} are said to be {name!r}, which names no file in "
-                "it"
+                f"{redacted(self.directory)}: the shards of {split!r} are named {name!r}, which names no file in it"
             )
         return os.path.join(self.directory, name)
 

@@ -113,7 +113,7 @@ class NodeFiles:
         ordered = [homes[key] for key in sorted(homes)]
         files = tuple(next(iter(has.values())) for has in ordered)
         if not sum(file.take for file in files):
-            raise FileNotFoundError(f"no node has a record of what was named; {len(found)} nodes were asked")
+            raise FileNotFoundError(f"no node has a record of the named files; {len(found)} nodes were asked")
         return cls(files, tuple(frozenset(has) for has in ordered))
 
     def homes(self) -> Homes:
@@ -183,7 +183,7 @@ def _cut(part: FileSlice, file: RecordFile) -> RecordFile:
     """The records of a file that are taken. Raises: ValueError where it has not so many."""
     if part.expected is not None and part.expected != file.num_records:
         raise ValueError(
-            f"{file.name} was said to hold {part.expected} records (examples_in_shard) and holds {file.num_records}"
+            f"{file.name} should hold {part.expected} records (examples_in_shard), and holds {file.num_records}"
         )
     take = file.num_records - part.skip if part.take is None else part.take
     if take < 0 or part.skip + take > file.num_records:
