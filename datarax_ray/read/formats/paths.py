@@ -11,7 +11,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -75,10 +75,10 @@ def find(paths: Any) -> tuple[FileSlice, ...]:
 
 
 def kept(paths: Any) -> Any:
-    """The paths to read now and to show later: one path as it is, of several a tuple, as an iterator gives them once.
+    """The paths to read now and to show later: one path as it is, several as a tuple.
 
-    Raises: TypeError for a set, for what is no path and as soon as what is iterated, which may have no end, gives one
-    that is none; ValueError for an empty one.
+    Raises: TypeError for a set, and at the first item that is no path, as an iterator may be endless; ValueError for an
+    empty path.
     """
     ordered("paths", paths)
     if isinstance(paths, str | os.PathLike):
@@ -108,7 +108,7 @@ def _is_path(given: Any) -> bool:
 
 
 def for_people(paths: Any) -> Any:
-    """The paths to show: without what may be a secret in a URL, also in those of a sequence or a FileInstruction."""
+    """The paths to show, of a sequence or a FileInstruction too: without the parts of URLs that may be secret."""
     if isinstance(paths, tuple | list):
         return type(paths)(map(for_people, paths))
     name = getattr(paths, "filename", paths)
@@ -125,7 +125,7 @@ def absolute(path: str) -> str:
 
 
 def warn_of_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
-    """Warn once where records of a file are read again: it is named twice, or is a link to another that is named.
+    """Warn once where records of a file are read again: it is named twice, or is a link to another named file.
 
     are_local: files of this machine, which are known by their inodes; else by their names, as URLs always are.
     """
@@ -151,7 +151,7 @@ def warn_of_repeats(files: Sequence[FileSlice], *, are_local: bool) -> None:
 
 
 def _identity(path: str) -> Any:
-    """What two names of one local file have in common; the path where nothing tells."""
+    """The same value for all names of one local file; the path of a file that cannot be looked at."""
     try:
         found = os.stat(path)
     except OSError:  # an error when it is opened
@@ -160,7 +160,7 @@ def _identity(path: str) -> Any:
 
 
 def are_told(paths: Any) -> bool:
-    """Whether nothing is to be looked at to tell that these are ArrayRecord: a URL or a slice, all of such a name."""
+    """Whether names alone tell that these are ArrayRecord files: URLs or slices, all with such names."""
     named = paths if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     texts = [os.fspath(path) if isinstance(path, str | os.PathLike) else "" for path in named]
     is_asked = any(is_url(text) or (_SLICE.fullmatch(text) and not os.path.exists(text)) for text in texts)
@@ -172,7 +172,7 @@ def _each(paths: Any) -> Iterator[FileSlice]:
     if isinstance(paths, str | os.PathLike):
         yield from _from_path(os.fspath(paths))
     elif isinstance(paths, FileSlice):
-        yield paths
+        yield paths if is_url(paths.path) else replace(paths, path=absolute(paths.path))
     elif hasattr(paths, "filename"):
         take, path = _integer(getattr(paths, "take", None)), os.fspath(paths.filename)
         yield FileSlice(
