@@ -24,7 +24,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.columns import leaves, spec, unstack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.arrow.types import plain_type
-from datarax_ray.read.formats.parquet.footers import _stored_footer
+from datarax_ray.read.formats.parquet.footer import _stored_footer
 from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.http_files import HttpFiles

@@ -42,7 +42,7 @@ from datarax_ray.read.formats.arrow.types import (
     plain_type,
     retyped,
     stored,
-    tensor_axes,
+    tensor_shape,
 )
 
 if TYPE_CHECKING:
@@ -133,9 +133,8 @@ class Field:
                 return self._converted(array.dictionary_decode())
             return self._converted(array.dictionary)[array.indices.to_numpy()]
         if is_tensor(kind):
-            flat = _filled_tensors(array, self.path, *self.fill) if self.fill else array.storage
-            values = _array(flat, self.path).reshape(len(array), *kind.shape)
-            return np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in tensor_axes(kind))))
+            flat = _filled(array.storage, self.path, *map(np.ravel, self.fill)) if self.fill else array.storage
+            return _array(flat, self.path).reshape(len(array), *tensor_shape(kind))
         if self.fill:
             array = _filled(array, self.path, *self.fill)
         if self.parts:
@@ -398,14 +397,6 @@ def _filled(array: Any, path: str, value: Any) -> Any:
         ) from error
 
 
-def _filled_tensors(array: Any, path: str, value: Any) -> Any:
-    """Tensors as they are stored, filled by a value that is stored so, or has the shape of one tensor."""
-    axes, value = tensor_axes(array.type), np.asarray(value)
-    if value.shape == tuple(array.type.shape[axis] for axis in axes):
-        value = value.transpose(axes).reshape(-1)
-    return _filled(array.storage, path, value)
-
-
 def _refuse_nulls(array: Any, path: str) -> None:
     if array.null_count:
         raise UnlikeError(
@@ -441,15 +432,14 @@ def _tensors(array: Any) -> Iterator[np.ndarray | list[Any] | None]:
     """Arrow's own tensors, each in its shape; pyarrow's to_pylist has them flat. One with nulls inside becomes nested
     lists, as no array has a place for these.
     """
-    kind = array.type
-    axes, dtype = tensor_axes(kind), kind.value_type.to_pandas_dtype()
+    shape, dtype = tensor_shape(array.type), array.type.value_type.to_pandas_dtype()
     for row in array.storage.to_pylist():
         if row is None:
             yield None
-            continue
-        has_nulls = None in row
-        tensor = np.array(row, object if has_nulls else dtype).reshape(kind.shape).transpose(axes)
-        yield tensor.tolist() if has_nulls else tensor
+        elif None in row:
+            yield np.array(row, object).reshape(shape).tolist()
+        else:
+            yield np.array(row, dtype).reshape(shape)
 
 
 def rows_of(table: pa.Table, rows: Indices) -> pa.Table:

@@ -46,16 +46,14 @@ def is_tensor(kind: Any) -> bool:
     return isinstance(kind, pa.FixedShapeTensorType)
 
 
-def tensor_axes(kind: Any) -> list[int]:
-    """For each axis of one of Arrow's own tensors, its number in the stored shape.
+def tensor_shape(kind: Any) -> list[int]:
+    """The shape of Arrow's own tensors.
 
-    Raises: ValueError for an order that is not its own inverse: pyarrow (26.0) writes the inverse of what Arrow's
-    specification has, and reads neither.
+    Raises: ValueError for permuted axes: pyarrow (26.0) writes the inverse of what Arrow's specification has.
     """
-    axes = list(kind.permutation or range(len(kind.shape)))
-    if [axes[axis] for axis in axes] != sorted(axes):
+    if list(kind.permutation or ()) not in ([], sorted(kind.permutation or ())):
         raise ValueError(f"{kind} has its axes in an order that writers mean in two ways; write it without one")
-    return axes
+    return list(kind.shape)
 
 
 def plain_type(kind: pa.DataType) -> str:
@@ -64,7 +62,7 @@ def plain_type(kind: pa.DataType) -> str:
 
     t = pa.types
     if is_tensor(kind):
-        return f"tensor{[kind.shape[axis] for axis in tensor_axes(kind)]} of {kind.value_type}"
+        return f"tensor{tensor_shape(kind)} of {kind.value_type}"
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)
     if t.is_dictionary(kind):

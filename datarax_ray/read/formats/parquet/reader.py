@@ -207,14 +207,14 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
     """
     import pyarrow as pa
 
-    tables: dict[str, Any] = {}
+    tables: dict[int, Any] = {}  # by schema
     for number, file in enumerate(footers.files):
         for index, rows in enumerate(file.rows):
-            if not rows or file.untyped in tables:
+            if not rows or id(file.schema) in tables:
                 continue
             try:
                 table = retried(partial(first_rows, number, index, FIRST_ROWS), f"{file.path}, row group {index}")
-                tables[file.untyped] = footers.typed(table, number)
+                tables[id(file.schema)] = footers.typed(table, number)
             except (StorageError, ChangedError, NoRangesError):
                 raise  # or other rows would decide, in this process alone
             except (pa.ArrowException, OSError, ValueError):  # reading it raises again

@@ -19,7 +19,8 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
-from datarax_ray.read.formats.parquet.footers import BytesFile, Footers, check_chunks, opened_in
+from datarax_ray.read.formats.parquet.footer import BytesFile, check_chunks, opened_in
+from datarax_ray.read.formats.parquet.footers import Footers
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import Remote
@@ -232,8 +233,7 @@ class StoredFiles:
             held: list[tuple[int, Any]] = []
             file = _StoredFile(raw, stamp, RowGroupSpans(None, (), 0), held)
             source = pa.PythonFile(BytesFile(file.read, raw.size()), mode="r")
-            opened, seen = opened_in(source, path, lambda _: self._footers.leaves)
-            found = seen.footer
+            opened, found = opened_in(source, path, lambda _: self._footers.leaves)
             if found != expected:
                 raise ValueError(
                     f"{path} held {expected.num_rows} rows in {len(expected.rows)} row groups and "
@@ -242,7 +242,7 @@ class StoredFiles:
                     "reading on would mix two datasets. Make a new source."
                 )
             try:
-                file.spans = RowGroupSpans.of_metadata(opened.metadata, self._footers.names, found.footer)
+                file.spans = RowGroupSpans.of_metadata(opened.metadata, self._footers.names, found.begin)
             except OSError as error:
                 raise incomplete(path, "Parquet", error, "") from error
         except BaseException:
@@ -260,7 +260,7 @@ class RemoteFiles:
     def __init__(self, footers: Footers, remote: Remote) -> None:
         self._files = footers.files
         self.mirrors = Mirrors(
-            [RemoteFile(file.url, file.nbytes, file.version, file.footer) for file in footers.files],
+            [RemoteFile(file.url, file.nbytes, file.version, file.begin) for file in footers.files],
             remote,
             partial(RowGroupSpans.of_footer, footers.names),
             is_whole=False,
