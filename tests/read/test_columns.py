@@ -45,16 +45,6 @@ def test_lists_of_equal_lengths_stay_lists_and_elements_need_not_be_dicts():
     assert all(type(value) is list for value in column)
 
 
-def test_nested_fields_are_columns_of_columns():
-    assert listed(stack([{"a": {"b": {"c": 1}}, "d": 2}])) == {"a.b.c": ([1], "int64", (1,)), "d": ([2], "int64", (1,))}
-
-
-def test_the_order_of_keys_does_not_matter():
-    columns = stack([{"a": 1, "b": 2.0}, {"b": 4.0, "a": 3}])
-    assert list(columns) == ["a", "b"]
-    assert listed(columns) == {"a": ([1, 3], "int64", (2,)), "b": ([2.0, 4.0], "float64", (2,))}
-
-
 def test_a_stack_is_a_copy():
     array = np.zeros(2)
     columns = stack([array, array])

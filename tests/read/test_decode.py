@@ -12,14 +12,12 @@ import subprocess
 import sys
 import zlib
 
-import datasets
 import msgpack
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import datarax_ray
 from datarax_ray.read.decode import (
     DecodeExample,
     DecodeFields,
@@ -175,6 +173,7 @@ def test_rows_turn_only_the_named_fields_into_arrays(decoder, encode):
         ("7", "int32", "'x' is '7'; an array of int32 takes numbers only"),
         ([1, None], "float32", r"'x' is \[1, None\]; an array of float32 takes numbers only"),
         ([[1], [2, 3]], "int32", r"'x' is \[\[1\], \[2, 3\]\]; an array of int32 .* lists of equal lengths"),
+        ([1, math.nan], "int32", "'x' holds nan, which int32 would change"),
     ],
 )
 def test_rows_refuse_a_number_that_would_change(decoder, encode, value, dtype, message):
@@ -211,13 +210,6 @@ def test_rows_that_no_later_step_could_stack_or_pickle_are_bad_data(decoder, enc
         decoder.map(encode(nested(400)))
 
 
-def test_json_not_a_number_has_no_place_in_an_integer():
-    record = b'{"x": [1, NaN]}'
-    np.testing.assert_array_equal(DecodeJson({"x": "float16"}).map(record)["x"], [1, math.nan])
-    with pytest.raises(ValueError, match="'x' holds nan, which int32 would change"):
-        DecodeJson({"x": "int32"}).map(record)
-
-
 def test_msgpack_keeps_bytes_and_counts_a_timestamp_in_nanoseconds():
     record = msgpack.packb({"b": b"\xff\x00", "t": msgpack.Timestamp(1, 5)})
     assert DecodeMsgpack().map(record) == {"b": b"\xff\x00", "t": 1_000_000_005}
@@ -230,15 +222,6 @@ def test_msgpack_refuses_extensions_and_keys_that_are_not_text():
         DecodeMsgpack().map(msgpack.packb({b"x": 1}))
     with pytest.raises(ValueError, match="int is not allowed for map key"):
         DecodeMsgpack().map(msgpack.packb({1: 1}))
-
-
-def test_msgpack_that_cannot_be_taken_is_not_said_to_be_decoded_by_what_refused_it():
-    for record in (msgpack.packb({"a": 1}) * 2, msgpack.packb({"a": msgpack.ExtType(1, b"x")})):
-        with pytest.raises(ValueError, match="is not msgpack: .*") as refused:
-            DecodeMsgpack().map(record)
-        assert "DecodeMsgpack()" not in str(refused.value)
-        with pytest.raises(ValueError, match=r"looks like msgpack: DecodeMsgpack\(\) decodes it"):
-            DecodeJson().map(record)
 
 
 @pytest.mark.parametrize("make", [DecodeMsgpack, DecodeJson, DecodeExample])
@@ -520,15 +503,12 @@ def test_an_image_far_larger_than_its_file_is_refused_before_it_is_made():
 BOMBS = {
     "JSON, 10 million deep": (DecodeJson(), b'{"a":' + b"[" * 10**7),
     "JSON, a number of 10 million digits": (DecodeJson(), b'{"a":' + b"9" * 10**7 + b"}"),
-    "msgpack, 4 billion elements said": (DecodeMsgpack(), b"\x81\xa1a\xdd\xff\xff\xff\xff"),
     "msgpack, 4 billion keys said": (DecodeMsgpack(), b"\xdf\xff\xff\xff\xff"),
     "msgpack, 4 GB of text said": (DecodeMsgpack(), b"\x81\xa1a\xdb\xff\xff\xff\xff"),
-    "msgpack, 4 GB of bytes said": (DecodeMsgpack(), b"\x81\xa1a\xc6\xff\xff\xff\xff"),
     "msgpack, a million elements said 200 deep": (
         DecodeMsgpack(),
         b"\x81\xa1a" + b"\xdd\x00\x0f\xff\xff" * 200 + bytes(2**20),
     ),
-    "protobuf, 2 GB said": (DecodeExample(), b"\x0a\xff\xff\xff\xff\x07"),
     "protobuf, 2**63 bytes said": (DecodeExample(), b"\x0a" + b"\xff" * 8 + b"\x7f"),
     "protobuf, a million groups deep": (DecodeExample(), b"\x0b" * 10**6),
 }
@@ -570,17 +550,6 @@ def test_image_in_a_dict_as_hugging_face_stores_it_is_decoded():
             DecodeImage().map({"image": {"bytes": None, "path": path}})
     with pytest.raises(ValueError, match="this one is a dict"):
         DecodeImage().map({"image": {"bytes": png(PIXELS)}})
-
-
-def test_images_that_hugging_face_wrote_to_parquet_are_those_that_it_decodes(tmp_path):
-    pil = pytest.importorskip("PIL.Image")
-    pixels = np.random.default_rng(0).integers(0, 255, (6, 4, 5, 3), dtype="uint8")
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    images = [pil.fromarray(each) for each in pixels]
-    dataset = datasets.Dataset.from_dict({"image": images, "label": range(6)}, features=features)
-    dataset.to_parquet(tmp_path / "images.parquet")
-    source = datarax_ray.load(tmp_path / "images.parquet", transforms=[DecodeImage(field="image")])
-    assert_same(source.get_batch(6), {"image": pixels, "label": np.arange(6)})
 
 
 def test_image_that_is_not_there_or_not_bytes_is_refused():
@@ -637,12 +606,6 @@ def test_padding_and_truncating_is_a_list_cut_and_filled(numbers, length):
     padded = PadTo({"x": length}, value=7, truncate=True, dtype="int32").map({"x": numbers})
     expected = (numbers + [7] * length)[:length]
     assert_same(padded, {"x": np.array(expected, "int32")})
-
-
-def test_padding_fits_jax_dtypes():
-    decoded = DecodeRaw("bfloat16", (1,), field="x").decode([struct.pack("<f", 2.5)[2:]])
-    padded = PadTo({"x": 2}, value=1).map({"x": decoded["x"][0]})["x"]
-    assert (padded.dtype.name, padded.tolist()) == ("bfloat16", [2.5, 1])
 
 
 @pytest.mark.parametrize(

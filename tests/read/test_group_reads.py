@@ -312,13 +312,6 @@ def test_records_of_several_sizes_come_as_they_are_stored(tmp_path, odd):
     assert f"{path}[{1 if odd == 0 else 0}] " in str(raised.value)
 
 
-def test_records_without_a_byte_come_as_such(tmp_path):
-    path = write_file(tmp_path / "empty.array_record", [b""] * 40, GROUP)
-    reader = ArrayRecordReader.of(path).with_room_for(40)
-    assert list(reader.read(np.arange(40))) == [b""] * 40
-    assert reader.read(np.arange(40))[3] == b""
-
-
 def test_slices_and_files_of_several_group_sizes_are_kept_too(tmp_path):
     write_file(tmp_path / "a", map(record, range(100)), 8)
     write_file(tmp_path / "b", map(record, range(100, 200)), 1)
@@ -350,20 +343,6 @@ def test_a_group_that_is_broken_fails_as_it_does_alone(tmp_path, on_error):
         assert (one.failure is None) == (other.failure is None)
         num_broken += len(one.skipped) if on_error == "skip" else one.failure is not None
     assert num_broken
-
-
-def test_a_reader_that_was_closed_reads_again(paths):
-    reader = ArrayRecordReader.of(paths).with_room_for(1000)
-    for _ in range(2):
-        assert list(reader.read(np.array([3, 700, 4]))) == [record(3), record(700), record(4)]
-        reader.close()
-
-
-def test_files_of_single_records_are_read_as_ever(tmp_path):
-    (path,) = write_files(tmp_path, [100], 1)
-    reader = ArrayRecordReader.of(path).with_room_for(1000)
-    assert reader.read(np.array([3, 2])) == [record(3), record(2)]
-    assert reader._decoded is None
 
 
 @pytest.mark.parametrize("decoder", [DecodeRaw("<i4", (5,)), DecodeFields({"data": ("<i4", (5,))})])

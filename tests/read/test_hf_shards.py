@@ -226,13 +226,6 @@ def test_short_shards_decide_together(values: list[Any], num_shards: int, dtype:
     assert [row["x"] for rows in given for row in plain(rows)] == values
 
 
-@pytest.mark.parametrize(("count", "num_shards", "said"), [(130, 2, 64), (33, 17, 32), (17, 17, 16)])
-def test_how_many_decided_is_told(count: int, num_shards: int, said: int) -> None:
-    reader = HFShards(in_shards([*[0] * (count - 1), 0.5], num_shards), "test")
-    with pytest.raises(ValueError, match=f"not like the first {said} elements"):
-        rest(reader, 0, num_shards - 1, None)
-
-
 def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_path: Path) -> None:
     found = []
     for number, text in enumerate(['{"x": 1}\n{"x": 2}\n', '{"x": 1}\n{"x": 3}\n', '{"x": 1}\n{"x": 2}\n']):

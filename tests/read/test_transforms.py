@@ -182,17 +182,6 @@ def test_a_transforms_number_is_its_place_in_the_list():
     assert len({one, two, three, four}) == 4
 
 
-def test_numbers_do_not_depend_on_which_elements_are_read_together():
-    class Noise:
-        def random_map(self, element, rng):
-            return rng.random(element, dtype=np.float32).tolist()
-
-    sizes = [3, 1, 0, 5, 2]
-    together = run([Noise()], sizes).elements
-    alone = [run([Noise()], [size], positions=[p]).elements[0] for p, size in enumerate(sizes)]
-    assert together == alone
-
-
 # One element into many
 
 

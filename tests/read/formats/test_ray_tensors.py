@@ -49,15 +49,6 @@ def test_a_row_that_is_null_is_none_and_the_others_have_the_shape() -> None:
         np.testing.assert_array_equal(row, wanted)
 
 
-@pytest.mark.parametrize("shape", [(4, 0), (1,), (300, 1), (2, 1, 1, 3)])
-def test_any_size_of_an_axis_is_kept(shape: tuple[int, ...], tmp_path: Path) -> None:
-    values = np.arange(2 * np.prod(shape), dtype=np.int32).reshape(2, *shape)
-    parquet.write_table(ray_tensors(x=values), tmp_path / "x.parquet")
-    found = ParquetReader.of(tmp_path / "x.parquet").read(np.arange(2))["x"]
-    assert (found.dtype, found.shape) == (values.dtype, values.shape)
-    np.testing.assert_array_equal(found, values)
-
-
 @pytest.mark.parametrize(
     "told", [b"", b"3", b"[]", b"[-1, -60]", b"[60.0]", b"\xff", cloudpickle.dumps(print)], ids=str
 )
