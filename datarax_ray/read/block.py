@@ -26,9 +26,10 @@ from datarax_ray.read.elements.columns import (
 )
 from datarax_ray.read.elements.documents import join
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
+from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
 from datarax_ray.read.elements.rows import FixedRecords, are_alike, joined, look_due
-from datarax_ray.read.elements.transforms import Call, Progress, Step
+from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
 from datarax_ray.read.laps import WorkDone, counted, lap
 
@@ -239,8 +240,7 @@ def _each_alone(progress: Progress, step: Step, whole: BaseException, together: 
     if len(progress.elements) == count:
         verb = "decodes" if step.kind == "decode" else "maps"
         reason = f"{what} {verb} this and the next {count - 1} records alone, but not together; it raised "
-        progress.fail(0, f"{reason}{type(whole).__name__}: {message_of(whole)}", whole)
-        progress.end_before_failure()
+        progress.cut(0, f"{reason}{type(whole).__name__}: {message_of(whole)}", whole)
         return None
     kept = progress.elements
     return _call(step, together(kept), len(kept)) if kept else None

@@ -21,7 +21,8 @@ from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.read.elements.transforms import Progress, check_arguments, element_rng, steps
+from datarax_ray.read.elements.progress import Progress, element_rng
+from datarax_ray.read.elements.transforms import check_arguments, steps
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.streams.element_stream import ElementStream
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig

@@ -10,8 +10,8 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.read.elements.columns import Columns, is_host_only, unstack
+from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.rows import Joined, joined
-from datarax_ray.read.elements.transforms import Call, Progress
 
 
 def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices]:

@@ -1,4 +1,4 @@
-"""Transforms: how a transform is recognised, and applied to the elements of a block with every failure located.
+"""Transforms: how a transform is recognised, and called.
 
 A transform is a plain callable element -> element, or an object with exactly one of `map(element)`,
 `random_map(element, rng)`, `map_with_index(position, element)`, `filter(element)`, `flat_map(element) -> elements`
@@ -12,37 +12,32 @@ read.elements.owning). A `map_columns` that writes to its columns costs a second
 
 from __future__ import annotations
 
-import bisect
-import dataclasses
 import functools
 import inspect
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from operator import or_
 from typing import Any, Literal
 
 import numpy as np
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.fingerprint import shown
-from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note, is_series
-from datarax_ray.read.elements.owning import UnfitError, own, own_items
-from datarax_ray.read.elements.rows import FixedRecords
-from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
+from datarax_ray.read.elements.owning import UnfitError, own_items
+from datarax_ray.read.errors import RecordError
 
 # The callable decides, where the record is read, whether to skip it.
 OnError = Literal["raise", "skip"] | Callable[[RecordError], bool]
 
-_BOOLS = (bool, np.bool_)
-# The arguments of the methods; all others take an element.
-_ARGUMENTS = {
+BOOLS = (bool, np.bool_)
+METHODS = {  # with their arguments
+    "map": ("element",),
     "random_map": ("element", "rng"),
     "map_with_index": ("position", "element"),
+    "filter": ("element",),
+    "flat_map": ("element",),
     "decode": ("records",),
     "map_columns": ("columns",),
 }
-METHODS = ("map", "random_map", "map_with_index", "filter", "flat_map", "decode", "map_columns")
 
 
 def leaves_out(on_error: OnError, failure: RecordError) -> bool:
@@ -50,7 +45,7 @@ def leaves_out(on_error: OnError, failure: RecordError) -> bool:
     if not callable(on_error):
         return on_error == "skip"
     answer: Any = on_error(failure)
-    if answer is not None and not isinstance(answer, _BOOLS):
+    if answer is not None and not isinstance(answer, BOOLS):
         raise TypeError(
             f"on_error returned {shown(answer)}; True leaves the record out, and with False or None it is an error"
         )
@@ -84,7 +79,7 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
 def check_arguments(transforms: Any) -> None:
     """Raise TypeError for a transform that takes other arguments than it will be called with."""
     for transform, step in zip(listed(transforms), steps(transforms), strict=True):
-        given = _ARGUMENTS.get(step.kind, ("element",))
+        given = METHODS[step.kind]
         method = getattr(transform, step.kind, None)
         try:
             signature = inspect.signature(method if callable(method) else transform, follow_wrapped=False)
@@ -159,260 +154,3 @@ class Unstacked:
 
     def map(self, element: Any) -> dict[str, Any]:
         return {"element": [element]}
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function to apply to each element.
-
-    call: (element, position, ordinal) -> the new element; where kind is "filter", whether the element stays; where kind
-        is "flat_map", a list of our own of the elements in its place.
-    what: its name in errors.
-    catch: the Exceptions that it may raise about its element.
-    is_told: whether its result depends on the position or on random numbers.
-    """
-
-    call: Callable[[Any, int, int], Any]
-    what: str
-    kind: str = "map"
-    catch: type[Exception] = Exception
-    is_told: bool = False
-
-
-class Progress:
-    """The elements of one block on their way through the transforms, with their positions and records.
-
-    elements: a list is taken as it is, and emptied; FixedRecords become a list once single elements are needed.
-    ordinals: the place of each element among the results of its position, from the last flat_map; 0 before any.
-    may_come: see Block.
-    gave_several: whether a flat_map has run, so that a failure is one of an element of its record.
-
-    A failure either skips its element (on_error "skip", or a callable that returns True), or cuts the block before its
-    position: `failure` is then raised when the stream comes to it, and the elements before it are good.
-    Nothing here reads files: `locate` gives the name of a record for errors.
-    """
-
-    def __init__(
-        self,
-        elements: Any,
-        positions: Sequence[int] | np.ndarray,
-        records: Sequence[int] | np.ndarray,
-        *,
-        on_error: OnError,
-        locate: Callable[[int], str],
-    ) -> None:
-        self.elements: Any = elements
-        self.positions: Any = positions
-        self.records: Any = records
-        self.ordinals: list[int] = []
-        self.skipped: list[Skipped] = []
-        self.failure: RecordError | None = None
-        self.may_come = self.gave_several = False
-        self._is_told = False  # whether any call so far was; see Call
-        self._on_error = on_error
-        self.locate = locate
-
-    def apply(self, todo: Sequence[Step], seed: int) -> None:
-        """Put every element through these steps."""
-        given = self.elements[0] if isinstance(self.elements, list) and self.elements else None
-        self.run([_bind(step, seed) for step in todo])
-        if self.elements and (reason := _no_element(self.elements[0], given)):
-            last = next((step for step in reversed(todo) if step.kind != "filter"), todo[-1])
-            self.cut(0, f"transform {last.name} returned {reason}")
-
-    def run(self, calls: Sequence[Call]) -> None:
-        """Put each element through all calls before the next element begins.
-
-        The result is owned before anything else is called, so later writes of a call do not change it.
-        """
-        self._list()
-        given, self.elements = self.elements, []
-        given.reverse()
-        kept: list[int] = []
-        found: list[int] = []
-        todo = [(call.kind, call.call) for call in calls]
-        told = list(itertools.accumulate((call.is_told for call in calls), or_, initial=self._is_told))[1:]
-        self._is_told = told[-1] if told else self._is_told
-        position, counts = -1, [0] * len(calls)  # of results at this position, by each flat_map
-        for index in range(len(given)):  # to the last, or to one that fails
-            if self.positions[index] != position:
-                position, counts = self.positions[index], [0] * len(calls)
-            waiting: list[tuple[Any, int, int]] = []  # what flat_maps gave, the next one at the end
-            element, ordinal, number = given.pop(), self.ordinals[index], -1
-            while True:
-                try:
-                    for kind, call in todo[number + 1 :]:
-                        number += 1
-                        if kind == "map":
-                            was_none = element is None
-                            element = call(element, position, ordinal)
-                            if element is None and not was_none:
-                                raise UnfitError("None", "; does it end without `return`?")
-                        elif kind == "filter":
-                            if not call(element, position, ordinal):
-                                self.may_come |= told[number]
-                                break
-                        else:
-                            parts = call(element, position, ordinal)
-                            self.may_come |= told[number] and not parts
-                            first, counts[number] = counts[number], counts[number] + len(parts)
-                            while parts:
-                                part = parts.pop()
-                                waiting.append((part, first + len(parts), number))
-                            part = None
-                            break
-                    else:
-                        self.elements.append(element)
-                        element = None
-                        own(self.elements, -1)
-                        kept.append(index)
-                        found.append(ordinal)
-                except BaseException as error:
-                    del self.elements[len(kept) :]
-                    self.may_come |= told[number]
-                    failed = calls[number]
-                    if self.gave_several or any(kind == "flat_map" for kind, _ in todo[:number]):
-                        failed = dataclasses.replace(failed, what=f"element {ordinal} of the record: {failed.what}")
-                    if not self.leave_out(index, failed, element, error):
-                        given.clear()
-                        break
-                if not waiting:
-                    break
-                element, ordinal, number = waiting.pop()
-            if not given:
-                break
-        self.keep(kept)
-        self.ordinals = found
-        self.gave_several |= any(kind == "flat_map" for kind, _ in todo)
-        self.end_before_failure()
-
-    def keep(self, kept: Sequence[int]) -> None:
-        """Keep the positions, records and ordinals of these indexes alone, one for each element."""
-        self._list()
-        if kept != list(range(len(self.positions))):
-            self.positions = [self.positions[index] for index in kept]
-            self.records = [self.records[index] for index in kept]
-            self.ordinals = [self.ordinals[index] for index in kept]
-
-    def leave_out(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
-        """Skip this element, or make the error the block's failure, as on_error decides. Returns whether it is skipped.
-
-        element: the argument of the call, or its result where that does not fit.
-
-        Raises: the error, where it is not about the element.
-        """
-        self._list()
-        where, position = self.locate(self.records[index]), self.positions[index]
-        if not is_of_data(error, call.catch):
-            error.add_note(f"in {where} (position {position}): {call.what}")
-            raise error
-        if isinstance(element, Mapping):
-            error.add_note(given_note(element, error))
-        if element is None and not isinstance(error, UnfitError):  # else a transform made it
-            error.add_note(f"the element: {LEAVE_NONE_OUT}")
-        verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
-        return self.settle(index, where, f"{call.what} {verb} {message_of(error)}", error)
-
-    def settle(self, index: int, where: str, reason: str, error: BaseException) -> bool:
-        """As leave_out, for an error about the element, with its reason."""
-        position = self.positions[index]
-        failure = RecordError(f"{where} (position {position}): {reason}", position)
-        failure.__cause__ = error
-        if isinstance(error, Exception):  # any other exception asks for more than to skip an element
-            try:
-                is_skipped = leaves_out(self._on_error, failure)
-            except BaseException as second:
-                if not is_of_data(second):
-                    raise
-                reason += f"; and on_error raised {type(second).__name__}: {message_of(second)}"
-                is_skipped, error = False, second
-            if is_skipped:
-                self.skipped.append(Skipped(where, position, reason))
-                self.may_come |= callable(self._on_error)  # a function sees the position
-                return True
-        self.failure = RecordError.of(where, position, reason, error)
-        return False
-
-    def fail(self, index: int, reason: str, error: BaseException) -> None:
-        """Make this the block's failure; end_before_failure then cuts the block."""
-        self.failure = RecordError.of(self.locate(self.records[index]), self.positions[index], reason, error)
-
-    def cut(self, index: int, reason: str) -> None:
-        """End the block before this element, which is unlike the first or no element; it is never skipped."""
-        self._list()
-        where, position = self.locate(self.records[index]), self.positions[index]
-        first = f" differs from {self.locate(self.records[0])} (position {self.positions[0]})" if index else ""
-        self.failure = RecordError(f"{where} (position {position}){first}: {reason}", position)
-        self.end_before_failure()
-
-    def _list(self) -> None:
-        """Make lists of arrays, once single elements are needed; whole columns pass at no cost for each row."""
-        if isinstance(self.elements, FixedRecords):
-            self.elements = self.elements.tolist()
-        if isinstance(self.positions, np.ndarray):
-            self.positions, self.records = self.positions.tolist(), np.asarray(self.records).tolist()
-        if len(self.ordinals) < len(self.positions):  # none yet: no flat_map has come
-            self.ordinals = [0] * len(self.positions)
-
-    def end_before_failure(self) -> None:
-        """Drop all elements from the failure's position on: a batch before it ends at a whole position."""
-        if self.failure is not None:
-            count = bisect.bisect_left(self.positions, self.failure.position)
-            del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]
-
-
-def _no_element(made: Any, given: Any) -> str | None:
-    """The reason why the result of transforms is no element, with the remedy; None where it is one.
-
-    A number or an array may take the place of any element; other values only of an element that is no dict.
-    """
-    kind, by_name = type(made).__name__, "and a batch has its fields by name"
-    if type(made) in _BOOLS and type(given) not in _BOOLS:
-        return (
-            f"{made}, which would take the element's place; to leave elements out, give an object with filter(element) "
-            "-> bool; for a field, return {'name': value}"
-        )
-    if isinstance(made, list) and made and isinstance(made[0], Mapping):
-        return (
-            f"a list of {len(made)} dict{'s' * (len(made) > 1)}, {by_name}; return the dict itself, or, for several "
-            "elements in place of one, give an object with flat_map(element) -> list"
-        )
-    if isinstance(made, Mapping):
-        return None
-    has_names = is_series(made) or hasattr(type(made), "columns") or dataclasses.is_dataclass(made)
-    may_be_bare = isinstance(made, tuple | np.ndarray) or dense_dtype(made) is not None
-    if has_names or (isinstance(given, Mapping) and not may_be_bare):
-        return f"a {kind} in place of a dict, {by_name}; return a dict of them, or {{'name': value}}"
-    return None
-
-
-def _bind(step: Step, seed: int) -> Call:
-    """The step as a call."""
-    what = f"transform {step.name}"
-    if step.kind == "random_map":
-        rng_at = element_rng(seed, step.index)
-        return Call(
-            lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what, is_told=True
-        )
-    if step.kind == "map_with_index":
-        return Call(lambda element, position, _: step.call(position, element), what, is_told=True)
-    return Call(lambda element, *_: step.call(element), what, step.kind)
-
-
-def element_rng(seed: int, transform_index: int) -> Callable[..., np.random.Generator]:
-    """The random numbers of one transform: (position, ordinal = 0) -> a Generator that depends on nothing else.
-
-    Philox has (seed, transform) as its key, and position and ordinal in the high words of its counter, so no two
-    elements, transforms or seeds share a stream. The same Generator is reset for each position, at half the cost of a
-    new one, so a transform must not keep it.
-    """
-    bits = np.random.Philox(key=np.array([seed, transform_index], np.uint64))
-    fresh = bits.state
-    rng = np.random.Generator(bits)
-
-    def rng_at(position: int, ordinal: int = 0) -> np.random.Generator:
-        fresh["state"]["counter"] = np.array([0, 0, position, ordinal], np.uint64)
-        bits.state = fresh
-        return rng
-
-    return rng_at

@@ -21,8 +21,9 @@ from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block, block_of, takes_fixed_records, transformed
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.owning import writable
+from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.rows import FixedRecords
-from datarax_ray.read.elements.transforms import Call, OnError, Progress
+from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES, Reader

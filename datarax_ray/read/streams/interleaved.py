@@ -22,7 +22,7 @@ from datarax_ray.plan.shard_scheduling import ShardScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.elements.transforms import Call, Progress
+from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.elements import settle
 from datarax_ray.read.laps import lap
