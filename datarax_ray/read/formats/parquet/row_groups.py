@@ -2,15 +2,16 @@
 
 To pyarrow a broken page, a lost connection and a replaced file are all an OSError. So the bytes of a row group are in
 memory before it is decoded: an error while they are brought is the storage's, an error after that is the file's. Bytes
-come from a filesystem of pyarrow's (StoredFiles), or from URLs by byte ranges (RemoteFiles). pyarrow may read beyond
+come from a filesystem of pyarrow's (StoredFiles), or from URLs by byte ranges (Mirrors). pyarrow may read beyond
 the bytes that were brought, as of some old writers' files; these are brought then.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,8 @@ from datarax_ray.read.formats.sniff import incomplete
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
 
+_MAX_OPEN = 64  # files
+_MAX_OPEN_MIRRORS = 256  # of 1,024 descriptors that a process often has
 _GAP_NBYTES = 64 * 2**10  # between columns: to read so much more costs less than to ask once more
 
 
@@ -72,18 +75,21 @@ class RowGroupSpans:
 
 
 class RowGroups:
-    """The row groups of all files of a source. For one thread at a time."""
+    """The row groups of all files of a source. For one thread at a time.
+
+    mirrors: of files behind URLs, whose parts are row groups; None for files on a filesystem of pyarrow's.
+    """
 
     def __init__(self, footers: Footers, remote: Remote) -> None:
         self._footers = footers
-        is_far = bool(footers.files and footers.files[0].version)
-        self._files: StoredFiles | RemoteFiles = RemoteFiles(footers, remote) if is_far else StoredFiles(footers)
+        self.mirrors: Mirrors | None = None
+        self._stored = StoredFiles(footers)
+        if footers.files and footers.files[0].version:
+            files = [RemoteFile(file.url, file.nbytes, file.version, file.begin) for file in footers.files]
+            self.mirrors = Mirrors(files, remote, partial(RowGroupSpans.of_footer, footers.names), is_whole=False)
+        self._files: Mirrors | StoredFiles = self.mirrors or self._stored
+        self._max_open = _MAX_OPEN if self.mirrors is None else _MAX_OPEN_MIRRORS
         self._open: OrderedDict[int, Any] = OrderedDict()  # ParquetFiles
-
-    @property
-    def mirrors(self) -> Mirrors | None:
-        """Of the files behind URLs; their parts are row groups."""
-        return self._files.mirrors
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have these row groups of these files in memory. Raises: what their storage raises; ValueError where a file
@@ -112,15 +118,25 @@ class RowGroups:
         """Close what is open. Reading opens it again."""
         while self._open:
             self._shut(next(iter(self._open)))
-        self._files.close()
+        if self.mirrors is not None:
+            self.mirrors.close()
 
     def _have_open(self, wanted: Iterable[int]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
         for file in self._open.keys() & set(wanted):
             self._open.move_to_end(file)
         new = [file for file in wanted if file not in self._open]
-        while self._open and len(self._open) + len(new) > self._files.max_open:
+        while self._open and len(self._open) + len(new) > self._max_open:
             self._shut(next(iter(self._open)))
-        self._open.update(self._files.open(new))
+        for file, layout in self._files.open(new).items():  # the ends of files behind URLs come at once
+            assert isinstance(layout, RowGroupSpans)
+            with self._files.opening(file):  # its metadata is what its end was for
+                nbytes = self._footers.files[file].nbytes
+                source = pa.PythonFile(BytesFile(partial(self._files.read, file), nbytes), mode="r")
+                options = {"metadata": layout.metadata, "page_checksum_verification": True}
+                self._open[file] = parquet.ParquetFile(source, **options)
 
     def _table(self, file: int, index: int) -> Any:
         import pyarrow as pa
@@ -137,14 +153,15 @@ class RowGroups:
                 failure = None
             except (pa.ArrowException, OSError) as error:
                 failure = error
-            self._files.check_unchanged(file, failure)
+            if self.mirrors is None:  # every answer of a server is of the version that was counted
+                self._stored.check_unchanged(file, failure)
             if failure is None:
                 return table
             # an error of the system has a number; one of fetching is of the storage, whatever it has
             is_unnumbered = isinstance(failure, pa.ArrowException) or (type(failure) is OSError and not failure.errno)
             is_of_decoding = has_bytes and is_unnumbered
-            if file in self._open and is_of_decoding:
-                self._files.forget(file, group[file])
+            if self.mirrors is not None and file in self._open and is_of_decoding:
+                self.mirrors.forget(file, group[file])
             if file in self._open:
                 self._shut(file)  # a connection that failed may fail for good
             if is_transient(failure) or not is_of_decoding:
@@ -164,29 +181,37 @@ class _StoredFile:
     raw: Any
     stamp: Any
     spans: RowGroupSpans
-    held: list[tuple[int, Any]]
-
-    def read(self, start: int, stop: int) -> Any:
-        for begin, held in self.held:
-            if begin <= start and stop <= begin + held.size:
-                return held.slice(start - begin, stop - start)
-        with lap("storage"):
-            return read_whole(self.raw, start, stop)
+    held: list[tuple[int, Any]] = field(default_factory=list)
 
 
 class StoredFiles:
-    """Parquet files on a filesystem of pyarrow's."""
-
-    max_open = 64
-    mirrors = None
+    """Parquet files on a filesystem of pyarrow's, as Mirrors has those behind URLs."""
 
     def __init__(self, footers: Footers) -> None:
         self._footers = footers
         self._open: dict[int, _StoredFile] = {}
 
-    def open(self, files: Iterable[int]) -> dict[int, Any]:
-        """The ParquetFile of each. Raises: OSError; ValueError where one is not the file whose footer was read."""
-        return {file: self._opened(file) for file in files}
+    def open(self, indices: Iterable[int]) -> dict[int, RowGroupSpans]:
+        """The layout of each file. Raises: OSError; ValueError where one is not the file whose footer was read."""
+        found = {}
+        for index in indices:
+            if index not in self._open:
+                self._open[index] = self._opened(index)
+            found[index] = self._open[index].spans
+        return found
+
+    def opening(self, index: int) -> contextlib.AbstractContextManager[Any]:
+        """Nothing is needed beside the layout."""
+        return contextlib.nullcontext()
+
+    def read(self, index: int, start: int, stop: int) -> Any:
+        """The bytes [start, stop) of an open file."""
+        file = self._open[index]
+        for begin, held in file.held:
+            if begin <= start and stop <= begin + held.size:
+                return held.slice(start - begin, stop - start)
+        with lap("storage"):
+            return read_whole(file.raw, start, stop)
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have the bytes of these row groups in memory, of the columns that are read."""
@@ -212,28 +237,18 @@ class StoredFiles:
         if now != file.stamp:
             raise changed(path, f"it had (bytes, version) {file.stamp}, and has {now}") from failure
 
-    def forget(self, index: int, groups: Indices) -> None:
-        """Nothing is kept."""
-
     def shut(self, index: int) -> None:
         self._open.pop(index).raw.close()
 
-    def close(self) -> None:
-        """Each file is shut by itself."""
-
-    def _opened(self, index: int) -> Any:
-        import pyarrow as pa
-
+    def _opened(self, index: int) -> _StoredFile:
         expected, filesystem = self._footers.files[index], self._footers.filesystem
         path = expected.path
         with lap("storage"):
             stamp = stamp_of(filesystem, path)
             raw = filesystem.open_input_file(path)
         try:
-            held: list[tuple[int, Any]] = []
-            file = _StoredFile(raw, stamp, RowGroupSpans(None, (), 0), held)
-            source = pa.PythonFile(BytesFile(file.read, raw.size()), mode="r")
-            opened, found = opened_in(source, path, lambda _: self._footers.leaves)
+            with lap("storage"):
+                opened, found = opened_in(raw, path, lambda _: self._footers.leaves)
             if found != expected:
                 raise ValueError(
                     f"{path} held {expected.num_rows} rows in {len(expected.rows)} row groups and "
@@ -242,59 +257,13 @@ class StoredFiles:
                     "reading on would mix two datasets. Make a new source."
                 )
             try:
-                file.spans = RowGroupSpans.of_metadata(opened.metadata, self._footers.names, found.begin)
+                spans = RowGroupSpans.of_metadata(opened.metadata, self._footers.names, found.begin)
             except OSError as error:
                 raise incomplete(path, "Parquet", error, "") from error
         except BaseException:
             raw.close()
             raise
-        self._open[index] = file
-        return opened
-
-
-class RemoteFiles:
-    """Parquet files behind URLs, by the byte ranges of the columns that are read (formats.remote)."""
-
-    max_open = 256  # of 1,024 descriptors that a process often has
-
-    def __init__(self, footers: Footers, remote: Remote) -> None:
-        self._files = footers.files
-        self.mirrors = Mirrors(
-            [RemoteFile(file.url, file.nbytes, file.version, file.begin) for file in footers.files],
-            remote,
-            partial(RowGroupSpans.of_footer, footers.names),
-            is_whole=False,
-        )
-
-    def open(self, files: Iterable[int]) -> dict[int, Any]:
-        """The ParquetFile of each. Raises: as fetch."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        found = {}
-        for file, layout in self.mirrors.open(list(files)).items():  # their ends at once
-            assert isinstance(layout, RowGroupSpans)
-            with self.mirrors.opening(file):  # its metadata is what its end was for
-                source = pa.PythonFile(BytesFile(partial(self.mirrors.read, file), self._files[file].nbytes), mode="r")
-                options = {"metadata": layout.metadata, "page_checksum_verification": True}
-                found[file] = parquet.ParquetFile(source, **options)
-        return found
-
-    def fetch(self, wanted: Mapping[int, Indices]) -> None:
-        """Have the bytes of these row groups in memory. Raises: as ranges.read_ranges."""
-        self.mirrors.fetch(wanted)
-
-    def check_unchanged(self, index: int, failure: Exception | None) -> None:
-        """Every answer of the server is of the version that was counted."""
-
-    def forget(self, index: int, groups: Indices) -> None:
-        self.mirrors.forget(index, groups)
-
-    def shut(self, index: int) -> None:
-        self.mirrors.shut(index)
-
-    def close(self) -> None:
-        self.mirrors.close()
+        return _StoredFile(raw, stamp, spans)
 
 
 def _present(opened: Any, leaves: Sequence[str]) -> list[str]:
