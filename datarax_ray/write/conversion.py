@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.elements.columns import ColumnError, stack
-from datarax_ray.read.elements.transforms import OnError, leaves_out
+from datarax_ray.read.elements.transforms import OnError, skips
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
 from datarax_ray.read.formats.arrow.columns import rows_of_table
 from datarax_ray.read.formats.image_folder import ImageFolder
@@ -267,7 +267,7 @@ class ReadTables:
 def skip_record(on_error: OnError, reader: Any, record: int, reason: str, error: BaseException) -> None:
     """Raise the RecordError of a record, unless on_error skips it."""
     failure = RecordError.of(reader.locate(record), record, reason, error)
-    if not leaves_out(on_error, failure):
+    if not skips(on_error, failure):
         raise failure
 
 

@@ -359,7 +359,7 @@ def test_an_on_error_that_says_neither_leaves_nothing_out(answer):
     progress = run([raising(ValueError("bad"))], [1, 2, 3], on_error=lambda failure: answer)
     assert progress.elements == [1]
     assert not progress.skipped
-    with pytest.raises(RecordError, match=r"and on_error raised TypeError: on_error returned .*; True leaves"):
+    with pytest.raises(RecordError, match=r"and on_error raised TypeError: on_error returned .*; True skips"):
         raise progress.failure
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note, is_series
 from datarax_ray.read.elements.owning import UnfitError, own
 from datarax_ray.read.elements.rows import FixedRecords
-from datarax_ray.read.elements.transforms import BOOLS, OnError, Step, leaves_out
+from datarax_ray.read.elements.transforms import BOOLS, OnError, Step, skips
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 
 
@@ -27,14 +27,14 @@ class Call:
         is "flat_map", a list of our own of the elements in its place.
     what: its name in errors.
     catch: the Exceptions that it may raise about its element.
-    is_told: whether its result depends on the position or on random numbers.
+    uses_position: whether its result depends on the position or on random numbers.
     """
 
     call: Callable[[Any, int, int], Any]
     what: str
     kind: str = "map"
     catch: type[Exception] = Exception
-    is_told: bool = False
+    uses_position: bool = False
 
 
 class Progress:
@@ -66,7 +66,7 @@ class Progress:
         self.skipped: list[Skipped] = []
         self.failure: RecordError | None = None
         self.may_come = self.gave_several = False
-        self._is_told = False  # whether any call so far was; see Call
+        self._uses_position = False  # whether any call so far was; see Call
         self._on_error = on_error
         self.locate = locate
 
@@ -89,8 +89,10 @@ class Progress:
         kept: list[int] = []
         found: list[int] = []
         todo = [(call.kind, call.call) for call in calls]
-        told = list(itertools.accumulate((call.is_told for call in calls), or_, initial=self._is_told))[1:]
-        self._is_told = told[-1] if told else self._is_told
+        depending = list(
+            itertools.accumulate((call.uses_position for call in calls), or_, initial=self._uses_position)
+        )[1:]
+        self._uses_position = depending[-1] if depending else self._uses_position
         position, counts = -1, [0] * len(calls)  # of results at this position, by each flat_map
         for index in range(len(given)):  # to the last, or to one that fails
             if self.positions[index] != position:
@@ -108,11 +110,11 @@ class Progress:
                                 raise UnfitError("None", "; does it end without `return`?")
                         elif kind == "filter":
                             if not call(element, position, ordinal):
-                                self.may_come |= told[number]
+                                self.may_come |= depending[number]
                                 break
                         else:
                             parts = call(element, position, ordinal)
-                            self.may_come |= told[number] and not parts
+                            self.may_come |= depending[number] and not parts
                             first, counts[number] = counts[number], counts[number] + len(parts)
                             while parts:
                                 part = parts.pop()
@@ -127,11 +129,11 @@ class Progress:
                         found.append(ordinal)
                 except BaseException as error:
                     del self.elements[len(kept) :]
-                    self.may_come |= told[number]
+                    self.may_come |= depending[number]
                     failed = calls[number]
                     if self.gave_several or any(kind == "flat_map" for kind, _ in todo[:number]):
                         failed = dataclasses.replace(failed, what=f"element {ordinal} of the record: {failed.what}")
-                    if not self.leave_out(index, failed, element, error):
+                    if not self.fail_or_skip(index, failed, element, error):
                         given.clear()
                         break
                 if not waiting:
@@ -152,7 +154,7 @@ class Progress:
             self.records = [self.records[index] for index in kept]
             self.ordinals = [self.ordinals[index] for index in kept]
 
-    def leave_out(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
+    def fail_or_skip(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
         """Skip this element, or make the error the block's failure, as on_error decides. Returns whether it is skipped.
 
         element: the argument of the call, or its result where that does not fit.
@@ -169,16 +171,16 @@ class Progress:
         if element is None and not isinstance(error, UnfitError):  # else a transform made it
             error.add_note(f"the element: {LEAVE_NONE_OUT}")
         verb = "returned" if isinstance(error, UnfitError) else f"raised {type(error).__name__}:"
-        return self.settle(index, where, f"{call.what} {verb} {message_of(error)}", error)
+        return self.record_failure(index, where, f"{call.what} {verb} {message_of(error)}", error)
 
-    def settle(self, index: int, where: str, reason: str, error: BaseException) -> bool:
-        """As leave_out, for an error about the element, with its reason."""
+    def record_failure(self, index: int, where: str, reason: str, error: BaseException) -> bool:
+        """As fail_or_skip, for an error about the element, with its reason."""
         position = self.positions[index]
         failure = RecordError(f"{where} (position {position}): {reason}", position)
         failure.__cause__ = error
         if isinstance(error, Exception):  # any other exception asks for more than to skip an element
             try:
-                is_skipped = leaves_out(self._on_error, failure)
+                is_skipped = skips(self._on_error, failure)
             except BaseException as second:
                 if not is_of_data(second):
                     raise
@@ -249,10 +251,12 @@ def _bind(step: Step, seed: int) -> Call:
     if step.kind == "random_map":
         rng_at = element_rng(seed, step.index)
         return Call(
-            lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what, is_told=True
+            lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)),
+            what,
+            uses_position=True,
         )
     if step.kind == "map_with_index":
-        return Call(lambda element, position, _: step.call(position, element), what, is_told=True)
+        return Call(lambda element, position, _: step.call(position, element), what, uses_position=True)
     return Call(lambda element, *_: step.call(element), what, step.kind)
 
 

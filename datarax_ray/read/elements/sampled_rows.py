@@ -16,10 +16,10 @@ _PIECE = 64 * 1024  # elements that are looked at together
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
 
 
-def spread(num_records: int, count: int) -> Indices:
+def evenly_spaced(num_records: int, count: int) -> Indices:
     """At most `count` indices of [0, num_records), at least 2 if there are so many: the ends and evenly between.
 
-    >>> spread(101, 5).tolist()
+    >>> evenly_spaced(101, 5).tolist()
     [0, 25, 50, 75, 100]
     """
     count = max(2, min(num_records, count))

@@ -40,14 +40,14 @@ METHODS = {  # with their arguments
 }
 
 
-def leaves_out(on_error: OnError, failure: RecordError) -> bool:
+def skips(on_error: OnError, failure: RecordError) -> bool:
     """Whether on_error skips a failure. Raises: an error of the user's function; TypeError for another answer."""
     if not callable(on_error):
         return on_error == "skip"
     answer: Any = on_error(failure)
     if answer is not None and not isinstance(answer, BOOLS):
         raise TypeError(
-            f"on_error returned {shown(answer)}; True leaves the record out, and with False or None it is an error"
+            f"on_error returned {shown(answer)}; True skips the record, and with False or None it is an error"
         )
     return bool(answer)
 

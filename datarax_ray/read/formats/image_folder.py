@@ -12,7 +12,7 @@ import numpy as np
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.decode.image import DecodeImage
-from datarax_ray.read.elements.sampled_rows import spread
+from datarax_ray.read.elements.sampled_rows import evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.listing import SPLITS
@@ -86,7 +86,7 @@ class ImageFolder(NamedArguments):
             )
         self._names = np.array(names, "S")  # a few MB for a million, where they travel to the actors
         self._labels = np.array(labels, np.int32)
-        looked_at = [self.path(index) for index in spread(len(names), _MAX_LOOKED_AT).tolist()]
+        looked_at = [self.path(index) for index in evenly_spaced(len(names), _MAX_LOOKED_AT).tolist()]
         contents = [[os.path.getsize(path), *head_and_content(path)] for path in looked_at]
         self._digest = digest([os.fsdecode(b"\n".join(names)), contents])
 

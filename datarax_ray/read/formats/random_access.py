@@ -21,7 +21,7 @@ from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
-from datarax_ray.read.elements.sampled_rows import ADDRESS, hash_array, rows_digest, spread
+from datarax_ray.read.elements.sampled_rows import ADDRESS, evenly_spaced, hash_array, rows_digest
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.hugging_face.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
@@ -176,7 +176,7 @@ class RandomAccessReader(Reader):
         if type(self._data) not in (list, tuple, np.ndarray):
             return named
         count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
-        sampled = [self._data[index] for index in spread(self.num_records, count).tolist()]
+        sampled = [self._data[index] for index in evenly_spaced(self.num_records, count).tolist()]
         try:
             return named | {"content": hashlib.sha256(_plain(sampled)).hexdigest()[:16]}
         except (TypeError, ValueError, RecursionError):  # dates, say, or objects of a class
@@ -255,7 +255,7 @@ class ArraysReader(Reader):
     def fingerprint(self) -> dict[str, Any]:
         """The number of rows, and a digest of names, shapes, dtypes and some rows, spread over each array."""
         count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
-        rows = spread(self.num_records, count)
+        rows = evenly_spaced(self.num_records, count)
         return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))}
 
     def close(self) -> None:

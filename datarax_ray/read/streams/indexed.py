@@ -96,7 +96,7 @@ def read_records(
             return True
         except BaseException as error:
             if stop - first == 1:
-                return asked.leave_out(first, call, int(records[first]), error)
+                return asked.fail_or_skip(first, call, int(records[first]), error)
             if not is_of_data(error, call.catch):
                 raise
         step = -(-(stop - first) // _PARTS)

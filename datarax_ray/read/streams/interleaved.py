@@ -24,7 +24,7 @@ from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.errors import RecordError, message_of
-from datarax_ray.read.formats.arrow.elements import settle
+from datarax_ray.read.formats.arrow.elements import with_loose
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
 from datarax_ray.read.streams.element_stream import ElementStream
@@ -205,7 +205,7 @@ def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mappi
         return rows if not loose else None
     kept = np.flatnonzero(np.isin(positions, progress.positions))
     columns = rows_at({name: column for name, column in rows.items() if name not in loose}, kept)
-    found = settle(columns, {name: [element[name] for element in progress.elements] for name in loose})
+    found = with_loose(columns, {name: [element[name] for element in progress.elements] for name in loose})
     if isinstance(found, Mapping):
         return found
     progress.elements = found

@@ -135,7 +135,7 @@ def _settle(progress: Progress) -> None:
             kept.append(index)
         else:
             where, reason = told
-            if not progress.settle(index, where, reason, ValueError("it failed so when it was materialised")):
+            if not progress.record_failure(index, where, reason, ValueError("it failed so when it was materialised")):
                 break
     progress.elements = [parts[index][1] for index in kept]
     progress.ordinals = [parts[index][0] for index in kept]

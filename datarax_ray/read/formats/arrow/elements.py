@@ -141,10 +141,10 @@ class ElementTypes:
         return None
 
 
-def settle(columns: Columns, loose: Mapping[str, list[Any]]) -> Columns | list[Any]:
+def with_loose(columns: Columns, loose: Mapping[str, list[Any]]) -> Columns | list[Any]:
     """The columns with the loose values among them, where these stack; else the elements, for a transform to do it.
 
-    >>> settle({"x": np.arange(2)}, {"image": [np.zeros((1, 1), np.uint8)] * 2})["image"].shape
+    >>> with_loose({"x": np.arange(2)}, {"image": [np.zeros((1, 1), np.uint8)] * 2})["image"].shape
     (2, 1, 1)
     """
     count = len(next(iter(loose.values())))

@@ -19,10 +19,10 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, map_leaves
-from datarax_ray.read.elements.sampled_rows import MAX_WHOLE, spread
+from datarax_ray.read.elements.sampled_rows import MAX_WHOLE, evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, ColumnTypes
-from datarax_ray.read.formats.arrow.elements import settle, without_pil
+from datarax_ray.read.formats.arrow.elements import with_loose, without_pil
 from datarax_ray.read.formats.arrow.types import stored
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
@@ -84,7 +84,7 @@ class DatasetReader(Reader):
                 images[key] = decoded
             else:
                 columns[key] = np.fromiter(decoded, object, len(decoded))
-        return settle(columns, images) if images and len(records) else columns
+        return with_loose(columns, images) if images and len(records) else columns
 
     def runs(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The rows [start, stop) in runs of some megabytes: what `table` takes."""
@@ -206,7 +206,7 @@ class _Tables:
             return repr(_movable(rows if where is None else [rows[index] for index in where.tolist()]))
 
         count = min(_NUM_SAMPLED, _SAMPLED_NBYTES // len(text_of(np.arange(1))))
-        some = spread(num_records, count)
+        some = evenly_spaced(num_records, count)
         sample = text_of(some)
         found = {"digest": _hash(sample)}
         if num_records <= MAX_WHOLE and len(sample) / len(some) * num_records <= _SAMPLED_NBYTES:
