@@ -172,7 +172,7 @@ def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: 
     given = {name: _type_of(name, kind) for name, kind in column_types.items()}
     try:
         data, table = _parsed(data, file.names, syntax, None)
-        _refuse_other_values(file.path, data, file.names, syntax, table.schema, given)
+        _refuse_other_values(file.path, data, table, file.names, syntax, given)
         columns = table.schema.names
         new = [name for name in given if name not in columns]  # first objects may lack a field
         if unknown := sorted(name for name in new if file.names or name.partition(".")[0] in columns):
@@ -267,31 +267,33 @@ def _type_of(name: str, kind: Any) -> Any:
 
 
 def _refuse_other_values(
-    path: str, data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any, given: Mapping[str, Any]
+    path: str, data: bytes, table: Any, names: tuple[str, ...], syntax: Syntax, given: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError for values that the inferred types do not hold as they are. given: what is not inferred."""
+    """Raise ValueError for values that the inferred types do not hold as they are. given: types that somebody named."""
     import pyarrow as pa
 
-    if not schema.names:
+    if not table.column_names:
         raise ValueError(
             f"{path}: its first {len(syntax.rows(data, True))} objects have no field, so there is nothing to read"
         )
-    inferred = pa.schema([each for each in schema if each.name not in given])
+    inferred = pa.schema([each for each in table.schema if each.name not in given])
     for column in inferred:
         if pa.types.is_binary(column.type):
             raise ValueError(
                 f"{path}: field {column.name!r} has text that is not UTF-8. {_CONVERT}, or pass "
                 f"column_types={{{column.name!r}: 'binary'}} to have bytes"
             )
-    if bent := bent_integer(data, names, syntax, inferred):
-        raise ValueError(f"{path}: {bent}")
+    if changed := changed_integer(data, table, names, syntax, inferred):
+        raise ValueError(f"{path}: {changed}")
 
 
-def bent_integer(data: bytes, names: Sequence[str], syntax: Syntax, inferred: Any) -> str | None:
-    """What is wrong with the first integer that these rows would have as another number; None where there is none.
+def changed_integer(data: bytes, table: Any, names: Sequence[str], syntax: Syntax, inferred: Any) -> str | None:
+    """An error message for the first integer that the table of these rows holds as another number; None without one.
 
     inferred: the schema of columns whose types nobody named.
     """
+    if not any(_has_large_floats(table[name]) for name in inferred.names):
+        return None
     for name, value in syntax.long_integers(data, names, inferred):
         near = float(str(value))  # of an int, it would raise where that is beyond all floats
         held = int(near) if math.isfinite(near) else near
@@ -307,7 +309,7 @@ def bent_integer(data: bytes, names: Sequence[str], syntax: Syntax, inferred: An
     return None
 
 
-def may_be_bent(column: Any) -> bool:
+def _has_large_floats(column: Any) -> bool:
     """Whether floats of a column of Arrow are so large that not every integer is one."""
     import pyarrow as pa
     from pyarrow import compute
@@ -315,5 +317,5 @@ def may_be_bent(column: Any) -> bool:
     if pa.types.is_floating(column.type):
         return bool(compute.any(compute.greater_equal(compute.abs(column), 2.0**53)).as_py())
     if pa.types.is_struct(column.type):
-        return any(map(may_be_bent, column.flatten()))
-    return pa.types.is_list(column.type) and may_be_bent(compute.list_flatten(column))
+        return any(map(_has_large_floats, column.flatten()))
+    return pa.types.is_list(column.type) and _has_large_floats(compute.list_flatten(column))

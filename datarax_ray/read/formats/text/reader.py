@@ -15,7 +15,7 @@ from datarax_ray.read.formats.arrow.types import plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
-from datarax_ray.read.formats.text.blocks import TextFile, TextFiles, bent_integer, find_text, may_be_bent, named_column
+from datarax_ray.read.formats.text.blocks import TextFile, TextFiles, changed_integer, find_text, named_column
 from datarax_ray.read.formats.text.syntax import Syntax
 
 _LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, beside what it holds
@@ -169,10 +169,8 @@ class TextReader(GroupedRows):
             table = self._syntax.parse(data, file.names, self.schema)
             if table.num_rows != num_rows:
                 raise BrokenRowGroupError(f"{where} gives {table.num_rows} rows, and has {num_rows} lines")
-            if any(may_be_bent(table[name]) for name in self._inferred.names) and (
-                bent := bent_integer(data, file.names, self._syntax, self._inferred)
-            ):
-                raise BrokenRowGroupError(f"{where}: {bent}")
+            if changed := changed_integer(data, table, file.names, self._syntax, self._inferred):
+                raise BrokenRowGroupError(f"{where}: {changed}")
             return table.select(self.schema.names)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             first = next(each.path for each in self.files if each.rows)  # find_text takes the types of it
