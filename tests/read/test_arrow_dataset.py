@@ -148,15 +148,6 @@ def test_a_null_among_arrays_of_any_length_is_none() -> None:
     assert reader.fingerprint() != DatasetReader(dataset.select([0, 0, 2]), "d").fingerprint()
 
 
-def test_a_time_zone_is_given_in_utc_and_a_missing_time_is_nat() -> None:
-    berlin = datetime.timezone(datetime.timedelta(hours=1))
-    features = Features({"x": Value("timestamp[s, tz=Europe/Berlin]")})
-    dataset = datasets.Dataset.from_dict({"x": [DAY.replace(tzinfo=berlin), None]}, features=features)
-    found = DatasetReader(dataset, "d").read(np.arange(2))["x"]
-    assert found[0] == np.datetime64("2024-01-31T11:30:05")
-    assert np.isnat(found[1])
-
-
 def image(height: int, value: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(np.full((height, 3, 3), value, np.uint8))
 
@@ -293,10 +284,6 @@ def test_the_fingerprint_is_the_data_s_however_it_was_loaded(saved: Path, tmp_pa
         mapped.cast_column("x", Value("int32")),
     ):
         assert fingerprint(other) != same
-
-
-def test_a_row_is_located_by_name() -> None:
-    assert DatasetReader(datasets.Dataset.from_dict({"x": [1]}), "digits/train").locate(17) == "digits/train[17]"
 
 
 @pytest.mark.parametrize(

@@ -171,14 +171,6 @@ def test_an_epoch_in_file_order_decodes_each_group_once(large_paths, decoded, nu
     assert decoded() == 2 * sum(LARGE_COUNTS)
 
 
-@pytest.mark.parametrize("num_actors", [1, 2, 3])
-def test_an_epoch_in_file_order_of_small_groups_decodes_again_only_what_chunks_cut(paths, decoded, num_actors):
-    stream, chunk_size = in_file_order(paths, num_epochs=2), 200
-    found, _ = run(stream, num_actors, chunk_size)
-    assert found == [record(index) for index in range(N)] * 2
-    assert decoded() <= 2 * N + GROUP * (2 * N // chunk_size)
-
-
 def test_file_order_decodes_nothing_twice_for_trainers_and_resumes_but_the_group_where_it_begins(large_paths, decoded):
     """Two trainers, of which one is far ahead of the other, ask the same two actors for their halves of batches."""
     stream, start = in_file_order(large_paths, num_epochs=1), 300
@@ -251,11 +243,6 @@ def test_two_windows_are_all_that_is_kept(paths, start):
         assert sum(decoded.nbytes for decoded in kept._decoded.values()) == kept._nbytes
 
 
-def test_nothing_is_kept_of_groups_that_were_read_whole(paths):
-    _, actors = run(stream_of(paths), 2, 60)
-    assert [len(actor.reader._decoded._decoded) for actor in actors] == [0, 0]
-
-
 DECODERS = [
     DecodeRaw("<i4", (5,)),
     DecodeRaw(">i2", (2, 5), field="x"),
@@ -280,22 +267,6 @@ def test_blocks_are_those_of_records_that_are_read_one_by_one(paths, decoder, ch
             assert np.array_equal(column, plainly)
 
 
-def test_what_a_transform_writes_to_a_block_stays_in_it(paths):
-    class Zero:
-        def map_columns(self, columns):
-            columns["data"][:] = 0
-            return columns
-
-    stream = stream_of(paths, transforms=(DecodeRaw("<i4", (5,)), Zero()))
-    positions = np.arange(8 * GROUP)
-    run_of_one_group = np.arange(3, 9)
-    for records in (stream.order.records(positions), run_of_one_group):
-        positions = positions[: len(records)]
-        assert not stream.block_at(positions, records).columns["data"].any()
-    again = stream.reader.read(run_of_one_group)
-    assert list(again) == [record(i) for i in run_of_one_group]
-
-
 @pytest.mark.parametrize("odd", [0, 5, 100])
 def test_records_of_several_sizes_come_as_they_are_stored(tmp_path, odd):
     """Some decoders take one array of all records: only where they are of one size, also of the groups before."""
@@ -310,17 +281,6 @@ def test_records_of_several_sizes_come_as_they_are_stored(tmp_path, odd):
     with pytest.raises(ValueError, match=r"not the 8 bytes of int64") as raised:
         IndexedStream(reader, order_of(len(texts)), 1, (DecodeRaw("<i8"),)).read_at(0, len(texts))
     assert f"{path}[{1 if odd == 0 else 0}] " in str(raised.value)
-
-
-def test_slices_and_files_of_several_group_sizes_are_kept_too(tmp_path):
-    write_file(tmp_path / "a", map(record, range(100)), 8)
-    write_file(tmp_path / "b", map(record, range(100, 200)), 1)
-    write_file(tmp_path / "c", map(record, range(200, 300)), 32)
-    reader = ArrayRecordReader.of([f"{tmp_path / 'a'}[5:91]", tmp_path / "b", f"{tmp_path / 'c'}[33:35]"])
-    wanted = [*range(5, 91), *range(100, 200), 233, 234]
-    assert np.diff(reader.groups.starts).tolist() == [3, *[8] * 10, 3, 32, 32, 32, 4, 2]
-    order = np.random.default_rng(0).permutation(len(wanted))
-    assert list(reader.with_room_for(64).read(order)) == [record(wanted[index]) for index in order]
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

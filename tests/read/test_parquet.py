@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import decimal
 import gc
@@ -27,7 +26,6 @@ from datarax_ray.read.formats.arrow.types import plain_type
 from datarax_ray.read.formats.parquet.footer import _stored_footer
 from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
-from tests.http_files import HttpFiles
 from tests.tables import rows, write_tables
 
 COUNTS = (7, 0, 9)
@@ -362,15 +360,6 @@ def test_files_of_which_one_has_no_type_and_the_others_two_are_refused(tmp_path,
         ParquetReader.of(tmp_path / "x")
 
 
-def test_files_whose_arrays_are_alike_are_one_dataset(tmp_path):
-    parquet.write_table(pa.table({"a": ["x"], "b": [1]}), tmp_path / "1.parquet")
-    other = pa.table({"b": [2], "a": pa.array(["y"]).dictionary_encode()})
-    parquet.write_table(other, tmp_path / "2.parquet")
-    found = ParquetReader.of(tmp_path).read(np.array([0, 1]))
-    assert found["a"].tolist() == ["x", "y"]
-    assert found["b"].tolist() == [1, 2]
-
-
 def test_what_is_no_whole_parquet_file_is_refused_at_once_and_all_are_named(tmp_path, paths):
     text, cut, empty = tmp_path / "x.parquet", tmp_path / "y.parquet", tmp_path / "z.parquet"
     text.write_text("no parquet, and long enough to be one")
@@ -462,28 +451,6 @@ def test_a_null_without_a_place_names_file_row_group_and_field(tmp_path):
     filled = ParquetReader.of(path, fill_nulls={"x": 0})
     assert filled.read(np.arange(4))["x"].tolist() == [1, 2, 3, 0]
     assert filled.fingerprint() != ParquetReader.of(path).fingerprint()
-
-
-@pytest.mark.parametrize("shape", ["file", "url"])
-def test_rows_beside_one_without_a_place_are_as_those_of_any_group(tmp_path, shape):
-    """Each is cut out of the group's table and converted alone: what a slice of Arrow's has below it must not show."""
-    table = pa.table(rows(0, 600))
-    odd = pa.array([None if n == 580 else n for n in range(600)])
-    parquet.write_table(table.append_column("odd", odd), tmp_path / "odd.parquet", row_group_size=300)
-    plain = table.append_column("odd", pa.array(range(600)))
-    parquet.write_table(plain, tmp_path / "plain.parquet", row_group_size=300)
-    with contextlib.closing(HttpFiles(tmp_path)) as server:
-        folder = server.url if shape == "url" else tmp_path
-        names = [f"{folder}/{name}.parquet" for name in ("odd", "plain")]
-        found, wanted = map(ParquetReader.of, names)
-        for record in [*range(295, 305), 579, 581, 599]:
-            one, other = (reader.read(np.array([record])) for reader in (found, wanted))
-            assert as_python(one, 1) == as_python(other, 1)
-            assert spec(one) == spec(other)
-        with pytest.raises(found.traits.broken, match=r"^field 'odd' \(int64\) is null"):
-            found.read(np.array([580]))
-        found.close()
-        assert as_python(found.read(np.array([581])), 1) == as_python(wanted.read(np.array([581])), 1)
 
 
 def test_the_fingerprint_knows_names_sizes_counts_and_types_but_no_directory(tmp_path, paths):

@@ -186,14 +186,6 @@ def test_of_json_each_line_is_one_object_whatever_is_read_with_it(tmp_path: Path
         assert ([] if columns is None else columns["x"].tolist()) == values
 
 
-def test_text_of_json_that_is_no_utf_8_is_read_as_bytes_where_that_is_said(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"".join(b'{"x": %d, "s": "\xe9%d"}\n' % (n, n) for n in range(300)))
-    reader = TextReader.of(tmp_path / "a.jsonl", JSONLines(), column_types={"s": "binary"})
-    assert reader.read(np.arange(2))["s"].tolist() == [b"\xe90", b"\xe91"]
-    asked, _ = read_records(TextReader.of(tmp_path / "a.jsonl", JSONLines()), np.arange(3), np.arange(3), "skip")
-    assert [each.position for each in asked.skipped] == [0, 1, 2]
-
-
 def test_a_file_that_begins_with_null_ends_no_process(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("null\n" + '{"x": 1}\n' * 9)
     reader = TextReader.of(tmp_path / "a.jsonl", JSONLines(), column_types={"x": "int64"})

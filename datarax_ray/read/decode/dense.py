@@ -76,16 +76,6 @@ def real_dtype_name(dtype: npt.DTypeLike) -> str:
     return found.newbyteorder("=").name
 
 
-def array_dtypes(arrays: Mapping[str, npt.DTypeLike] | None) -> dict[str, str]:
-    """The dtype name of each field, sorted by field so that equal settings have equal reprs.
-
-    Raises: TypeError unless `arrays` is a mapping or None; ValueError for a dtype that is no number.
-    """
-    if arrays is not None and not isinstance(arrays, Mapping):
-        raise TypeError(f"arrays is a dict of field to dtype, {{'tokens': 'int32'}} say, got {arrays!r}")
-    return {field: real_dtype_name(dtype) for field, dtype in sorted((arrays or {}).items())}
-
-
 def shape_of(shape: int | Iterable[int]) -> Shape:
     """The `shape` as a tuple of ints; a single int is the shape of a vector.
 

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -513,18 +512,6 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path: Path) ->
     path.write_text("a\n1\n3\n")
     with pytest.raises(ValueError, match=rf"{path} had 6 bytes when the source was made"):
         reader.read(np.arange(2))
-
-
-def test_a_local_path_and_a_url_are_the_same_data(tmp_path: Path) -> None:
-    path = write(tmp_path, "a\n1\n2\n")
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/bucket/a.csv", path.read_bytes())
-    try:
-        there, here = TextReader.of("memory://bucket/*.csv", CSV()), TextReader.of(path, CSV())
-        assert there.fingerprint() == here.fingerprint()
-        assert everything(there) == everything(here)
-    finally:
-        memory.rm("/bucket", recursive=True)
 
 
 def test_settings_that_change_values_are_in_the_fingerprint(tmp_path: Path) -> None:
