@@ -73,7 +73,7 @@ class ColumnError(ValueError):
 
 
 def is_series(value: Any) -> bool:
-    """Whether it is a Series of pandas, as a row of its tables is. Imports none."""
+    """Whether the value is a Series of pandas, as a row of a DataFrame is. Does not import pandas."""
     kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__)
     return "pandas.Series" in kinds
 

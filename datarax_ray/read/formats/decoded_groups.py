@@ -38,9 +38,10 @@ class UnlikeRowsError(BrokenRowGroupError):
 
 @dataclass(frozen=True)
 class OddGroup:
-    """A group with rows that are broken, and others that are not.
+    """A group with broken rows among good ones.
 
-    take: the columns of these of its rows, int64 (k,); raises BrokenRowGroupError where one is broken. nbytes: of all.
+    take: gives the columns of some rows, int64 (k,); raises BrokenRowGroupError where one is broken.
+    nbytes: of all rows.
     """
 
     take: Callable[[Indices], Columns]
@@ -49,7 +50,7 @@ class OddGroup:
 
 @dataclass
 class _Decoded:
-    """A group in memory. unread: of its rows, those that nobody has asked for yet."""
+    """A group in memory. unread: the number of rows that nobody has read yet."""
 
     columns: Columns | OddGroup
     nbytes: int
@@ -58,10 +59,11 @@ class _Decoded:
 
 
 class DecodedGroups:
-    """Rows by index, each group decoded when one of its rows is first asked for.
+    """Rows by index. A group is decoded when one of its rows is first read.
 
-    It is kept until all of its rows were asked for, as far as max_nbytes and max_rows of them go (those touched last);
-    the first keep_nbytes of them for good. One that does not decode is not tried again. For one thread at a time.
+    A group stays in memory until all of its rows were read. The groups that were read last stay, up to max_nbytes and
+    max_rows; the first keep_nbytes of groups stay for good. A group that does not decode is tried once. For one thread
+    at a time.
     """
 
     def __init__(
@@ -84,12 +86,12 @@ class DecodedGroups:
         self._failures: dict[int, BrokenRowGroupError] = {}
 
     def read(self, records: Indices, decode: Callable[[int], Columns | OddGroup]) -> Columns:
-        """The columns of these rows, in the order asked. records: int64 (k,), repeats allowed.
+        """The columns of these rows, in the given order. records: int64 (k,), repeats allowed.
 
-        Rows that stand next to one another in one group are a read-only view of it. decode: the columns of a group.
+        decode: gives the columns of a group. Neighbouring rows of one group are a read-only view of the group.
 
-        Raises: BrokenRowGroupError where decode() did, now or before, or one of these rows is broken, and then each is
-        to be asked for again; whatever else decode() raises.
+        Raises: BrokenRowGroupError where decode() raised it, now or before, or a row is broken: then the caller reads
+        each row alone. Other errors of decode().
         """
         groups = self._groups.of(records)
         parts = _runs(groups)
@@ -103,15 +105,15 @@ class DecodedGroups:
         return self._gather(records, parts, decode)
 
     def missing(self, records: Indices) -> Indices:
-        """The groups of these rows that would have to be decoded, ascending."""
+        """The groups to decode for these rows, ascending."""
         return np.array([g for g in np.unique(self._groups.of(records)).tolist() if not self._has(g)], np.int64)
 
     def counts(self) -> dict[str, int]:
-        """Groups that are kept for good, and their bytes; how many groups were decoded so far."""
+        """The groups that stay for good and their bytes, and the number of groups decoded so far."""
         return {"num_kept": len(self._kept), "kept_nbytes": self._kept_nbytes, "num_decoded": self._num_decoded}
 
     def clear(self) -> None:
-        """Forget every decoded group, and which do not decode."""
+        """Forget every decoded group, and every failure."""
         self._kept.clear()
         self._decoded.clear()
         self._nbytes = self._rows = self._kept_nbytes = 0
@@ -120,9 +122,7 @@ class DecodedGroups:
     def _gather(
         self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns | OddGroup]
     ) -> Columns:
-        """Rows of several groups; each is copied out of its own, and that dropped if it was the last of it, before the
-        next is decoded.
-        """
+        """Rows of several groups. A group that was read to the end is dropped before the next is decoded."""
         found: Columns = None
         for number, (group, where) in enumerate(parts):
             rows = records[where] - self._groups.starts[group]
@@ -141,7 +141,7 @@ class DecodedGroups:
     def _gather_small(
         self, records: Indices, parts: Sequence[tuple[int, Any]], decode: Callable[[int], Columns | OddGroup]
     ) -> Columns:
-        """As _gather, out of all of the groups at once: to look at a few rows of each would cost more than its copy."""
+        """As _gather, from all groups joined: taking a few rows of each small group costs more than copying it."""
         columns = []
         for number, (group, where) in enumerate(parts):
             found = self._group(group, decode)
@@ -202,20 +202,20 @@ class DecodedGroups:
         self._rows -= decoded.rows
 
     def _served(self, group: int, count: int) -> None:
-        """Note that these rows were given: a group has nothing more to give in this epoch once all were."""
+        """Count these rows as read, and drop a group whose rows were all read."""
         if (decoded := self._decoded.get(group)) is not None:
             decoded.unread -= count
             if decoded.unread <= 0:
                 self._drop(group)
 
     def _ask_again(self, records: Indices, parts: Sequence[tuple[int, Any]]) -> None:
-        """Take back that these were served."""
+        """Count these rows as unread again."""
         for group, where in parts:
             self._served(group, -len(records[where]))
 
 
 def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGroups:
-    """Rows that are best read together: groups, small ones with those that follow them."""
+    """Groups of rows to read together: small groups are merged with the groups behind them."""
     sizes: list[int] = []
     target = min(_GROUP_NBYTES, sum(group_nbytes) // _MIN_GROUPS)
     open_nbytes = target  # of the last one; full, so that the first group begins one
@@ -229,7 +229,7 @@ def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGr
 
 
 def _runs(groups: Indices) -> list[tuple[int, Any]]:
-    """Each group that occurs, with where in `groups` it does: a slice where that is one run, else an int array."""
+    """Each group that occurs, with its places in `groups`: a slice for one run, else an int array."""
     cuts = np.flatnonzero(groups[1:] != groups[:-1]) + 1
     if len(cuts) > _MAX_SLICES:
         return _scattered(groups)

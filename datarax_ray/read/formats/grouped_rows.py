@@ -1,4 +1,4 @@
-"""What readers share of files whose rows are decoded in groups: Parquet's row groups, blocks of text."""
+"""The base of readers whose rows are decoded in groups: row groups of Parquet, blocks of text."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GroupedRows(Reader):
 
     @property
     def mean_nbytes(self) -> int:
-        """Bytes of a row once it is decoded, about; of the columns that are read."""
+        """About the bytes of a decoded row, of the columns that are read."""
         return sum(self._group_nbytes) // self.num_records
 
     @property
@@ -73,7 +73,7 @@ class GroupedRows(Reader):
 
     @property
     def groups(self) -> RecordGroups:
-        """Rows that are best read together: groups, small ones with those that follow them."""
+        """Groups of rows to read together: small groups are merged with the groups behind them."""
         return read_together(self._groups, self._group_nbytes)
 
     @property
@@ -86,15 +86,15 @@ class GroupedRows(Reader):
         )
 
     def cached(self, max_nbytes: int = sys.maxsize) -> Self:
-        """A reader of the same rows that keeps the groups it has decoded, as far as these bytes go."""
+        """A reader of the same rows that keeps decoded groups for good, up to max_nbytes."""
         return type(self)(**self._given | {"keep_nbytes": max_nbytes})
 
     def counts(self) -> dict[str, int]:
-        """What is kept now, and how many groups were decoded so far."""
+        """See DecodedGroups.counts."""
         return self._decoded.counts()
 
     def with_room_for(self, nbytes: int) -> Self:
-        """A reader of the same rows that keeps at least so many bytes of decoded groups."""
+        """A reader of the same rows with room for at least nbytes of decoded groups."""
         return type(self)(**self._given | {"max_nbytes": max(self._given["max_nbytes"], nbytes)})
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ class GroupedRows(Reader):
             self._decoded.clear()
 
     def runs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The rows [start, stop), cut where groups end: what `table` takes."""
+        """The rows [start, stop), cut where groups end, as `table` takes them."""
         if start >= stop:
             return []
         ends = self._groups.starts[self._group_of(start) + 1 : self._group_of(stop - 1) + 1].tolist()
@@ -119,7 +119,7 @@ class GroupedRows(Reader):
             return self._table_of(group).slice(start - int(self._groups.starts[group]), stop - start)
 
     def locate(self, record: int) -> str:
-        """Where a row is, for people."""
+        """The place of a row, for people."""
         raise NotImplementedError
 
     def _table_of(self, group: int) -> Any:
@@ -143,13 +143,13 @@ class GroupedRows(Reader):
         return int(self._groups.of(np.array([record]))[0])
 
     def _place(self, record: int) -> tuple[int, int, int]:
-        """Where a row is: its file, its group and its number in that file."""
+        """The file of a row, its group in the file, and its number in the file."""
         group = self._group_of(record)
         file, index = self._places[group]
         return file, index, record - int(self._groups.starts[group]) + sum(self._rows_of_files[file][:index])
 
     def _fill_digest(self) -> dict[str, str]:
-        """Of what is put in place of nulls, for the fingerprint; {} where nothing is."""
+        """A digest of fill_nulls for the fingerprint; {} without fills."""
         fill = self._types.fill
         return {"fill_nulls": digest(sorted([name, repr(value)] for name, value in fill.items()))} if fill else {}
 

@@ -1,4 +1,4 @@
-"""What a column becomes: one policy for Parquet, text, Hugging Face datasets and streams, in one tree of fields.
+"""From columns of Arrow to columns of NumPy: one policy for Parquet, text, Hugging Face datasets and streams.
 
     in Arrow, or in Python                        as a column of k rows
     numbers, bool                                 dense (k,), of that dtype
@@ -8,7 +8,7 @@
     duration, time                                timedelta64 (k,), on the host; a time is counted from midnight
     string, binary, decimal, map, other lists     on the host: objects as Python has them
     struct                                        a dict of columns; on the host, as dicts, where it has no fields
-    dictionary, extension                         as what they stand for
+    dictionary, extension                         as the values they stand for
     image                                         dense uint8 (k, height, width[, channels]), where all are of one size
     null in a string, list, map or decimal        None; of CSV, which has none, a text of no characters
     null in a time                                NaT
@@ -68,9 +68,9 @@ class UnlikeError(ValueError):
 
 @dataclass(frozen=True)
 class Field:
-    """What one field becomes.
+    """How one field is read.
 
-    path: its name, dotted inside structs.
+    path: the name, dotted inside structs.
     type: Arrow's, lists of numbers as fixed_size_list where they are dense.
     is_objects: the values stay as Python has them.
     parts: the fields of a struct that becomes a dict of columns.
@@ -108,7 +108,7 @@ class Field:
 
     @property
     def fills(self) -> list[Any]:
-        """What stands for nulls of the fields inside this one."""
+        """The values that stand for nulls of the fields inside this field."""
         return [value for part in self.parts for value in (*part.fill, *part.fills)]
 
     def read(self, column: pa.ChunkedArray) -> Columns:
@@ -160,7 +160,7 @@ class Field:
 
 @dataclass(frozen=True)
 class ColumnTypes:
-    """What the columns of tables become. fields: of the columns, by name. fill: stands for nulls, by path."""
+    """How the columns of tables are read. fields: one for each column, by name. fill: values for nulls, by path."""
 
     fields: tuple[Field, ...]
     fill: Fill = dataclasses.field(default_factory=dict, hash=False)

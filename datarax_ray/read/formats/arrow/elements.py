@@ -55,7 +55,7 @@ _HELD: dict[str, set[type]] = {
 
 @dataclass(frozen=True)
 class ElementTypes:
-    """What the fields of elements become; ColumnTypes for those that Arrow holds.
+    """How the fields of elements are read; ColumnTypes for fields that Arrow holds.
 
     kinds: the Arrow types of the fields that become arrays, or are None somewhere.
     loose: fields of arrays, images and objects of one's own, which stack, or do not, as they are. The others are

@@ -1,7 +1,7 @@
 """Reads rows of a Hugging Face map-style dataset by index, as columns, from its Arrow table.
 
-Arrow files are memory-mapped: what an actor is sent of them is their paths, and a row is read where it lies. Tables in
-memory travel as their buffers, once to each node. Source: datasets.arrow_dataset, datasets.table, datasets.features.
+Arrow files are memory-mapped: an actor receives their paths, and reads a row where it lies. Tables in memory travel as
+their buffers, once to each node. Source: datasets.arrow_dataset, datasets.table, datasets.features.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class DatasetReader(Reader):
         self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
 
     def read(self, records: Indices) -> Columns | list[Any]:
-        """The columns of these rows, in the order asked; a list of elements where images among them differ in size.
+        """The columns of these rows, in the given order; a list of elements where images among them differ in size.
 
         records: int64 (k,), in [0, num_records), repeats allowed. Neighbouring rows of one Arrow batch, in their order,
         are read-only views of it.
 
-        Raises: UndecodableError for an image or JSON text that does not decode; StorageError where that of which the
-        dataset has the URL cannot be read for long.
+        Raises: UndecodableError for an image or JSON text that does not decode; StorageError where a file behind a URL
+        cannot be read for long.
         """
         columns = self._stored(records)
         images = {}
@@ -104,7 +104,7 @@ class DatasetReader(Reader):
         return table
 
     def locate(self, record: int) -> str:
-        """Where a row is, for people: "name[17]"."""
+        """The place of a row, for people: "name[17]"."""
         return f"{self._name}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:

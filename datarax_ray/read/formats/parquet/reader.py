@@ -39,11 +39,9 @@ _MAX_FETCHED_FILES = 128  # at once: two descriptors each
 
 
 class ParquetReader(GroupedRows):
-    """The rows of many Parquet files; see GroupedRows.
+    """The rows of many Parquet files; see GroupedRows, and DecodedGroups for max_nbytes and keep_nbytes.
 
-    Decodes a row group when one of its rows is first asked for, and keeps it until all were, as far as max_nbytes of
-    them go (those touched last); the first keep_nbytes of them for good. Rows that have no place in the columns are
-    broken, and no others. remote: how those behind URLs are read.
+    Rows that have no place in the columns are broken, and no others. remote: how files behind URLs are read.
     """
 
     instead = ", or leave it out of columns"
@@ -91,9 +89,9 @@ class ParquetReader(GroupedRows):
         return replace(super().traits, reads_ahead=self._ahead is not None and self._remote.nbytes > 0)
 
     def read(self, records: Indices) -> Columns:
-        """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+        """The columns of these rows, in the given order. records: int64 (k,), in [0, num_records), repeats allowed.
 
-        Rows that stand next to one another in one row group are a read-only view of it.
+        Neighbouring rows of one row group are a read-only view of it.
 
         Raises: BrokenRowGroupError, also of a null that has no place; OSError where a file is gone or its storage
         fails; ValueError where it is no longer the file whose footer was read.
@@ -112,18 +110,18 @@ class ParquetReader(GroupedRows):
                 self._ahead.expect(records)
 
     def locate(self, record: int) -> str:
-        """Where a row is, for people: "path[row in the file] (row group 3)"."""
+        """The place of a row, for people: "path[row in the file] (row group 3)"."""
         file, index, row = self._place(record)
         return f"{self.footers.files[file].path}[{row}] (row group {index})"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories, sizes, row counts, fields and their types."""
+        """The identity of the data: names without directories, sizes, row counts, fields and their types."""
         found = files_fingerprint(self.footers.files, self.num_records, lambda file: file.rows)
         types = {"schema": digest(self.footers.types), "columns": digest(self._types.described())}
         return found | types | self._fill_digest()
 
     def close(self) -> None:
-        """Close every open file, and forget what was decoded. Reading again opens them again."""
+        """Close every open file, and forget every decoded group. Reading opens files again."""
         self.clear()
         with self._lock:
             if self._ahead is not None:
@@ -131,7 +129,7 @@ class ParquetReader(GroupedRows):
             self._row_groups.close()
 
     def _in_parts(self, records: Indices, nbytes: int) -> list[list[int]]:
-        """The row groups that have to be decoded to read these, so many decoded bytes of them together, or one."""
+        """The row groups to decode for these rows, in parts of at most nbytes once decoded, or of one group."""
         parts: list[list[int]] = []
         room = first_file = 0
         for group in self._decoded.missing(records).tolist():

@@ -22,10 +22,9 @@ _LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, besid
 
 
 class TextReader(GroupedRows):
-    """The rows of many text files; see GroupedRows.
+    """The rows of many text files; see GroupedRows, and DecodedGroups for max_nbytes and keep_nbytes.
 
-    Parses a block when one of its rows is first asked for, and keeps it as DecodedGroups does. Of a block that
-    does not parse, or has rows without a place in the columns, only these rows are broken.
+    In a block that does not parse, or has rows without a place in the columns, only these rows are broken.
     """
 
     breaks_whole = False
@@ -65,7 +64,7 @@ class TextReader(GroupedRows):
         return cls(syntax, found, ColumnTypes.of(first, fill=dict(fill_nulls or {})))
 
     def read(self, records: Indices) -> Columns:
-        """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
+        """The columns of these rows, in the given order. records: int64 (k,), in [0, num_records), repeats allowed.
 
         Raises: BrokenRowGroupError, also of a null that has no place; OSError where a file is gone or its storage
         fails; ValueError where it is no longer the file that was scanned.
@@ -74,12 +73,12 @@ class TextReader(GroupedRows):
             return self._decoded.read(records, self._decode)
 
     def locate(self, record: int) -> str:
-        """Where a row is, for people: "path[row in the file]"."""
+        """The place of a row, for people: "path[row in the file]"."""
         file, _, row = self._place(record)
         return f"{self.files[file].path}[{row}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the data: names without directories, sizes, row counts, columns and their types."""
+        """The identity of the data: names without directories, sizes, row counts, columns and their types."""
         found = files_fingerprint(self.files, self.num_records, lambda file: (sum(file.rows),)) | {
             "schema": digest([repr(self._syntax), sorted([field.name, str(field.type)] for field in self.schema)]),
             "columns": digest(self._types.described()),
@@ -92,7 +91,7 @@ class TextReader(GroupedRows):
             self._lines = (-1, [])
 
     def close(self) -> None:
-        """Close every open file, and forget what was parsed. Reading again opens them again."""
+        """Close every open file, and forget every parsed block. Reading opens files again."""
         self.clear()
         self._spans.close()
 
