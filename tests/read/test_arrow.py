@@ -173,24 +173,21 @@ def test_nulls_are_filled_as_asked(values, fill, expected):
     assert (found.dtype == object) == (fill is None or isinstance(fill, str))
 
 
-def test_a_fill_of_another_type_is_refused():
-    with pytest.raises(ValueError, match="fill_nulls gives 'no' for field 'x' of int64, which cannot be"):
-        columns(pa.array([1, None]), x="no")
-    said = r"for field 'x' of date32\[day\], .* give a value of that type, or None"
-    with pytest.raises(ValueError, match=said):
-        columns(pa.array([None], pa.date32()), x="2020-01-01")
-    dates = columns(pa.array([None], pa.date32()), x=dt.date(2020, 1, 2))
-    assert dates.tolist() == [dt.date(2020, 1, 2)]
-
-
-@pytest.mark.parametrize("fill", [0.5, np.float32(0.5), decimal.Decimal("0.5")])
-def test_a_fill_that_an_integer_would_cut_is_refused(fill):
-    """Arrow cuts it without a word, and a mean in place of nulls would be zero."""
-    values = pa.array([None, 1], pa.int32())
-    said = r"fill_nulls gives .*0\.5.* for field 'x' of int32, which cannot be: it would be 0"
-    with pytest.raises(ValueError, match=said):
-        columns(values, x=fill)
-    assert columns(values, x=2.0).tolist() == [2, 1]
+@pytest.mark.parametrize(
+    ("kind", "fill", "message"),
+    [
+        (pa.int64(), "no", "fill_nulls gives 'no' for field 'x' of int64, which cannot be"),
+        (pa.date32(), "2020-01-01", r"for field 'x' of date32\[day\], .* give a value of that type, or None"),
+        # Arrow cuts these without a word, and a mean in place of nulls would be zero
+        (pa.int32(), 0.5, r"gives .*0\.5.* for field 'x' of int32, which cannot be: it would be 0"),
+        (pa.int32(), np.float32(0.5), "it would be 0"),
+        (pa.int32(), decimal.Decimal("0.5"), "it would be 0"),
+    ],
+)
+def test_a_fill_that_is_no_such_value_is_refused(kind, fill, message):
+    with pytest.raises(ValueError, match=message):
+        columns(pa.array([None, None], kind), x=fill)
+    assert columns(pa.array([None, 1], pa.int32()), x=2.0).tolist() == [2, 1]
 
 
 def test_types_that_give_the_same_arrays_have_the_same_name():
