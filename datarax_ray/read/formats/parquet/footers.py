@@ -161,10 +161,11 @@ def _add(index: Index, key: str, file: FileFooter) -> None:
 def _from_index(path: str, url: str, known: Any) -> FileFooter:
     import pyarrow as pa
 
-    values = {name: tuple(known[name]) for name in ("rows", "decoded_nbytes")}
+    values: dict[str, Any] = dict(known)
+    values |= {name: tuple(known[name]) for name in ("rows", "decoded_nbytes")}
     values |= {name: tuple(map(tuple, known[name])) for name in ("leaves", "others")}
     values["schema"] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-    return FileFooter(path, url=url, **{**known, **values})
+    return FileFooter(path, url=url, **values)
 
 
 # Joining.
