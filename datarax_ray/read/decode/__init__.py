@@ -1,9 +1,8 @@
 """From the bytes of a record to an element: block decoders take many records at once, row decoders take one.
 
-A decoder is a frozen value whose fields are plain (dtypes by name, shapes as tuples of ints), so that it
-pickles into actors and its repr can stand in a checkpoint's fingerprint. Bad data is a ValueError that speaks
-of the record alone; whoever read the record adds its file and index. Nothing here imports JAX, Ray, Flax
-or Grain.
+A decoder is a frozen value with plain fields (dtypes by name, shapes as tuples of ints). It pickles into actors, and
+its repr can stand in a checkpoint's fingerprint. Bad data is a ValueError about the record alone; the reader adds file
+and index. Nothing here imports JAX, Ray, Flax or Grain.
 """
 
 from datarax_ray.read.decode.example import DecodeExample, FixedLen, VarLen

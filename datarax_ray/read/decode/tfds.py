@@ -63,7 +63,11 @@ class Leaf:
             return self._unpacked(stored[f"{self.name}/value"], tuple(stored[f"{self.name}/shape"].tolist()))
         if self._num_lengths:
             lengths = [stored[f"{self.name}/ragged_row_lengths_{i}"] for i in range(self._num_lengths)]
-            return _nested(self._inner(stored[f"{self.name}/ragged_flat_values"]), lengths)
+            flat = stored[f"{self.name}/ragged_flat_values"]
+            if self.kind == "numbers":
+                sizes = [size or 1 for size in self.shape]
+                return _nested(self._array(flat).reshape([-1, *sizes]).tolist(), lengths)
+            return _nested([self._unpacked(value, self.shape) for value in flat], lengths)
         found = stored[self.name]
         if self.kind == "numbers":
             return self._numbers(found)
@@ -89,13 +93,6 @@ class Leaf:
         known = math.prod(size for size in dims if size is not None)
         sizes = [len(found) // max(known, 1) if size is None else size for size in dims]
         return self._array(found).reshape(sizes).tolist()
-
-    def _inner(self, found: list[Any]) -> list[Any]:
-        if self.kind != "numbers":
-            return [self._unpacked(value, self.shape) for value in found]
-        sizes = [size or 1 for size in self.shape]
-        values: list[Any] = self._array(found).reshape([-1, *sizes]).tolist()
-        return values
 
     def _array(self, found: list[Any]) -> np.ndarray:
         """Stored numbers in the feature's dtype: an Example has the int64 of a uint64's bits."""

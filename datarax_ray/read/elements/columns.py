@@ -2,8 +2,8 @@
 
 An element is a value or a (nested) dict of values. Its columns are the same dict with an array for each value, of shape
 (k, ...) for k elements. Numbers and arrays make dense columns, and must agree in shape and dtype. Strings, bytes,
-lists, None and other objects make object columns, which stay on the host. So do the rows of a ragged column, arrays of
-many lengths, while no transform changes them. Nothing is converted silently.
+lists, None and other objects make object columns, which stay on the host. Rows of a ragged column, arrays of many
+lengths, stay one too until a transform changes them. Nothing is converted silently.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def unstack(columns: Columns, count: int) -> list[Any]:
 
 
 def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
-    """As unstack, but stack() makes the same columns again: ragged rows are known as such."""
+    """As unstack, and stack() of the elements gives the same columns: ragged rows stay ragged."""
     for _, array in leaves(columns):
         if array.dtype == object:
             _RAGGED_ROWS.update((id(row), row) for row in array if isinstance(row, np.ndarray))
@@ -129,7 +129,7 @@ def is_ragged_row(row: np.ndarray) -> bool:
 
 
 def ragged_row(row: np.ndarray) -> np.ndarray:
-    """The row, known as a row of a ragged column from now on."""
+    """Mark the row as a row of a ragged column, and return it."""
     _RAGGED_ROWS[id(row)] = row
     return row
 
@@ -156,7 +156,7 @@ def spec(columns: Columns) -> Any:
 
 
 def odd_one(so_far: Mapping[Path, FieldSpec], first: int, columns: Columns, position: int) -> UnlikeError | None:
-    """The error for columns whose fields, shapes or dtypes differ from those so far; None where they agree.
+    """The error for columns whose fields, shapes or dtypes differ from earlier columns; None where they agree.
 
     first: the position of an element so far. position: the position of the first element of `columns`.
     """
@@ -174,7 +174,7 @@ def odd_one(so_far: Mapping[Path, FieldSpec], first: int, columns: Columns, posi
 
 
 def given_note(columns: Columns, error: BaseException) -> str:
-    """A note for people on the argument of code that raised this error: every field, with dtype and shape or type.
+    """A note for people on the argument that code failed on: every field, with dtype and shape or type.
 
     >>> given_note({"label": 3, "image": np.zeros((2, 3), np.uint8)}, KeyError("lable"))
     "given image: uint8 (2, 3), label: int. Did you mean 'label'?"

@@ -13,12 +13,12 @@ from datarax_ray.read.elements.row_digests import row_digests
 
 
 class Difference(NamedTuple):
-    """The first row that is another one, in kind or in a bit.
+    """The first row that differs, in kind or in a bit.
 
     step: of the batch.
-    row: of the batch, whose rows are all trainers'.
-    fields: that differ in it; () where only one of the streams has the row.
-    place: the first that differs along the row, where all its fields are arrays; else None.
+    row: of the global batch.
+    fields: the fields that differ; () where only one of the streams has the row.
+    place: the first place along the row that differs, where all fields are arrays; else None.
     """
 
     step: int

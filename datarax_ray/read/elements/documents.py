@@ -34,7 +34,7 @@ def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple
 
 
 def _whole(columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices] | None:
-    """Columns whose rows are documents as they are, without a look at each; None where some are not."""
+    """Columns whose rows are documents as they are; None where a row must be looked at alone."""
     parts = [_end_to_end(columns.get(name)) for name in documents.fields] if isinstance(columns, Mapping) else [None]
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
@@ -58,7 +58,7 @@ def _end_to_end(column: Any) -> tuple[np.ndarray, Indices] | None:
 
 
 def _documents(element: Any, documents: DocumentSpec) -> Iterator[dict[str, np.ndarray]]:
-    """The documents of one element: one, or none where it is empty, or several where it is split."""
+    """The documents of one element: none where it is empty, several where it is split, else one."""
     if not isinstance(element, Mapping):
         raise TypeError(f"an element to pack is a dict, got {type(element).__name__}")
     if missing := [name for name in documents.fields if name not in element]:

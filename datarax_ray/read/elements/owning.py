@@ -1,11 +1,10 @@
 """Owning: results in memory that nobody else writes to, copied only where somebody else holds them.
 
-A transform may give its own buffer or a view of one, which its next call overwrites, or an object that it keeps and
-changes later. A data source may give what it keeps, and a transform may change that in place. So a value that is kept
-beyond the next call has to be ours. A value is ours where all references to it are, which CPython counts, and where the
-items of a container and the owner of an array's memory (its `base`) are ours as well. Bytes, text and numbers never
-change. Every other value is copied: values that others hold, objects of other classes, and arrays of other libraries
-except JAX's, which never change.
+A transform may return its own buffer, or a view of it, and overwrite the buffer in its next call. It may also keep an
+object and change it later. A data source may return an object that it keeps, and a transform may change that object in
+place. So a value that outlives the next call must be ours. A value is ours if we hold all references to it, which
+CPython counts, and if its items or the owner of its memory (the `base` of an array) are ours too. Bytes, text, numbers
+and JAX arrays never change. Every other value is copied.
 
 Source for counting references to prove that memory is not shared: numpy.ndarray.resize (refcheck).
 """
@@ -49,7 +48,7 @@ copyreg.pickle(np.str_, _reduced)
 
 
 class UnfitError(TypeError):
-    """A returned value that cannot be an element. path: of the part that cannot. The message follows "returned"."""
+    """A returned value that cannot be an element. path: of the unfit part. The message follows "returned"."""
 
     def __init__(self, what: str, remedy: str, path: Path = ()) -> None:
         super().__init__(what, remedy, path)
@@ -219,7 +218,7 @@ def objects_copied(array: np.ndarray, path: Path = ()) -> np.ndarray:
 
 
 def _shows_own_memory(array: np.ndarray) -> bool:
-    """Whether nobody else reaches the memory of an array that nobody else holds."""
+    """Whether the memory of an array that nobody else holds is ours too."""
     owner, base = array, array.base
     while type(base) is np.ndarray and sys.getrefcount(base) <= _ONE_HOLDER:
         owner, base = base, base.base

@@ -40,14 +40,14 @@ class Call:
 class Progress:
     """The elements of one block on their way through the transforms, with their positions and records.
 
-    elements: a list is taken as it is, and emptied; FixedRecords become a list once single elements are needed.
+    elements: a given list is used and emptied; FixedRecords become a list once single elements are needed.
     ordinals: the place of each element among the results of its position, from the last flat_map; 0 before any.
     may_come: see Block.
-    gave_several: whether a flat_map has run, so that a failure is one of an element of its record.
+    gave_several: whether a flat_map has run, so that a failure names the element of its record.
+    locate: gives the name of a record for errors. Nothing here reads files.
 
     A failure either skips its element (on_error "skip", or a callable that returns True), or cuts the block before its
-    position: `failure` is then raised when the stream comes to it, and the elements before it are good.
-    Nothing here reads files: `locate` gives the name of a record for errors.
+    position. The stream raises `failure` when it reaches that position; the elements before it are good.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Progress:
     def run(self, calls: Sequence[Call]) -> None:
         """Put each element through all calls before the next element begins.
 
-        The result is owned before anything else is called, so later writes of a call do not change it.
+        Each result is owned before the next call, so later writes of a transform do not change it.
         """
         self._list()
         given, self.elements = self.elements, []
@@ -205,7 +205,7 @@ class Progress:
         self.end_before_failure()
 
     def _list(self) -> None:
-        """Make lists of arrays, once single elements are needed; whole columns pass at no cost for each row."""
+        """Turn arrays into lists, once single elements are needed. Whole columns pass without it."""
         if isinstance(self.elements, FixedRecords):
             self.elements = self.elements.tolist()
         if isinstance(self.positions, np.ndarray):
@@ -214,7 +214,7 @@ class Progress:
             self.ordinals = [0] * len(self.positions)
 
     def end_before_failure(self) -> None:
-        """Drop all elements from the failure's position on: a batch before it ends at a whole position."""
+        """Drop all elements from the failure's position on, so that the block ends at a whole position."""
         if self.failure is not None:
             count = bisect.bisect_left(self.positions, self.failure.position)
             del self.elements[count:], self.positions[count:], self.records[count:], self.ordinals[count:]

@@ -1,8 +1,8 @@
 """Digests of rows: a number for each element of a block, from its position, its ordinal and its fields.
 
-What is hashed of an element, by XXH3 in 64 bits: names, dtypes and shapes of its fields, as the seed; then its position
-and ordinal with its small dense fields, as one run of bytes; then each other field, with the hash so far as its seed.
-None of that depends on what stands beside it in a block, so it is the same wherever and with whatever it is read.
+XXH3 in 64 bits hashes an element in this order: names, dtypes and shapes of its fields, as the seed; its position and
+ordinal with its small dense fields, as one run of bytes; each other field, with the hash so far as the seed. So the
+digest of an element depends on no other element of its block.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def row_digests(positions: Indices, columns: Columns, lengths: Indices | None = 
 
 
 def moved(digests: Digests, positions: Indices) -> Digests:
-    """Those of elements that come to stand elsewhere, in what is mixed of them. positions: int64 (k,)."""
+    """The digests of elements at their positions in a mixture, int64 (k,)."""
     found = digests ^ (positions.astype(np.uint64) * _STRIDE)
     found ^= found >> np.uint64(32)
     return found * _STRIDE
 
 
 def _fields(columns: Columns) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-    """Every array that is hashed: records by field, as there is no telling what stands between their fields."""
+    """Every array to hash. Records are split into fields, since the bytes between their fields are undefined."""
     for path, array in leaves(columns):
         if array.dtype.names is None:
             # of 80-bit floats neither, between the numbers; and text of any length is not in its array
@@ -104,7 +104,7 @@ def _of_objects(path: tuple[str, ...], array: np.ndarray, positions: Indices) ->
 
 
 def _encoded(value: Any) -> bytes:
-    """A value of an object column, as bytes that tell it from any other."""
+    """A value of an object column, as bytes that no other value has."""
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
     elif isinstance(value, bytes | bytearray | memoryview):
@@ -132,7 +132,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _says_all(dtype: np.dtype) -> bool:
-    """Whether the bytes of an array are its values: no addresses, and nothing that stands between fields or numbers."""
+    """Whether the bytes of an array are its values alone: no addresses, and no padding."""
     base = dtype.base  # of a subarray
     if base.names is None:
         return base.char not in "OgGT"

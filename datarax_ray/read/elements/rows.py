@@ -1,6 +1,6 @@
 """Rows in cheap forms: records of one size in one array, and rows of many lengths as one array and their lengths.
 
-And a look, now and then, whether a transform of columns makes each row of its own row, which cannot be proved.
+Also a test, repeated now and then, that a transform of columns makes each row from its own row.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _TOLERANCES = {"e": 1e-2, "f": 1e-4, "F": 1e-4, "V": 1e-2}
 class FixedRecords(Sequence[bytes]):
     """Records that all have `size` bytes. rows: uint8 (k, size), contiguous. As a sequence, its items are bytes.
 
-    A decoder with `takes_fixed_records = True` receives these in place of a list of bytes. It returns arrays that
-    nobody else holds, in new memory or in the writable rows; unlike those of other decoders they are not copied.
+    A decoder with `takes_fixed_records = True` receives FixedRecords in place of a list of bytes. It returns arrays
+    that nobody else holds, in new memory or in the writable rows. These arrays are not copied.
     """
 
     def __init__(self, rows: npt.NDArray[np.uint8]) -> None:
@@ -106,9 +106,9 @@ def _column(flat: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def look_due(transform: Any) -> int:
-    """The number of this look, from 1 on, where the block that `transform` mapped now is due for one; else 0.
+    """The number of this test, from 1 on, where the block that `transform` maps now is due for one; else 0.
 
-    Blocks 1, 2, 4, 8 and so on are due: the first rows of sorted data may be all alike, and each look costs a call.
+    Blocks 1, 2, 4, 8 and so on are due: the first rows of sorted data may all be equal, and each test costs a call.
     """
     key = id(transform)
     known, before = _BLOCKS.get(key, (lambda: None, 0))
@@ -121,9 +121,9 @@ def look_due(transform: Any) -> int:
 
 
 def are_alike(many: np.ndarray, row: int, one: np.ndarray) -> bool:
-    """Whether a row of a column equals the one row of another column, but for how numbers are rounded.
+    """Whether a row of a column equals the one row of another column, up to rounding.
 
-    Of objects, arrays, numbers, text, and lists and dicts of them are compared; others by their type alone.
+    Objects that are no arrays, numbers, text, or lists and dicts of these, are compared by their type alone.
     """
     of_many = many[row : row + 1]
     is_text = many.dtype.kind == one.dtype.kind and many.dtype.kind in "US"  # of any length

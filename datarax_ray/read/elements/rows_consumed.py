@@ -1,7 +1,7 @@
-"""The last rows that were consumed, kept until a state is taken, and the digests of rows that evidence is made of.
+"""The last consumed rows, kept until a state is taken, and their digests, the evidence in a state.
 
-Legend: a part is some consecutive rows of one batch, or of one block; its fields are views of the batch's columns where
-nobody writes to these, copies where they are small, and digests otherwise.
+Legend: a part is some consecutive rows of one batch, or of one block. A field of a part is a view of the batch's column
+where nobody writes to the column, a copy where it is small, and digests otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Field(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Consecutive rows. positions, ordinals: int64 (k,). is_cut: whether rows between the part before and it lack."""
+    """Consecutive rows. positions, ordinals: int64 (k,). is_cut: whether rows are missing before this part."""
 
     positions: Indices
     ordinals: Indices
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     is_cut: bool = False
 
     def last(self, count: int) -> Part:
-        """The last rows, so many."""
+        """The last `count` rows."""
         if count >= len(self.positions):
             return self
         rows = slice(len(self.positions) - count, len(self.positions))
@@ -91,7 +91,7 @@ def part_of(
 
 
 def followed(parts: Parts, part: Part, *, is_next: bool) -> Parts:
-    """The parts with one more, as far as evidence goes back. is_next: whether it follows the last of them."""
+    """The parts and one more, up to the rows that evidence needs. is_next: whether it follows the last part."""
     if not is_next or part.is_cut:
         return (part,)
     found, count = [part], len(part.positions)

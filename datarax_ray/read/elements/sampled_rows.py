@@ -1,4 +1,4 @@
-"""Some rows that stand for all: how data that has no name or checksum is told from other data; digests of arrays."""
+"""Sampled rows and digests of arrays: the identity of data that has no name or checksum."""
 
 from __future__ import annotations
 

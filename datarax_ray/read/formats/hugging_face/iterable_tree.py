@@ -1,7 +1,7 @@
-"""What a datasets.IterableDataset is made of: a tree of iterables, from what reads files up to map and interleave.
+"""The tree of iterables inside a datasets.IterableDataset, from readers of files up to map and interleave.
 
-`datasets` has no public way to ask; this relies on the attributes `_ex_iterable`, `ex_iterable`, `ex_iterables`,
-`kwargs`, `is_typed` and `decoding_pool` of its iterable_dataset module, and on the names of its classes there.
+`datasets` has no public names for it. This module relies on the attributes `_ex_iterable`, `ex_iterable`,
+`ex_iterables`, `kwargs`, `is_typed` and `decoding_pool` of its iterable_dataset module, and on its class names.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.inspecting import inspect_all
 
 _JOINED = "VerticallyConcatenatedMultiSourcesExamplesIterable"
-# Those whose state_dict was found to be exact behind every batch and every element, with datasets 5.2: a run from it
-# gives what was left, in plain reading and under map, filter and interleave (tests/read/test_hf_shards.py).
+# Iterables whose state_dict is exact behind every batch and every element, with datasets 5.2: a run from it gives the
+# rest, in plain reading and under map, filter and interleave (tests/read/test_hf_shards.py).
 _EXACT = {
     "ExamplesIterable",
     "ArrowExamplesIterable",
@@ -33,8 +33,8 @@ _EXACT = {
     "FormattedExamplesIterable",
 }
 _SHUFFLING = {"BufferShuffledExamplesIterable", "InterleavedShardsExamplesIterable"}
-# Those that count elements, or end by how many there are: `datasets` does them for each shard that is read apart, with
-# n divided among the shards, as for the workers of a DataLoader.
+# Iterables that count elements: `datasets` applies them to each shard alone, with n divided among the shards, as for
+# the workers of a DataLoader.
 _BY_SHARD = {
     "SkipExamplesIterable": "skip",
     "TakeExamplesIterable": "take",
@@ -58,7 +58,7 @@ def nodes(dataset: Any) -> Iterator[Any]:
 
 
 def check_resumable(dataset: Any) -> None:
-    """Raise ValueError unless the dataset can be taken up exactly where its own state says that it stood."""
+    """Raise ValueError unless the dataset can be resumed exactly from its own state."""
     if dataset._distributed is not None:
         raise ValueError(
             "the dataset was cut by split_dataset_by_node, so each process would see another one; give the whole "
@@ -88,7 +88,7 @@ def check_resumable(dataset: Any) -> None:
 
 
 def done_by_shard(dataset: Any) -> list[str]:
-    """What inside the dataset counts or chooses elements, and gives others where each shard is read apart."""
+    """The steps of the dataset that count elements, and so give other elements where each shard is read alone."""
     found: dict[str, None] = {}
     for node in nodes(dataset) if dataset.num_shards > 1 else ():
         if node.num_shards == 1:
@@ -107,21 +107,20 @@ def has_arrow(dataset: Any) -> bool:
 
 
 def decodes_last(dataset: Any) -> bool:
-    """Whether files in columns (images, audio) are decoded after all that is done inside, by the dataset's features."""
+    """Whether files in columns (images, audio) are decoded after all other steps, by the dataset's features."""
     return decoding_pool(dataset) is not None or not dataset._ex_iterable.is_typed
 
 
 def decoding_pool(dataset: Any) -> Any:
-    """The threads that decode such files, where the dataset has some (IterableDataset.decode); else None."""
+    """The threads that decode files (IterableDataset.decode); None without them."""
     return getattr(dataset._ex_iterable, "decoding_pool", None)
 
 
 def tree_fingerprint(dataset: Any) -> dict[str, Any]:
-    """A digest of the files that are read, by name and size, and of the settings of what is done to their elements.
+    """A digest of the files, by name and size, and of the settings of every step.
 
-    "seeds": of interleave_datasets. "content": of some bytes of the files on this machine, but of those that `datasets`
-    itself writes: where it keeps what it prepared, an .arrow file may name what was not the same there. Functions are
-    not looked at: the rows that a checkpoint compares tell of them (plan.evidence).
+    "seeds": of interleave_datasets. "content": of some bytes of local files, without .arrow files, which `datasets`
+    prepares differently on each machine. Functions have no digest: a checkpoint compares their rows (plan.evidence).
     """
     parts: list[Any] = []
     drawn = [str(each.bit_generator.state) for node in nodes(dataset) if (each := getattr(node, "generator", None))]
@@ -135,7 +134,7 @@ def tree_fingerprint(dataset: Any) -> dict[str, Any]:
 
 
 def files_of(dataset: Any) -> list[str]:
-    """The paths and URLs that the dataset names as what it reads, each once."""
+    """The paths and URLs that the dataset reads, each once."""
     found: dict[str, None] = {}
     for node in nodes(dataset):
         for path in _paths(getattr(node, "kwargs", {})):
@@ -155,7 +154,7 @@ def _paths(value: Any) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A plain value that stands for an argument of a reader: the same after the data moved to another folder."""
+    """A plain value for an argument of a reader: the same after the data moved to another folder."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):

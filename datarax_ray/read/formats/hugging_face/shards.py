@@ -1,11 +1,11 @@
-"""Reads a Hugging Face IterableDataset shard by shard; a cursor holds its own state_dict.
+"""Reads a Hugging Face IterableDataset shard by shard. A cursor holds the state_dict of the dataset.
 
-Where the dataset reads Arrow tables, shards give columns, in portions of batch_size rows: its state is exact behind
-such a portion, and the portions of a resumed run must be those of the first. Else elements are read one by one, and
-shards give columns of a portion of them all the same, unless they are no table or the dataset has a format of arrays.
+A dataset of Arrow tables gives columns, in portions of batch_size rows. The state is exact behind a portion, so a
+resumed run must read the portions of the first run. Other datasets give elements one by one. A portion of elements
+becomes columns too, unless the elements are no table or the dataset has a format of arrays.
 
-Images and audio are decoded when they are delivered: a window holds them as they are stored, and one that is broken
-does not end the dataset's iterator.
+Images and audio are decoded on delivery. A window holds their stored bytes, and a broken image does not end the
+iterator of the dataset.
 
 Source: datasets.iterable_dataset (IterableDataset.shard, iter, state_dict, load_state_dict, set_epoch).
 """
@@ -46,13 +46,14 @@ _FIRST_SHARDS = 16  # that are begun for so many, where they are short: on a web
 
 @dataclass(frozen=True)
 class Portions:
-    """How much a portion holds: states stand between portions, so other sizes are another stream's states.
+    """The size of a portion. States stand between portions, so streams of different sizes have different states.
 
-    A portion costs 0.5 ms whatever its size, so it should hold many rows. Of Parquet and Arrow files it costs no
-    memory: the dataset has decoded a row group or mapped the file, and a portion is a view of that.
+    A portion costs 0.5 ms whatever its size, so it should hold many rows. Portions of Parquet and Arrow files cost no
+    memory: they are views of a decoded row group or a mapped file.
 
-    nbytes: of rows, by the first of them; min_rows, max_rows: whatever these take. elements: where they are read one by
-    one; they may be decoded images of any size, and cost the more for each, not for each portion.
+    nbytes: of rows, estimated by the first rows.
+    min_rows, max_rows: bounds of the number of rows.
+    elements: per portion, where elements are read one by one. They may be decoded images of any size.
     """
 
     nbytes: int = 4 * 2**20
@@ -61,23 +62,22 @@ class Portions:
     elements: int = 64
 
     def num_rows(self, first: Any) -> int:
-        """How many rows like those of this table: a power of two where it is no bound."""
+        """The rows in a portion of rows like these: a power of two within the bounds."""
         rows = self.nbytes * first.num_rows // max(1, first.nbytes)
         return max(self.min_rows, min(self.max_rows, 1 << max(0, rows.bit_length() - 1)))
 
 
 class HFShards:
-    """The shards of a datasets.IterableDataset, with what it does inside (map, filter).
+    """The shards of a datasets.IterableDataset, with its own map and filter.
 
-    What a column becomes is decided by the policy of read.formats.arrow.columns, by the first rows or elements. A
-    row that does not fit is an error in its place.
+    The first rows or elements decide the types of columns, by the policy of read.formats.arrow.columns. A later row
+    that does not fit is an error at its place.
 
-    name: what the data is called, for people.
-    on_host: columns that are objects whatever the first rows are.
+    name: of the data, for people.
+    on_host: columns that are always objects.
     portions: how much is read at a time.
 
-    Raises: TypeError for what is no IterableDataset; ValueError for one that cannot be taken up exactly where it stood,
-    or that is empty.
+    Raises: TypeError for other objects; ValueError for a dataset that is empty, or that cannot be resumed exactly.
     """
 
     def __init__(self, dataset: Any, name: str, on_host: Iterable[str] = (), portions: Portions = Portions()) -> None:
@@ -134,7 +134,7 @@ class HFShards:
         return _ElementRun(open_at, state, self._batch_size, self._types, self._num_first)
 
     def _open(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> Any:
-        """The shard's part of the dataset, an object for each run: its state is of what it was last iterated for."""
+        """The shard's part of the dataset. Each run needs its own, since it holds the state of its last iterator."""
         dataset = self._dataset.shard(self.num_shards, shard)
         for path in filter(os.path.isfile, iterable_tree.files_of(dataset)):
             if (seen := self._stamps.setdefault(path, now := stamp(path))) != now:
@@ -156,7 +156,7 @@ class HFShards:
         return self.__dict__ | {"_stamps": {}}  # other hosts have other inodes
 
     def loose(self, columns: Columns) -> dict[str, Any]:
-        """Of columns, those that are no columns yet: what is to be decoded, arrays, and objects of one's own."""
+        """The columns that are still to be stacked: values to decode, arrays, and objects of the user's classes."""
         names = self._types.loose if isinstance(self._types, ElementTypes) else ()
         return {name: columns[name] for name in names}
 
@@ -166,8 +166,8 @@ class HFShards:
         return f"{self._name}, shard {shard}{where}[{index}]"
 
     def fingerprint(self) -> dict[str, Any]:
-        """The number of shards, and digests of columns, of files (names, sizes, and some bytes of those that are here),
-        and of what the dataset does inside.
+        """The number of shards, and digests of columns, of files (names, sizes, and some bytes of local files), and of
+        the settings of the dataset's own map, filter and so on.
         """
         return dict(self._fingerprint)  # a state may be changed by whoever has it
 
@@ -177,7 +177,7 @@ class HFShards:
             self.decode.close()
 
     def _look_at_rows(self, as_objects: Sequence[str], portions: Portions) -> None:
-        """Decide by the first rows what columns become, and how many rows a portion has."""
+        """Decide by the first rows the types of columns, and the number of rows in a portion."""
         dataset = self._dataset.with_format("arrow")
         first = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
         if first is not None:
@@ -185,7 +185,7 @@ class HFShards:
             self._num_first, self._batch_size = first.num_rows, portions.num_rows(first)
 
     def _look_at_elements(self, features: Any, as_objects: Sequence[str]) -> None:
-        """Decide by the first elements what fields become."""
+        """Decide by the first elements the types of fields."""
         from datasets.features.features import require_decoding
 
         first: list[Any] = []
@@ -210,10 +210,10 @@ class HFShards:
 
 
 class _TableRun:
-    """Portions of columns, by the dataset's own iterator, which is nowhere ahead of what it gave.
+    """Portions of columns, from the iterator of the dataset, which reads nothing ahead.
 
-    Where a row is unlike the first, those before it in its portion come first, without a state: it would be of a
-    portion of another size.
+    Where a row is unlike the first rows, the rows before it in its portion come first. They have no state, as it would
+    be the state of a portion of another size.
     """
 
     def __init__(self, dataset: Any, batch_size: int, types: ColumnTypes, num_first: int) -> None:
@@ -250,9 +250,9 @@ class _TableRun:
 
 
 class _ElementRun:
-    """Portions of elements. Where one cannot be read, those before it come first, and the state is the one before it.
+    """Portions of elements. Where an element cannot be read, the elements before it come first, with their state.
 
-    open_at: the shard's part of the dataset from a state on.
+    open_at: opens the shard's part of the dataset at a state.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class _ElementRun:
         return [given]
 
     def _rows(self, elements: list[Any]) -> Rows:
-        """The elements as columns, where they have types; those before the first that is unlike them."""
+        """The elements as columns, where they have types; only the elements before the first that does not fit."""
         if self._types is None:
             return list(map(without_pil, elements))
         try:
@@ -301,7 +301,7 @@ class _ElementRun:
         raise _unlike("this element is", f"first {self._num_first} elements", _OF_ELEMENTS, why) from why
 
     def _again(self, count: int) -> list[Any]:
-        """The elements that come next, so many, from where the last ones ended."""
+        """The next `count` elements, read again from the last state on."""
         self.close()
         self._dataset = self._open_at(self._state)
         self._iterator = iter(self._dataset)
@@ -316,7 +316,7 @@ class _ElementRun:
 
 
 def _next_table(tables: Iterator[Any]) -> Any:
-    """The next one; None at the end. Raises: ValueError where some that are joined differ, and what reading does."""
+    """The next table; None at the end. Raises: ValueError where joined tables differ, and errors of reading."""
     try:
         return next(tables, None)
     except ValueError as error:  # as Arrow's errors are
@@ -341,8 +341,8 @@ def _state(dataset: Any) -> dict[str, Any]:
 
 
 def _check_like(fresh: Any, state: Any, name: str) -> None:
-    """Raise ValueError where a state has not the parts of a fresh one: `datasets` would begin those that are missing at
-    their start, and say nothing. What it adds on the way, as `previous_state`, is its own.
+    """Raise ValueError where a state lacks parts of a fresh one: `datasets` would silently read these parts from their
+    start. Other parts, such as `previous_state`, are added by `datasets` on the way.
     """
     parts: Any = fresh.items() if isinstance(fresh, dict) else enumerate(fresh)
     if isinstance(fresh, dict):
@@ -360,9 +360,9 @@ def _check_like(fresh: Any, state: Any, name: str) -> None:
 
 
 class _Decoder:
-    """Decodes elements that hold files as `datasets` would; in its pool of threads, where the dataset has one.
+    """Decodes elements with files as `datasets` does, in the dataset's pool of threads where it has one.
 
-    It has one where what is read is on the hub, so that files of their own are fetched many at a time.
+    A dataset on the hub has a pool, to fetch many files at a time.
     """
 
     def __init__(self, dataset: Any) -> None:

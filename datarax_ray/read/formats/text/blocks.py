@@ -1,4 +1,4 @@
-"""Text files cut into blocks of whole rows, by one scan, and the types of their columns, decided once for all."""
+"""Text files cut into blocks of whole rows by one scan, with the types of their columns."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def find_text(paths: Any, syntax: Syntax, filesystem: Any, column_types: Mapping
 
     column_types: Arrow's, or their names, of columns whose type is not to be inferred.
 
-    Raises: FileNotFoundError; ValueError for what is no such text (all are listed), for files whose columns differ, for
-    types of columns that there are not, for first rows of which most do not parse, for values that no inferred type
-    holds (text that is no UTF-8, integers that are no int64), and where there is no row in all files together.
+    Raises: FileNotFoundError; ValueError for files of another format (all are listed), for files whose columns differ,
+    for types of unknown columns, where most of the first rows do not parse, for values that no inferred type holds
+    (text that is not UTF-8, integers beyond int64), and where all files together have no row.
     """
     import pyarrow as pa
 
@@ -141,7 +141,7 @@ def _is_number(text: str) -> bool:
 
 
 def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes, Indices]]:
-    """The bytes of each block and what goes before it, where these begin, and the rows in them, at least one."""
+    """For each block: the offset of its data, the data, which may begin before the block, and its rows."""
     step = max(_MIN_BLOCK_NBYTES, min(_BLOCK_NBYTES, nbytes // _BLOCKS_PER_FILE))
     begin = at = len(BOM) if read_whole(raw, 0, min(nbytes, len(BOM))) == BOM else 0
     data = b""
@@ -158,7 +158,7 @@ def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes,
 
 
 def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: Mapping[str, Any]) -> Any:
-    """The first rows, with the types that were named, and inferred ones for the other columns."""
+    """The first rows, with column_types for the named columns and inferred types for the others."""
     import pyarrow as pa
 
     last = max(1, int(np.searchsorted(file.spans[:, 1], file.spans[0, 0] + _TYPED_NBYTES, side="right")))
@@ -206,7 +206,7 @@ def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: 
 
 
 def named_column(names: Sequence[str], error: Exception) -> str:
-    """What Arrow says, with the name of a column of CSV, which it counts from 0.
+    """An error message of Arrow, with the name of a CSV column in place of its number.
 
     >>> named_column(["x", "on"], ValueError("In CSV column #1: Row #1: conversion error to bool: invalid value 'no'"))
     "column 'on': conversion error to bool: invalid value 'no'"
@@ -215,7 +215,7 @@ def named_column(names: Sequence[str], error: Exception) -> str:
 
 
 def _other_delimiter(names: Sequence[str]) -> str:
-    """A question for who left the delimiter out, with a space before it; "" where one name holds none.
+    """A question about the delimiter, with a space before it; "" where the only name holds no other delimiter.
 
     >>> _other_delimiter(["name;label"])
     " Is it split by ';'? Say delimiter=';'."
@@ -225,7 +225,7 @@ def _other_delimiter(names: Sequence[str]) -> str:
 
 
 def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
-    """The rows that parse, and their table. Other rows are broken when they are read, and decide no type.
+    """The rows that parse, and their table. Other rows decide no type, and are broken when they are read.
 
     Raises: pyarrow.ArrowInvalid where half of them, or more than 100, do not; or where they do not together, as those
     that give a field of JSON other types than others do.

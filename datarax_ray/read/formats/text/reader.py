@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,15 @@ from datarax_ray.read.formats.text.blocks import TextFile, TextFiles, changed_in
 from datarax_ray.read.formats.text.syntax import Syntax
 
 _LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, beside what it holds
+
+
+class _Block(NamedTuple):
+    """Some rows of a file. where: their place, for people."""
+
+    data: bytes
+    file: TextFile
+    num_rows: int
+    where: str
 
 
 class TextReader(GroupedRows):
@@ -95,10 +104,6 @@ class TextReader(GroupedRows):
         self.clear()
         self._spans.close()
 
-    def _stored(self, group: int) -> bytes:
-        file, index = self._places[group]
-        return self._spans.read(file, self.files[file].spans[index : index + 1])[0]
-
     def table(self, start: int, stop: int) -> Any:
         """See GroupedRows; of a block that does not parse as a whole, those of its rows that do."""
         group = self._group_of(start)
@@ -107,44 +112,42 @@ class TextReader(GroupedRows):
                 try:
                     return super().table(start, stop)
                 except BrokenRowGroupError:
-                    self._lines = group, self._split(self._stored(group))
-            return self._parsed(*self._part(group, self._lines[1], np.arange(start, stop) - self._groups.starts[group]))
+                    self._lines = group, self._split(self._block(group))
+            return self._parsed(self._part(group, self._lines[1], np.arange(start, stop) - self._groups.starts[group]))
 
     def _table_of(self, group: int) -> Any:
-        return self._parsed(*self._block_at(group))
+        return self._parsed(self._block(group))
 
     def _decode(self, group: int) -> Columns | OddGroup:
-        block = self._block_at(group)
+        block = self._block(group)
         try:
-            return self._columns(*block)
+            return self._columns(block)
         except BrokenRowGroupError:
-            lines = self._split(block[0])
-        return OddGroup(
-            lambda rows: self._columns(*self._part(group, lines, rows)), len(block[0]) + _LINE_NBYTES * len(lines)
-        )
+            lines = self._split(block)
+        nbytes = len(block.data) + _LINE_NBYTES * len(lines)
+        return OddGroup(lambda rows: self._columns(self._part(group, lines, rows)), nbytes)
 
-    def _block_at(self, group: int) -> tuple[bytes, TextFile, int, str]:
-        file, where = self._file_of(group)
-        return self._stored(group), file, file.rows[self._places[group][1]], where
+    def _block(self, group: int) -> _Block:
+        number, index = self._places[group]
+        file = self.files[number]
+        data = self._spans.read(number, file.spans[index : index + 1])[0]
+        return _Block(data, file, file.rows[index], f"{file.path}, block {index} of its rows")
 
-    def _file_of(self, group: int) -> tuple[TextFile, str]:
-        """The file of a block, and what the block is called."""
-        file, index = self._places[group]
-        return self.files[file], f"{self.files[file].path}, block {index} of its rows"
+    def _split(self, block: _Block) -> list[bytes]:
+        return [block.data[start:stop] for start, stop in self._syntax.rows(block.data, True).tolist()]
 
-    def _split(self, block: bytes) -> list[bytes]:
-        return [block[start:stop] for start, stop in self._syntax.rows(block, True).tolist()]
-
-    def _part(self, group: int, lines: list[bytes], rows: Indices) -> tuple[bytes, TextFile, int, str]:
+    def _part(self, group: int, lines: list[bytes], rows: Indices) -> _Block:
         """Some rows of a block, as a block."""
-        file, where = self._file_of(group)
+        number, index = self._places[group]
+        file = self.files[number]
+        where = f"{file.path}, block {index} of its rows"
         if len(rows) == 1:
             where = self.locate(int(self._groups.starts[group] + rows[0]))
-        return b"\n".join([lines[row] for row in rows.tolist()]), file, len(rows), where
+        return _Block(b"\n".join([lines[row] for row in rows.tolist()]), file, len(rows), where)
 
-    def _columns(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Columns:
-        table = self._with_nulls(self._parsed(data, file, num_rows, where))
-        return self._columns_of(table, f"{where}: " if num_rows > 1 else "")
+    def _columns(self, block: _Block) -> Columns:
+        table = self._with_nulls(self._parsed(block))
+        return self._columns_of(table, f"{block.where}: " if block.num_rows > 1 else "")
 
     def _with_nulls(self, table: Any) -> Any:
         """The table, with nulls in place of the empty texts for which fill_nulls has another value.
@@ -161,9 +164,10 @@ class TextReader(GroupedRows):
             table = table.set_column(table.schema.get_field_index(name), name, column)
         return table
 
-    def _parsed(self, data: bytes, file: TextFile, num_rows: int, where: str) -> Any:
+    def _parsed(self, block: _Block) -> Any:
         import pyarrow as pa
 
+        data, file, num_rows, where = block
         try:
             table = self._syntax.parse(data, file.names, self.schema)
             if table.num_rows != num_rows:

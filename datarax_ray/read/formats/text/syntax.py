@@ -1,7 +1,7 @@
-"""Two syntaxes of text: where their rows begin and end, and what pyarrow's parsers make of whole rows.
+"""Two syntaxes of text: where rows begin and end, and how pyarrow parses them.
 
-Source: pyarrow.csv and pyarrow.json. Rows are those that these see: lines without anything in them are none, and in CSV
-a newline between quotes, which open at the beginning of a value, is part of it.
+Source: pyarrow.csv and pyarrow.json. Rows are the rows of these parsers: an empty line is no row. In CSV a newline in
+quotes is part of a value, and quotes open at the beginning of a value.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Syntax(ABC):
     """How text is read. Picklable.
 
     name: for people.
-    suffixes: of the files that are taken of a directory.
-    empty_is_missing: text does not tell a missing value from one of no characters.
+    suffixes: of the files that are read of a directory.
+    empty_is_missing: whether a missing value and an empty text look the same.
     """
 
     name: ClassVar[str]
@@ -45,7 +45,7 @@ class Syntax(ABC):
     def rows(self, data: bytes, is_last: bool) -> Indices:
         """Where each row of the data is, without the end of its line: int64 (k, 2).
 
-        is_last: whether it goes on to the file's end; else a row that no newline ends is none yet.
+        is_last: whether the data reaches the end of the file. Otherwise a last row without a newline does not count.
         Raises: ValueError for a last row that does not end.
         """
 
@@ -62,15 +62,15 @@ class Syntax(ABC):
 
     @abstractmethod
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
-        """(field, dotted; value) of integers of 16 digits or more that parse, with this schema, makes floats of."""
+        """(field, dotted; value) of integers of 16 digits or more that become floats under this schema."""
 
 
 @dataclass(frozen=True)
 class CSV(Syntax):
     """Values between delimiters, in quotes where need be; quotes in quotes are doubled.
 
-    column_names: of files without a header; None where their first row is one. An empty value is null where it is to be
-    a number, a time or a bool, and a text of no characters where it is to be that: `empty_is_missing`.
+    column_names: of files without a header; None where the first row is the header. An empty value is null in columns
+    of numbers, times and bools, and an empty text in columns of text.
     """
 
     delimiter: str = ","
