@@ -180,7 +180,7 @@ def _joined(
     """
     first = next((file for file in files if file.num_rows), files[0])
     _check_names(first, files, columns, exclude)
-    kinds = [(str(file.types), file.leaves, file.others) for file in files]
+    kinds = [(str(file.types), file.leaves) for file in files]
     distinct: dict[Any, FileFooter] = {}  # of the files with rows, the first of each kind
     for kind, file in zip(kinds, files, strict=True):
         if file.num_rows or file is first:
@@ -193,10 +193,11 @@ def _joined(
     types = str(types_of(schema))
     # files of one kind share its values, so that those of thousands take no more memory, and travel once
     shared = []
+    others: dict[tuple[Path, ...], tuple[Path, ...]] = {}
     for kind, file in zip(kinds, files, strict=True):
-        like = distinct.setdefault(kind, file)
+        like, rest = distinct.setdefault(kind, file), others.setdefault(file.others, file.others)
         its = schema if kind[0] == types else like.schema
-        shared.append(replace(file, schema=its, leaves=like.leaves, others=like.others))
+        shared.append(replace(file, schema=its, leaves=like.leaves, others=rest))
     leaves = dict.fromkeys(leaf for file in ordered for leaf in file.leaves)
     return Footers(filesystem, tuple(shared), tuple(leaves), schema)
 
