@@ -353,7 +353,7 @@ def test_a_missing_text_is_filled_in_as_of_json_and_parquet(tmp_path: Path) -> N
         (JSONLines(), ["\n \n"], "there are 0 rows in"),
         (CSV(), ["a,b\n1,2\n", "a,c\n1,2\n"], r"the columns are ['a', 'b'] in"),
         (CSV(), ["a,a\n1,2\n"], "['a'] more than once"),
-        (CSV(), ["a,b\n1\n2\n"], "its first 2 rows do not parse as CSV, so nothing tells what their columns are"),
+        (CSV(), ["a,b\n1\n2\n"], "its first 2 rows do not parse as CSV, so the types of their columns are unknown"),
         (CSV(), ['a\n1\n"2\n3\n'], "a quote at or behind byte"),
         (JSONLines(), ["a,b\n1,2\n"], "do not parse as JSON lines"),
         (JSONLines(), ["[1]\n"], "It looks like a JSON file"),

@@ -152,8 +152,8 @@ class Field:
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise UnlikeError(
                     self.path,
-                    f"field {self.path!r} is read as {self.type}, as its first lists are of one length, and here is "
-                    "one of another",
+                    f"field {self.path!r} is read as {self.type}, since its first lists have one length; a list here "
+                    "has another length",
                 ) from error
         return _array(array, self.path)
 
@@ -214,7 +214,7 @@ class ColumnTypes:
         table = stored(table)
         names = [field.path for field in self.fields]
         if sorted(table.column_names) != names:
-            raise ValueError(f"fields {names} in the first rows, {sorted(table.column_names)} in these")
+            raise ValueError(f"fields {names} in the first rows, {sorted(table.column_names)} in later rows")
         found = {field.path: field.read(table.column(field.path)) for field in self.fields}
         for _, array in leaves(found):
             array.setflags(write=False)

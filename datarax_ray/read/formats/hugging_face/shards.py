@@ -330,7 +330,7 @@ def _next_table(tables: Iterator[Any]) -> Any:
 
 def _unlike(these_are: str, first: str, remedy: str, error: Exception) -> ValueError:
     return ValueError(
-        f"{these_are} not like the {first} of the dataset, by which it was decided what columns become ({error}); "
+        f"{these_are} not like the {first} of the dataset, which decide the types of columns ({error}); "
         f"{remedy}name the column in host_keys to have it as objects"
     )
 

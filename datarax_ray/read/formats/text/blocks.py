@@ -194,14 +194,14 @@ def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: 
             ) from error
     except UnicodeDecodeError as error:  # of Arrow's names, which it does not look at
         raise ValueError(
-            f"{file.path}: the name of a field is not to be read: {error}; it is not UTF-8. {_CONVERT}"
+            f"{file.path}: the name of a field cannot be read: {error}; it is not UTF-8. {_CONVERT}"
         ) from error
     except pa.ArrowException as error:
         with filesystem.open_input_file(file.path) as raw:
             advice = sniff.advice(raw, file.path, syntax.name) + _other_delimiter(file.names)
         raise ValueError(
-            f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so nothing tells what "
-            f"their columns are: {error}.{advice}"
+            f"{file.path}: its first {sum(file.rows[:last])} rows do not parse as {syntax.name}, so the types of "
+            f"their columns are unknown: {error}.{advice}"
         ) from error
 
 
