@@ -91,21 +91,15 @@ def test_no_more_is_kept_than_there_is_room_for(paths, monkeypatch):
     assert decoded == [0, 2, 0]
 
 
-def test_a_cached_reader_keeps_every_row_group_until_it_is_cleared(paths, monkeypatch):
-    decoded = count_decodes(monkeypatch)
-    reader = ParquetReader.of(paths).cached()
-    for _ in range(3):
-        reader.read(np.arange(N))
-    assert decoded == [0, 1, 2, 3, 4]
-    reader.clear()
-    reader.read(np.array([0]))
-    assert decoded == [0, 1, 2, 3, 4, 0]
-
-
-def test_of_a_cached_reader_s_row_groups_the_first_are_kept_that_fit(paths, monkeypatch):
+def test_a_cached_reader_keeps_the_row_groups_that_fit_until_it_is_cleared(paths, monkeypatch):
     decoded = count_decodes(monkeypatch)
     whole = ParquetReader.of(paths).cached()
-    whole.read(np.arange(N))
+    for _ in range(3):
+        whole.read(np.arange(N))
+    assert decoded == [0, 1, 2, 3, 4]
+    whole.clear()
+    whole.read(np.array([0, *range(N)]))
+    assert decoded == [0, 1, 2, 3, 4] * 2
     del decoded[:]
     reader = ParquetReader.of(paths).cached(whole.counts()["kept_nbytes"] - 1)
     for _ in range(3):
