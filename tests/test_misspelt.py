@@ -54,13 +54,6 @@ def test_a_source_that_is_given_no_data_says_what_it_is_called_with() -> None:
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("name", ["columns", "exclude_columns"])
-def test_what_parquet_alone_takes_is_done_to_text_in_a_transform(name: str) -> None:
-    for called in (datarax_ray.CSVSource, datarax_ray.CSVSourceConfig, datarax_ray.JSONLinesSource):
-        with pytest.raises(TypeError, match=rf"no argument '{name}'\. All fields are read; keep some in a transform: "):
-            called(**{name: ["x"]})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

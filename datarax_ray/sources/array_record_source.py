@@ -25,7 +25,7 @@ from datarax_ray.read.formats.materialized.written import yields_in
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.formats.tfds import find_prepared
 from datarax_ray.read.streams.indexed import run_of
-from datarax_ray.sources.base.config import BASE_FIELDS, check_shuffled, documented_order
+from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.files import FEW_RECORDS, RemoteFilesConfig
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 
@@ -43,7 +43,6 @@ _SMALL_GROUPS = 16
 _MAX_TIMES, _MAX_TIMES_SHUFFLED = 1.25, 16
 
 
-@documented_order(*BASE_FIELDS, "seed", "num_epochs", "shuffle_files", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class ArrayRecordSourceConfig(RemoteFilesConfig):
     """How ArrayRecord files are read; endless unless num_epochs is given. See RemoteFilesConfig for the other fields.

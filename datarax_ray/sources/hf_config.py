@@ -1,4 +1,4 @@
-"""What the configurations of both Hugging Face sources share: which dataset it is, and which of its columns.
+"""The config and names that both Hugging Face sources share: the dataset, its split and its columns.
 
 Source: datarax.sources.hf_eager_source and hf_streaming_source (SourceConfigBase and LocalFilesOnlyMixin).
 """
@@ -11,17 +11,15 @@ from typing import Any
 
 from datarax_ray.plan.arguments import mapping
 from datarax_ray.read.formats.hugging_face.load import NamedDataset, select_columns
-from datarax_ray.sources.base.config import BASE_FIELDS, SHUFFLE_STREAM, ErrorsConfig
+from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig
 
-# The fields that datarax's Hugging Face configs begin with, in its order.
-HF_FIELDS = (*BASE_FIELDS, "name", "split", "data_dir", "include_keys", "exclude_keys")
 # Arguments of load_dataset that have a field of their own, with the field's name.
 _OWN_FIELDS = {"path": "name", "split": "split", "data_dir": "data_dir", "streaming": "streaming"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class HFConfig(ErrorsConfig):
-    """Which dataset, split and columns; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
+class HFConfig(SourceConfig):
+    """Which dataset, split and columns; see SourceConfig for the other fields.
 
     name, split: as of datasets.load_dataset, or a folder made by save_to_disk; neither where the source is given a
         dataset.
@@ -91,24 +89,43 @@ class HFConfig(ErrorsConfig):
         )
 
 
-def default_name(source: Any, dataset_name: str | None, split_name: str | None) -> str:
-    """What a source is called where nobody says: "HFEagerSource(mnist:train)"."""
-    label = ":".join(part for part in (dataset_name, split_name) if part)
-    return f"{type(source).__name__}({label or 'dataset'})"
+class HFNamed:
+    """The names of its dataset, as both Hugging Face sources have them."""
 
+    config: HFConfig
+    dataset_name: str | None
+    split_name: str | None
 
-def reads(key: str, name: str | None, split: str | None, dataset: Any) -> str:
-    """What a source says that it reads: the names that there are; of a dataset without a name its class.
+    def _take_names(self, config: HFConfig, dataset: Any) -> tuple[str, str]:
+        """Set the names. Returns the dataset's label for errors, and the source's name where none is given."""
+        self.dataset_name = config.name or getattr(getattr(dataset, "info", None), "dataset_name", None)
+        split = getattr(dataset, "split", None)
+        self.split_name = config.split or (None if split is None else str(split))
+        known = [part for part in (self.dataset_name, self.split_name) if part] or ["dataset"]
+        return "/".join(known), f"{type(self).__name__}({':'.join(known)})"
 
-    >>> reads("dataset", "mnist", "train", None), reads("dataset", None, None, [])
-    ("dataset='mnist', split='train'", 'dataset=list')
-    """
-    named = f"dataset={type(dataset).__name__}" if name is None else f"{key}={name!r}"
-    return named if split is None else f"{named}, split={split!r}"
+    def _kept_keys(self) -> set[str] | None:
+        """The columns that are kept, None for all."""
+        return None if self.config.include_keys is None else set(self.config.include_keys)
+
+    def _dropped_keys(self) -> set[str] | None:
+        """The columns that are skipped, None for none."""
+        return None if self.config.exclude_keys is None else set(self.config.exclude_keys)
+
+    @property
+    def is_random_order(self) -> bool:
+        """Whether every epoch is shuffled."""
+        return self.config.shuffle
+
+    def _names(self, key: str, dataset: Any) -> str:
+        """The dataset and split, for a repr; of a dataset without a name its class."""
+        name = self.dataset_name
+        named = f"dataset={type(dataset).__name__}" if name is None else f"{key}={name!r}"
+        return named if self.split_name is None else f"{named}, split={self.split_name!r}"
 
 
 def required(name: str, who: str) -> str:
-    """What to say to who has not got this field."""
+    """The message for a missing field of the config."""
     return f"{name} is required for {who}, unless it is given dataset=, an already built one"
 
 

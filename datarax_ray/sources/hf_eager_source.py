@@ -22,14 +22,13 @@ from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 from datarax_ray.read.streams.indexed import request_at
-from datarax_ray.sources.base.config import SHUFFLE_STREAM, documented_order
+from datarax_ray.sources.base.config import SHUFFLE_STREAM
 from datarax_ray.sources.base.device import put, records_at
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
 from datarax_ray.sources.base.traced import refuse_amended
-from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name, reads
+from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 
-@documented_order(*HF_FIELDS, "shuffle", "seed", "download_kwargs", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class HFEagerConfig(HFConfig, IndexedSourceConfig):
     """How a dataset is loaded and read; once unless num_epochs is given.
@@ -44,7 +43,7 @@ class HFEagerConfig(HFConfig, IndexedSourceConfig):
     """
 
 
-class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
+class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The rows of a map-style Hugging Face dataset, in an order that is a pure function of the position.
 
     dataset: an already built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load
@@ -90,32 +89,20 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
     ) -> None:
         if dataset is None:
             dataset = config.named("HFEagerSource").load(streaming=False)
-        info = getattr(dataset, "info", None)
-        self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
-        split = getattr(dataset, "split", None)
-        self.split_name: str | None = config.split or (None if split is None else str(split))
-        label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
-        self._table = _Table(DatasetReader(config.select(dataset), label or "dataset"))
+        label, own_name = self._take_names(config, dataset)
+        self._table = _Table(DatasetReader(config.select(dataset), label))
         super().__init__(
             config,
             {"dataset": dataset},
             self._table.reader,
             transforms=transforms,
             rngs=rngs,
-            name=name or default_name(self, self.dataset_name, self.split_name),
+            name=name or own_name,
         )
         self._is_over = False  # the pass was seen to end
         self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here
 
-    @property
-    def include_keys(self) -> set[str] | None:
-        """The columns that are kept, None for all."""
-        return None if self.config.include_keys is None else set(self.config.include_keys)
-
-    @property
-    def exclude_keys(self) -> set[str] | None:
-        """The columns that are left out, None for none."""
-        return None if self.config.exclude_keys is None else set(self.config.exclude_keys)
+    include_keys, exclude_keys = property(HFNamed._kept_keys), property(HFNamed._dropped_keys)
 
     @property
     def length(self) -> int:
@@ -129,11 +116,6 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         Raises: ColumnError where images differ in size; OverflowError for numbers that JAX's 32 bits do not hold.
         """
         return self._table.columns
-
-    @property
-    def is_random_order(self) -> bool:
-        """Whether every epoch is shuffled."""
-        return bool(self.config.shuffle)
 
     def set_random_order(self, enabled: bool) -> None:
         """Shuffle from here on, or stop it. The position stays, so an epoch that is begun mixes two orders."""
@@ -274,12 +256,8 @@ class HFEagerSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg
         if position is not None:
             self._move(self._source.state.moved(position))
 
-    def __repr__(self) -> str:
-        named = reads("dataset", self.dataset_name, self.split_name, self._given.value["dataset"])
-        return (
-            f"HFEagerSource({named}, num_records={len(self)}, "
-            f"shuffle={self.config.shuffle}, seed={self.config.seed}, {self.config.shown_epochs})"
-        )
+    def _reads(self) -> str:
+        return self._names("dataset", self._given.value["dataset"])
 
     def _reconfigure(self, **changed: Any) -> None:
         self._seek()

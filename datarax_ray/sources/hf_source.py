@@ -55,7 +55,7 @@ def from_hf(
     data_files: a path, a list, or a dict of these by split, for a name like "json" or "text", or of a dataset's own.
     eager, streaming: True or False decides; with None the size decides, which is looked up without downloading the
         dataset.
-    seed: of the order, in both. The others: as in HFConfig and ErrorsConfig.
+    seed: of the order, in both. The others: as in HFConfig and SourceConfig.
 
     Raises: ValueError where a split is missing, where data_files would not be read, and where eager and streaming
     contradict each other or the dataset; what the sources raise.

@@ -15,19 +15,17 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.interleaved import InterleavedStream
-from datarax_ray.sources.base.config import documented_order
-from datarax_ray.sources.base.described import DescribedSourceModule
 from datarax_ray.sources.base.indexed import num_rows
+from datarax_ray.sources.base.module import SourceModule
 from datarax_ray.sources.base.tracing import Opaque
-from datarax_ray.sources.hf_config import HF_FIELDS, HFConfig, default_name, reads
+from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 
-@documented_order(*HF_FIELDS, "streaming", "shuffle", "shuffle_buffer_size", "download_kwargs", "local_files_only")
 @dataclass(frozen=True, kw_only=True)
 class HFStreamingConfig(HFConfig):
     """How a dataset is streamed; once unless num_epochs is given.
 
-    See HFConfig, ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
+    See HFConfig and SourceConfig for the other fields.
 
     streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
         shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch.
@@ -64,7 +62,7 @@ class HFStreamingConfig(HFConfig):
         object.__setattr__(self, "host_keys", names("host_keys", self.host_keys))
 
 
-class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
+class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a Hugging Face stream: its shards take turns, and each is read forwards.
 
     Each epoch begins with set_epoch. The stream is the same in one process and under RaySource. A state resumes at the
@@ -102,33 +100,19 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         transforms: Any = (),
     ) -> None:
         found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
-        self._info = info = getattr(found, "info", None)
-        self.dataset_name: str | None = config.name or getattr(info, "dataset_name", None)
-        split = getattr(found, "split", None)
-        self.split_name: str | None = config.split or (None if split is None else str(split))
+        self._info = getattr(found, "info", None)
+        label, own_name = self._take_names(config, found)
         self.length: int | None = _length(found, self.split_name)
         self.is_iterable_mode = not hugging_face.is_indexed(found)
         if not self.is_iterable_mode:
             found = hugging_face.as_stream(found)
-        label = "/".join(part for part in (self.dataset_name, self.split_name) if part)
-        reader = HFShards(found, label or "dataset", config.host_keys, self.portions)
-        order = InterleavedOrder(
-            reader.num_shards,
-            config.turn_size,
-            config.seed,
-            config.shuffle,
-            config.shuffle_buffer_size if config.shuffle else 1,
-        )
+        reader = HFShards(found, label, config.host_keys, self.portions)
+        window = config.shuffle_buffer_size if config.shuffle else 1
+        order = InterleavedOrder(reader.num_shards, config.turn_size, config.seed, config.shuffle, window)
         description = InterleavedStream(
-            reader,
-            order,
-            config.num_passes,
-            listed(transforms),
-            config.on_error,
-            config.max_connections,
+            reader, order, config.num_passes, listed(transforms), config.on_error, config.max_connections
         )
-        name = name or default_name(self, self.dataset_name, self.split_name)
-        super().__init__(config, description, config.skip_options, rngs=rngs, name=name)
+        super().__init__(config, description, config.skip_options, rngs=rngs, name=name or own_name)
         self._given = Opaque({"dataset": dataset, "transforms": description.transforms})
 
     @property
@@ -141,24 +125,11 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
         """Elements that are shuffled among themselves."""
         return int(self.config.shuffle_buffer_size)
 
-    @property
-    def selected_keys(self) -> set[str] | None:
-        """The columns that are kept, None for all."""
-        return None if self.config.include_keys is None else set(self.config.include_keys)
-
-    @property
-    def rejected_keys(self) -> set[str] | None:
-        """The columns that are left out, None for none."""
-        return None if self.config.exclude_keys is None else set(self.config.exclude_keys)
+    selected_keys, rejected_keys = property(HFNamed._kept_keys), property(HFNamed._dropped_keys)
 
     def supports_indexed_access(self) -> bool:
         """False: a stream is read in order."""
         return False
-
-    @property
-    def is_random_order(self) -> bool:
-        """Whether every epoch is shuffled."""
-        return bool(self.config.shuffle)
 
     def get_dataset_info(self) -> Any:
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
@@ -222,18 +193,11 @@ class HFStreamingSource(DescribedSourceModule, pytree=False):  # type: ignore[ca
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: some hundred bytes for each shard."""
-        state = self._source.get_state()
+        state = super().get_state()
         return {**state, "epoch": state["position"] // EPOCH_POSITIONS}
 
-    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state, also in the middle of an epoch and of a window.
-
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
-        """
-        self._source.set_state(state, allow_drift)
-
     def __repr__(self) -> str:
-        named = reads("name", self.dataset_name, self.split_name, self._given.value["dataset"])
+        named = self._names("name", self._given.value["dataset"])
         return f"HFStreamingSource({named}, {self.describe()}, seed={self.config.seed}, {self.config.shown_epochs})"
 
 

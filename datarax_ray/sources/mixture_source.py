@@ -14,9 +14,9 @@ from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.weights import WeightSchedule, plain_weights, weights_given
 from datarax_ray.read.streams.merged import AnyComponent, AnyMixture, mixed
-from datarax_ray.sources.base.config import EpochsConfig, SourceConfig
-from datarax_ray.sources.base.described import DescribedSourceModule
+from datarax_ray.sources.base.config import SourceConfig
 from datarax_ray.sources.base.indexed import PositionedSourceModule
+from datarax_ray.sources.base.module import SourceModule
 
 
 class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -75,7 +75,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         self._sources = sources
 
     def copy(
-        self, *, config: EpochsConfig | None = None, rngs: nnx.Rngs | None = None, name: str | None = None
+        self, *, config: SourceConfig | None = None, rngs: nnx.Rngs | None = None, name: str | None = None
     ) -> MixtureSource:
         """The same mixture from the beginning. Raises: ValueError for a config: a mixture has none."""
         if config is not None:
@@ -105,7 +105,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
 def _component(source: Any, index: int) -> AnyComponent:
     describe = getattr(source, "describe", None)
     description = describe() if callable(describe) else None
-    if isinstance(source, DescribedSourceModule) and isinstance(description, AnyComponent):
+    if isinstance(source, SourceModule) and isinstance(description, AnyComponent):
         return description
     if isinstance(source, str | os.PathLike):
         raise TypeError(f"source {index} of the mixture is a path, {str(source)!r}; give load({str(source)!r})")

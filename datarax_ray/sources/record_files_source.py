@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flax import nnx
-
-from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.mds.reader import MDSReader
 from datarax_ray.read.formats.tfrecord import TFRecordReader
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
-from datarax_ray.sources.base.files import BlocksConfig, FilesSource, WindowsConfig, in_row_groups
+from datarax_ray.sources.base.files import BlocksConfig, ColumnsSource, FilesSource, WindowsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +107,7 @@ class MDSSourceConfig(WindowsConfig):
     pickles_as_bytes: bool = False
 
 
-class MDSSource(FilesSource[MDSSourceConfig], pytree=False):  # type: ignore[call-arg]
+class MDSSource(ColumnsSource[MDSSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The samples of MDS shards, as dicts of their columns, in an order that is a pure function of the position.
 
     paths, filesystem: as of TFRecordSource; a path is a folder with an index.json, or the index.json.
@@ -128,21 +124,6 @@ class MDSSource(FilesSource[MDSSourceConfig], pytree=False):  # type: ignore[cal
     """
 
     config_type = MDSSourceConfig
-    beside = ("columns",)
-
-    def __init__(
-        self,
-        config: MDSSourceConfig,
-        paths: Any,
-        *,
-        transforms: Any = (),
-        columns: Iterable[str] | None = None,
-        filesystem: Any = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.columns = None if columns is None else names("columns", columns)
-        super().__init__(config, paths, transforms=transforms, filesystem=filesystem, rngs=rngs, name=name)
 
     def _opened(self, config: MDSSourceConfig) -> tuple[MDSReader, dict[str, Any]]:
         as_bytes = config.pickles_as_bytes

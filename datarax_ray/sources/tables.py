@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
-
-from flax import nnx
+from typing import Any, TypeVar
 
 from datarax_ray.plan.arguments import mapping, names, ordered
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
-from datarax_ray.sources.base.files import FilesSource, RemoteFilesConfig, RowGroupsConfig, in_row_groups
-
-# Of a row of text all is parsed: there is nothing to spare by reading less.
-_ALL_FIELDS = "All fields are read; keep some in a transform: transforms=[lambda element: {'x': element['x']}]"
-_INSTEAD_OF = {"columns": _ALL_FIELDS, "exclude_columns": _ALL_FIELDS}
+from datarax_ray.sources.base.files import ColumnsSource, FilesSource, RemoteFilesConfig, RowGroupsConfig, in_row_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +31,7 @@ class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
         object.__setattr__(self, "exclude_columns", names("exclude_columns", self.exclude_columns))
 
 
-class ParquetSource(FilesSource[ParquetSourceConfig], pytree=False):  # type: ignore[call-arg]
+class ParquetSource(ColumnsSource[ParquetSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The rows of Parquet files, as dicts of their fields, in an order that is a pure function of the position.
 
     paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
@@ -57,21 +51,6 @@ class ParquetSource(FilesSource[ParquetSourceConfig], pytree=False):  # type: ig
     """
 
     config_type = ParquetSourceConfig
-    beside = ("columns",)
-
-    def __init__(
-        self,
-        config: ParquetSourceConfig,
-        paths: Any,
-        *,
-        transforms: Any = (),
-        columns: Iterable[str] | None = None,
-        filesystem: Any = None,
-        rngs: nnx.Rngs | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
-        super().__init__(config, paths, transforms=transforms, filesystem=filesystem, rngs=rngs, name=name)
 
     def _opened(self, config: ParquetSourceConfig) -> tuple[ParquetReader, dict[str, Any]]:
         reader = ParquetReader.of(
@@ -89,7 +68,6 @@ class ParquetSource(FilesSource[ParquetSourceConfig], pytree=False):  # type: ig
 class _TextConfig(RowGroupsConfig):
     """The fields of both kinds of text."""
 
-    instead_of: ClassVar[Mapping[str, str]] = _INSTEAD_OF
     column_types: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -154,8 +132,6 @@ _TextKind = TypeVar("_TextKind", bound=_TextConfig)
 
 class _TextSource(FilesSource[_TextKind], pytree=False):  # type: ignore[call-arg]
     """The rows of text files; CSVSource and JSONLinesSource differ in their configs."""
-
-    instead_of: ClassVar[Mapping[str, str]] = _INSTEAD_OF
 
     def _opened(self, config: _TextKind) -> tuple[TextReader, dict[str, Any]]:
         reader = TextReader.of(

@@ -116,8 +116,8 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
         (ParquetSourceConfig, "on_error", "ignore", "on_error must be 'raise', 'skip' or a function.*got 'ignore'"),
         (ParquetSourceConfig, "max_skipped", "3", "max_skipped is a whole number, or None for no limit, got '3'"),
         (ParquetSourceConfig, "max_skipped", -1, "max_skipped must be at least 0, or None for no limit, got -1"),
-        (ParquetSourceConfig, "max_skipped", 5, "max_skipped=5 needs an on_error that leaves records out, 'skip' or"),
-        (HFEagerConfig, "skipped_path", "a.jsonl", "skipped_path='a.jsonl' needs an on_error that leaves records out"),
+        (ParquetSourceConfig, "max_skipped", 5, "max_skipped=5 needs on_error='skip' or a function"),
+        (HFEagerConfig, "skipped_path", "a.jsonl", "skipped_path='a.jsonl' needs on_error='skip' or a f"),
         (ParquetSourceConfig, "batch_stats_fn", 3, "batch_stats_fn is a function of the data, got 3"),
     ],
 )

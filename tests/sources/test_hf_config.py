@@ -49,28 +49,6 @@ class TestConfig:
         with pytest.raises(AttributeError, match="name"):
             made.name = "b"  # type: ignore[misc]
 
-    def test_fields_stand_in_datarax_s_order(self) -> None:
-        base = (False, None, None, False, None, "a", "b", "c", {"x"}, None)
-        eager = HFEagerConfig(*base, True, 7, {"name": "d"}, True)
-        assert (eager.name, eager.split, eager.data_dir, eager.include_keys, eager.exclude_keys) == (
-            *"abc",
-            ("x",),
-            None,
-        )
-        assert (eager.shuffle, eager.seed, eager.download_kwargs, eager.local_files_only) == (
-            True,
-            7,
-            {"name": "d"},
-            True,
-        )
-        stream = HFStreamingConfig(*base, True, True, 50, {"name": "d"}, True)
-        assert (stream.streaming, stream.shuffle, stream.shuffle_buffer_size) == (True, True, 50)
-        assert (stream.download_kwargs, stream.local_files_only) == ({"name": "d"}, True)
-        with pytest.raises(TypeError, match=r"HFEagerConfig got \['name'\] twice"):
-            HFEagerConfig(*base, name="a")
-        with pytest.raises(TypeError, match="HFEagerConfig takes 14 arguments without a name, got 15"):
-            HFEagerConfig(*base, True, 7, None, True, 1)
-
     @pytest.mark.parametrize("config", [HFEagerConfig, HFStreamingConfig])
     def test_shuffling_is_stochastic_by_datarax_s_stream(self, config: Any) -> None:
         assert (config(shuffle=True).stochastic, config(shuffle=True).stream_name) == (True, "shuffle")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any
 
 from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.plan.fingerprint import shown
@@ -15,41 +14,8 @@ from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
-# The fields that datarax's configs all begin with, in its order.
-BASE_FIELDS = ("cacheable", "batch_stats_fn", "precomputed_stats", "stochastic", "stream_name")
 # datarax's name for what an order is shuffled by. Here that is the seed, so nothing is drawn from it.
 SHUFFLE_STREAM = "shuffle"
-
-Config = TypeVar("Config")
-
-
-def documented_order(*names: str) -> Callable[[type[Config]], type[Config]]:
-    """Lets a config take the fields that datarax documents by position too, in its order; others by name alone.
-
-    >>> from datarax_ray.sources import ArrayRecordSourceConfig
-    >>> ArrayRecordSourceConfig(False, None, None, False, None, 7, 3, True).num_epochs
-    3
-    """
-
-    def accept(config: type[Config]) -> type[Config]:
-        init: Any = config.__init__
-
-        @functools.wraps(init)
-        def by_position(self: Any, *args: Any, **kwargs: Any) -> None:
-            given = dict(zip(names, args, strict=False))
-            if twice := sorted(given.keys() & kwargs.keys()):
-                raise TypeError(f"{config.__name__} got {twice} twice, by position and by name")
-            init(self, **given, **kwargs)
-
-        signature = inspect.signature(init)
-        own, *fields = signature.parameters.values()
-        by_name = {each.name: each for each in fields}
-        first = [by_name.pop(name).replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-        by_position.__signature__ = signature.replace(parameters=[own, *first, *by_name.values()])  # type: ignore[attr-defined]
-        config.__init__ = by_position  # type: ignore[method-assign]
-        return config
-
-    return accept
 
 
 def check_given(source: type[Any], args: Sequence[Any], named: Iterable[str]) -> None:
@@ -93,15 +59,24 @@ def check_shuffled(config: Any, *names: str, or_auto: bool = False) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceConfig(NamedArguments):
-    """Checked once, when made; frozen. Shown as the call that makes it, with what differs from the defaults.
+    """The settings of every source: seed, epochs and broken records. Frozen; checked when it is made.
+
+    Its repr is the call that makes it, with the fields that differ from the defaults.
 
     cacheable: keep records in memory once read.
     batch_stats_fn: data -> statistics, for compute_statistics.
     precomputed_stats: statistics known already; not together with batch_stats_fn.
     stochastic, stream_name: whether the source draws from a stream of its rngs, and from which; both or neither.
+    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it.
+    num_epochs: passes over the records; -1, the default, for endless.
+    on_error: "raise" at a record that cannot be read, decoded or transformed; "skip" to count and list such records; or
+        a function of the RecordError, True to skip. Behind a flat_map, single elements fail and are skipped.
+    max_skipped: raise after more skipped records than this; None for no limit.
+    skipped_path: a JSON-lines file, or a URL below which such files are written, that lists each skipped record once a
+        pass, whatever the resumes; None for none. An existing file of another kind is refused.
 
-    Raises: ValueError for a combination that contradicts itself; TypeError for what is neither True nor False where one
-    of them is asked for.
+    Raises: ValueError for a value outside its range, or settings that contradict each other; TypeError for a flag that
+    is neither True nor False.
     """
 
     cacheable: bool = False
@@ -109,6 +84,11 @@ class SourceConfig(NamedArguments):
     precomputed_stats: dict[str, Any] | None = field(default=None, hash=False)
     stochastic: bool = False
     stream_name: str | None = None
+    seed: int = 42
+    num_epochs: int = -1
+    on_error: OnError = "raise"
+    max_skipped: int | None = None
+    skipped_path: str | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -135,20 +115,17 @@ class SourceConfig(NamedArguments):
             raise ValueError("a stochastic source needs stream_name, the stream of its rngs to draw from")
         if not self.stochastic and self.stream_name is not None:
             raise ValueError(f"stream_name={self.stream_name!r} has no use in a source that is not stochastic")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochsConfig(SourceConfig):
-    """How a source's records are seeded and repeated; see SourceConfig for the other fields.
-
-    seed: 32 bits; epoch e is shuffled by seed + e, and random transforms draw from it. num_epochs: -1 for endless,
-    which it is unless it is given.
-
-    Raises: ValueError for a value outside its range.
-    """
-
-    seed: int = 42
-    num_epochs: int = -1
+        cipher.check_seed(self.seed)
+        if self.num_epochs is not None or type(self).num_epochs is not None:  # None is one pass where it is the default
+            whole_epochs(self.num_epochs)
+        check_on_error(self.on_error)
+        SkipOptions(self.max_skipped)  # the path is checked by the source: the file may be on another machine
+        for name in ("max_skipped", "skipped_path"):
+            if self.on_error == "raise" and (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"{name}={value!r} needs on_error='skip' or a function, and on_error='raise' ends at the first "
+                    "broken record"
+                )
 
     @property
     def num_passes(self) -> int:
@@ -158,41 +135,8 @@ class EpochsConfig(SourceConfig):
     @property
     def shown_epochs(self) -> str:
         """The number of epochs, for people who did not give one."""
-        told: dict[int | None, str] = {-1: " (endless)", None: " (one pass)"}
-        return f"num_epochs={self.num_epochs}{told.get(self.num_epochs, '')}"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        cipher.check_seed(self.seed)
-        if self.num_epochs is not None or type(self).num_epochs is not None:  # None is one pass where it is the default
-            whole_epochs(self.num_epochs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErrorsConfig(EpochsConfig):
-    """What becomes of broken records; see EpochsConfig and SourceConfig for the other fields.
-
-    on_error: "raise", or "skip" records that cannot be read, decoded or transformed, and count and list them; or a
-    function of the RecordError, True to skip. max_skipped: more skipped records are an error, None for no limit.
-    skipped_path: a JSON-lines file that lists them, each once a pass whatever the resumes, or a URL below which there
-    are such files; None for none. A file that is there and no such list is refused. Both need an on_error that skips,
-    and are about the single elements that fail behind a flat_map.
-    """
-
-    on_error: OnError = "raise"
-    max_skipped: int | None = None
-    skipped_path: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_on_error(self.on_error)
-        SkipOptions(self.max_skipped)  # the path is looked at where there is a source: files may be on another machine
-        for name in ("max_skipped", "skipped_path"):
-            if self.on_error == "raise" and (value := getattr(self, name)) is not None:
-                raise ValueError(
-                    f"{name}={value!r} needs an on_error that leaves records out, 'skip' or a function, and "
-                    "on_error='raise' ends at the first broken one; give that, or leave it out"
-                )
+        notes: dict[int | None, str] = {-1: " (endless)", None: " (one pass)"}
+        return f"num_epochs={self.num_epochs}{notes.get(self.num_epochs, '')}"
 
     @property
     def skip_options(self) -> SkipOptions:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from flax import nnx
 
-from datarax_ray.plan.arguments import mapping, whole
+from datarax_ray.plan.arguments import mapping, names, whole
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.transforms import Step
@@ -158,9 +158,9 @@ class RemoteFilesConfig(IndexedSourceConfig):
 
 
 class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: ignore[call-arg]
-    """The records of files; a kind of file says how they are opened.
+    """The records of files; each kind of file has its own reader.
 
-    beside: names of what its constructor takes beside these arguments, and keeps before it calls this one.
+    beside: the arguments that a kind of file has beside these; it sets the attributes before it calls this __init__.
     """
 
     beside: ClassVar[tuple[str, ...]] = ()
@@ -186,6 +186,26 @@ class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: 
     def _opened(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """The reader of paths, on filesystem; and the order, in arguments of IndexedSourceModule."""
         raise NotImplementedError
+
+
+class ColumnsSource(FilesSource[Config], pytree=False):  # type: ignore[call-arg]
+    """The records of files that are read by column. columns: to read, None for all."""
+
+    beside = ("columns",)
+
+    def __init__(
+        self,
+        config: Config,
+        paths: Any,
+        *,
+        transforms: Any = (),
+        columns: Iterable[str] | None = None,
+        filesystem: Any = None,
+        rngs: nnx.Rngs | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.columns = None if columns is None else names("columns", columns)
+        super().__init__(config, paths, transforms=transforms, filesystem=filesystem, rngs=rngs, name=name)
 
 
 def in_row_groups(config: WindowsConfig, reader: Any) -> tuple[Any, dict[str, Any]]:

@@ -30,14 +30,14 @@ from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.sources.base.config import ErrorsConfig, SourceConfig
-from datarax_ray.sources.base.described import DescribedSourceModule
+from datarax_ray.sources.base.config import SourceConfig
+from datarax_ray.sources.base.module import SourceModule
 from datarax_ray.sources.base.tracing import Opaque
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexedSourceConfig(ErrorsConfig):
-    """How records are ordered; see ErrorsConfig, EpochsConfig and SourceConfig for the other fields.
+class IndexedSourceConfig(SourceConfig):
+    """How records are ordered; see SourceConfig for the other fields.
 
     rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. cacheable_nbytes: of the records that
     cacheable=True keeps, in each process that reads: in each actor; None for all of its own. shuffle: another order in
@@ -73,7 +73,7 @@ class _Shown:
     count = 0
 
 
-class PositionedSourceModule(DescribedSourceModule, pytree=False):  # type: ignore[call-arg]
+class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description whose order is a pure function of the position.
 
     Iteration, `next`, `get_batch` and the state share one position; iterating goes on from it. `get_batch_at` has
