@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 
 from datarax_ray import load
 from datarax_ray.cli.arguments import source_of
 from datarax_ray.cli.screen import Screen, print_stopped
+from datarax_ray.loading import kind_of, split_of
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
@@ -26,10 +25,10 @@ from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.formats.sniff import record_format
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import from_hf
-from datarax_ray.sources.kinds import kind_of, split_of
 from datarax_ray.write.conversion import Conversion, EncodedImages, To, conversion_of
 from datarax_ray.write.manifest import Manifest
-from datarax_ray.write.materialize import REPORT, Component, Materialized, materialize
+from datarax_ray.write.materialize import REPORT, Materialized, materialize
+from datarax_ray.write.report import field_table
 from datarax_ray.write.shards import folder_of, num_shards_for, write_dataset
 
 _MAX_LOOKED_AT = 1000  # records whose files are looked up
@@ -192,19 +191,6 @@ def preprocess(
 def _statistics(done: Materialized, elapsed_s: float) -> Iterator[RenderableType]:
     for component in done.components:
         yield str(component)
-        yield _field_table(component)
+        yield field_table(component.statistics, _MAX_FIELDS)
     yield f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}"
     yield f"read it by: MaterializedSource(source, {done.path!r})"
-
-
-def _field_table(component: Component) -> Table:
-    table = Table("field", "kind", "count", "mean", "std", "least", "most", "length", box=box.SIMPLE)
-    fields = list(component.statistics.fields.items())
-    for name, of in fields[:_MAX_FIELDS]:
-        numbers = [of.numbers.mean, of.numbers.std, of.numbers.least, of.numbers.most] if of.numbers.count else []
-        cells = [f"{number:.5g}" for number in numbers if number is not None] or [""] * 4
-        length = f"{of.lengths.least}–{of.lengths.most}" if of.lengths.count else ""
-        table.add_row(name, ", ".join(of.kinds), f"{of.count:,}", *cells, length)
-    if len(fields) > _MAX_FIELDS:
-        table.add_row(f"and {len(fields) - _MAX_FIELDS} more")
-    return table

@@ -27,9 +27,9 @@ from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.write.formats import ArrayRecordFormat
+from datarax_ray.write.report import page, summary
 from datarax_ray.write.shards import NUM_FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
-from datarax_ray.write.statistics_page import page, summary
 
 REPORT = "report.html"
 # Transforms that give a different result for a record at each of its positions.
@@ -84,10 +84,6 @@ class Materialized:
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.components), f"the page is {os.path.join(self.path, REPORT)}"])
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """How IPython shows the last value of a cell."""
-        printer.text(str(self))
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -180,7 +176,9 @@ def materialize(
         written, live = names[:count], names[count:]
         components.append(Component(folder, written, live, len(manifest.shards), manifest.nbytes, statistics))
     done = Materialized(os.fspath(path), tuple(components))
-    _write_page(done)
+    parts = [(os.path.relpath(each.path, path).lstrip("."), each.transforms, each.statistics) for each in components]
+    with written_whole(Path(path, REPORT)) as part:
+        part.write_text(page(f"materialised: {Path(path).name}", parts), encoding="utf-8")
     return done
 
 
@@ -198,16 +196,6 @@ def _components(stream: Any, path: str) -> list[tuple[str, IndexedStream]]:
             "(from_hf(..., eager=True))"
         )
     return [(path, stream)]
-
-
-def _write_page(done: Materialized) -> None:
-    names = [os.path.relpath(each.path, done.path) for each in done.components]
-    parts = [
-        ("" if name == "." else name, each.transforms, each.statistics)
-        for name, each in zip(names, done.components, strict=True)
-    ]
-    with written_whole(Path(done.path, REPORT)) as part:
-        part.write_text(page(f"materialised: {Path(done.path).name}", parts), encoding="utf-8")
 
 
 def leading(stream: IndexedStream, num_transforms: int | None = None) -> int:

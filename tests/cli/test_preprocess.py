@@ -51,7 +51,7 @@ def test_a_source_of_a_script_is_written_with_its_statistics(command: Command, t
     assert statistics["fields"]["word"]["by_value"] == {"": 5, "abab": 5}
     page = (folder / "report.html").read_text()
     assert "20 records gave 10 elements; 10 records (50 %) gave none" in page
-    assert "<td>word</td>" in page
+    assert "×5, abab ×5" in page
     assert "http" not in page  # it needs nothing from elsewhere
 
 
@@ -73,7 +73,6 @@ def test_what_is_written_of_a_module_is_read_by_who_imports_it(tmp_path: Path, m
 def test_a_mixture_has_a_folder_and_statistics_for_each_component(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(sys, "path", [*sys.path])
     script, folder = tmp_path / "train.py", tmp_path / "out"
     script.write_text(SCRIPT)
@@ -82,7 +81,7 @@ def test_a_mixture_has_a_folder_and_statistics_for_each_component(
     assert "8 records gave 4 elements; 4 records (50 %) gave none" in said
     assert f"read it by: MaterializedSource(source, '{folder}')" in said
     page = (folder / "report.html").read_text()
-    assert "<h2>component-1</h2>" in page
+    assert "\ncomponent-1\n" in page
     found = json.loads(told(f"{script}:make_mixture", folder, as_json=True))  # it is all there, and is not made again
     assert [each["statistics"]["num_records"] for each in found["components"]] == [20, 8]
     assert (folder / "report.html").read_text() == page
