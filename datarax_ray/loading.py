@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, TypeAlias, overload
 
 from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
-from datarax_ray.plan.arguments import named_arguments
+from datarax_ray.plan.arguments import named_arguments, nearest
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.hugging_face.load import advice_of_saved
+from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.kinds import IMAGES, READ
 from datarax_ray.read.formats.materialized.written import is_materialized
@@ -32,13 +33,15 @@ from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import whole_epochs
 from datarax_ray.sources import HFStreamingSource, RandomAccessSource, RandomAccessSourceConfig, from_hf
 from datarax_ray.sources.base.indexed import IndexedSourceModule
-from datarax_ray.sources.kinds import kind_of, split_of
 
 logger = logging.getLogger("datarax_ray")
 
 
 # TFDS puts these beside the files of a dataset; Hugging Face puts the first of them.
 _TFDS = ("dataset_info.json", "features.json")
+
+# Data that is read by its name, and not by the first bytes of its files.
+KINDS = ("hf", "imagefolder")
 
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
@@ -132,6 +135,36 @@ def load(
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
 
 
+def kind_of(paths: Any, split: str | None) -> tuple[str | None, str]:
+    """The kind of KIND:NAME, one of KINDS, and the name; None and "" for paths.
+
+    Raises: ValueError for a mistyped kind, and for a split of data that has none.
+    """
+    kind, name = _named(paths)
+    if split is not None and kind != "hf":
+        where = f"{paths}/{split}" if kind == "imagefolder" else "the paths of its files, or hold out some by a filter"
+        raise ValueError(f"split={split!r} is of a dataset of the hub, and {paths!r} is none; give {where}")
+    return kind, name
+
+
+def split_of(name: str, split: str | None) -> str:
+    """The split that is read where none is named: the only one that was saved, or "train"."""
+    return split or only_split(name) or "train"
+
+
+def _named(paths: Any) -> tuple[str | None, str]:
+    if isinstance(paths, str | os.PathLike) and is_saved(paths):
+        return "hf", os.fspath(paths)
+    named = re.fullmatch(r"(\w+):(?!//)(.*)", paths) if isinstance(paths, str) else None
+    if named is None or os.path.exists(paths):
+        return None, ""
+    if named[1] in KINDS and not named[2]:
+        raise ValueError(f"{paths!r} names nothing: it is {named[1]}:NAME")
+    if named[1] not in KINDS and (hint := nearest([named[1]], KINDS)):
+        raise ValueError(f"{named[1]!r} names no kind of data; those are {', '.join(KINDS)}.{hint}")
+    return (named[1], named[2]) if named[1] in KINDS else (None, "")
+
+
 def _check(paths: Any) -> None:
     """Raise TypeError for data or another object in place of paths, with the source for it."""
     if isinstance(paths, str | os.PathLike) or inspect.isclass(paths) or callable(getattr(paths, "get_state", None)):
@@ -150,24 +183,18 @@ def _found(paths: Any) -> tuple[str, bytes]:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Iterable) and not isinstance(named, Set):
         named = [found for path in named for found in (named_by(path) if isinstance(path, str) else [path])]
-    # there fsspec's client reads ArrayRecord, and Parquet if it knows versions; pyarrow's client reads other formats
     url = next((path for path in named if isinstance(path, str) and scheme_of(path).is_pyarrows), None)
     if url is None:
         return _looked_at(named, None)
-    failed: Exception | None = None
     try:
-        client = filesystem_of(url)
-        found = by_client(url, "listing it", lambda: _looked_at(map(client._strip_protocol, named), client))
-        if found[0] == "ArrayRecord" or (found[0] == "Parquet" and scheme_of(url).listed_as is not None):
-            return found
-    except Exception as error:  # pyarrow's client may find files of another format
-        failed = error
-    try:
-        return _looked_at(named, None)
-    except Exception as error:
-        if failed is not None:
+        client = filesystem_of(url)  # fsspec's client, which reads ArrayRecord there
+        return by_client(url, "listing it", lambda: _looked_at(map(client._strip_protocol, named), client))
+    except Exception as failed:  # other formats are read by pyarrow's client
+        try:
+            return _looked_at(named, None)
+        except Exception as error:
             error.add_note(f"the client that reads ArrayRecord there: {failed}")
-        raise
+            raise
 
 
 def _ends(filesystem: Any, path: str) -> tuple[bytes, bytes]:

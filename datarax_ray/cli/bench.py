@@ -20,12 +20,12 @@ from datarax_ray.cli.screen import Screen
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.loading import KINDS
 from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.formats.kinds import READ
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.sources.kinds import KINDS
 
 logger = logging.getLogger("datarax_ray")
 
