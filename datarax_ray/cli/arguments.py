@@ -93,8 +93,7 @@ def _named(target: str, kind: str) -> Any:
             raise ValueError(
                 f"{where} has no {name}; it has {', '.join(have) or 'no functions'}.{nearest([name], vars(module))}"
             )
-        is_made = not inspect.isclass(found) and (hasattr(found, "describe") or hasattr(found, "source"))
-        if is_made or not callable(found):
+        if not inspect.isroutine(found):
             return found
         try:
             inspect.signature(found).bind()
@@ -126,35 +125,20 @@ def _without_arguments(where: str, name: str) -> Iterator[None]:
 def _script(path: Path) -> ModuleType:
     """Run a file as Python runs a script, except for its code under `if __name__ == "__main__":`.
 
-    Its definitions then belong to `__main__`: states that the script saved have the same code, and actors get the code
-    by value instead of importing a file that they may lack.
+    Actors get its definitions by value, as they may lack the file.
     """
+    from ray import cloudpickle  # in here: the decoders do without Ray
+
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file")
     sys.path.insert(0, str(path.parent.absolute()))  # as Python does for a script
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)  # a name that no library has
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    had = sys.modules.get(path.stem)
-    sys.modules[path.stem] = module  # while it runs: a dataclass looks there for the names in its annotations
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        if had is None:
-            sys.modules.pop(path.stem, None)
-        else:
-            sys.modules[path.stem] = had
-    for value in vars(module).values():
-        if getattr(value, "__module__", None) == path.stem and hasattr(value, "__qualname__"):
-            for part in [value, *(vars(value).values() if isinstance(value, type) else ())]:
-                if getattr(part, "__module__", None) == path.stem:
-                    line = vars(part).get("__firstlineno__")
-                    part.__module__ = "__main__"
-                    if line is not None:
-                        part.__firstlineno__ = line  # Python 3.13 forgets it of a class, and with it the source
-    module.__name__ = "__main__"  # for definitions inside its functions
-    sys.modules["__main__"] = module
+    sys.modules[spec.name] = module  # a dataclass looks there for the names in its annotations
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)
     return module
 
 

@@ -61,7 +61,6 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "own_diff.py").write_text(TRAIN)
     monkeypatch.setenv("OWN_CALLS", "0")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     return str(tmp_path / "own_diff.py")
 
 

@@ -115,12 +115,9 @@ def preprocess(
     statistics of each field. After Ctrl-C (exit status 130), SIGTERM (143) or an error (1), the same command writes
     the missing files.
 
-    Elements of train.py:NAME are for that script itself. If another script imports the file, name the module instead.
-
     \b
     Examples:
       datarax-ray preprocess train.py:make_source /data/tokens
-      PYTHONPATH=. datarax-ray preprocess train:make_source /data/tokens
       datarax-ray preprocess train.py:pipeline /data/tokens \\
         --num-transforms 2 --num-actors 64 --json
     """
