@@ -1,10 +1,10 @@
-"""`datarax-ray checkpoint`: shows and compares saved states, and checks whether a pipeline can go on from one."""
+"""`datarax-ray checkpoint`: shows a saved state, and checks whether a pipeline can go on from it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -13,11 +13,11 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from datarax_ray.cli.arguments import names_a_pipeline, pipeline_of
+from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.screen import Screen
 from datarax_ray.pipeline.checkpoint import FILE, read_state
 from datarax_ray.plan.amendments import Amendments, saved_amendments
-from datarax_ray.plan.fingerprint import MISSING, DriftError, changes, flattened, listed
+from datarax_ray.plan.fingerprint import MISSING, DriftError, flattened, listed
 
 _MAX_SHOWN = 60
 _STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
@@ -91,41 +91,8 @@ def _lines(saved: Saved) -> Iterator[RenderableType]:
     yield table
 
 
-def _compared(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state without the evidence, which differs wherever the position does."""
-    return {name: value for name, value in state.items() if name != "evidence"}
-
-
-def diff(first: str, second: str, screen: Screen) -> int:
-    """Print the differences between two states. Returns 1 where there is one, else 0."""
-    left, right = find(first), find(second)
-    changed = changes(*(_compared(each.state) for each in (left, right)))
-    screen.answer(changed, _lines_of_two(left, right, changed))
-    return int(bool(changed))
-
-
-def _lines_of_two(left: Saved, right: Saved, changed: Mapping[str, Sequence[Any]]) -> Iterator[RenderableType]:
-    if not changed:
-        yield "no difference"
-        return
-    table = Table("", str(left.directory), str(right.directory), box=box.SIMPLE)
-    for name, values in changed.items():
-        table.add_row(name, *map(_shown, values))
-    yield table
-    amended = {*amendments_in(left.state)} ^ {*amendments_in(right.state)}
-    if any(name.startswith("settings.") for name in changed):
-        yield "two streams: one cannot go on from the other's state"
-    elif not amended:
-        yield "the same stream, at another place"
-    else:
-        at = min(each.at for each in amended)
-        yield f"the same stream up to position {at:,}; from there on the amendments differ"
-
-
 def fits(target: str, directory: str, screen: Screen) -> int:
     """Print whether a pipeline can go on from a state, or all settings that differ. Returns 0 if it can, else 1."""
-    if names_a_pipeline(directory) and not names_a_pipeline(target):
-        target, directory = directory, target  # the order of the two arguments does not matter
     saved = find(directory)
     found: dict[str, Any] = {"directory": str(saved.directory)}
     with pipeline_of(target) as pipeline:

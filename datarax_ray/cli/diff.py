@@ -60,7 +60,8 @@ def _of_runs(first: str, second: str) -> Verdict:
         if differs := apart(amendments_in(last[0]), amendments_in(last[1]), since, end):
             return _amended_apart(both, differs, changed)
     if not both:
-        return Verdict(None, ["no state of one run is at the position of a state of the other, with a digest"], changed)
+        line = "no state of one run is at the position of a state of the other, with a digest"
+        return Verdict(None, [line, *_lines(changed)], changed)
     return _at_places([place for place in both if wrong is None or place < wrong], wrong, changed)
 
 

@@ -29,29 +29,12 @@ _BUSY_DRIVER = 0.9
 
 
 @dataclass(frozen=True)
-class Prices:
-    """Of a CPU host and of a trainer, an hour; 0 if not given."""
-
-    host: float
-    trainer: float
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """The result for a number of actors.
-
-    found: with the rate and wait of a long run.
-    per_hour: the cost of hosts and trainers together.
-    per_million: the cost of a million records; inf where none came.
-    waiting_per_hour: the cost of trainers while they wait.
-    """
+    """The result for a number of actors. found: the figures, with the rate and wait of a long run."""
 
     num_actors: int
     num_hosts: int
     found: Found
-    per_hour: float
-    per_million: float
-    waiting_per_hour: float
 
 
 def simulate(
@@ -66,8 +49,6 @@ def simulate(
     object_store: int,
     fault: list[str] | None,
     restart: float,
-    host_price: float,
-    trainer_price: float,
     seconds: float,
     screen: Screen,
     **options: Any,
@@ -88,8 +69,7 @@ def simulate(
     faults = tuple(map(fault_of, fault or []))
     options |= {"actors_of_host": actors_per_host, "faults": faults, "warm_s": _WARM_S, "measured_s": seconds}
     scenario = Scenario("", num_actors=1, costs=costs, **options)
-    prices = Prices(host_price, trainer_price)
-    return run(scenario, numbers_of(num_actors, scenario), prices, screen, ends_early=num_actors is None)
+    return run(scenario, numbers_of(num_actors, scenario), screen, ends_early=num_actors is None)
 
 
 def fault_of(text: str) -> Fault:
@@ -125,7 +105,7 @@ def numbers_of(text: str | None, scenario: Scenario) -> list[int]:
     return numbers
 
 
-def run(scenario: Scenario, numbers: Iterable[int], prices: Prices, screen: Screen, *, ends_early: bool) -> int:
+def run(scenario: Scenario, numbers: Iterable[int], screen: Screen, *, ends_early: bool) -> int:
     """Try the numbers of actors and print the outcomes, even after an interrupt.
 
     ends_early: stop at the first number with which trainers hardly wait.
@@ -141,33 +121,28 @@ def run(scenario: Scenario, numbers: Iterable[int], prices: Prices, screen: Scre
                     lambda at, task=task: shown.update(task, completed=at),  # type: ignore[misc]
                 )
                 shown.remove_task(task)
-                outcomes.append(outcome_of(scenario, number, found, prices))
+                outcomes.append(outcome_of(scenario, number, found))
                 if ends_early and outcomes[-1].found.wait < HARDLY:
                     break
     finally:
         if outcomes:
-            lines = advice(scenario, outcomes, prices)
+            lines = advice(scenario, outcomes)
             tried = [asdict(outcome, dict_factory=_finite) for outcome in outcomes]
-            screen.answer({"tried": tried, "advice": lines}, _report(scenario, outcomes, prices, lines))
+            screen.answer({"tried": tried, "advice": lines}, _report(scenario, outcomes, lines))
     return int(scenario.need is not None and all(each.found.wait >= HARDLY for each in outcomes))
 
 
-def outcome_of(scenario: Scenario, num_actors: int, found: Found, prices: Prices) -> Outcome:
+def outcome_of(scenario: Scenario, num_actors: int, found: Found) -> Outcome:
     """The outcome of a long run: records that were read before the measured time do not count into its rate."""
     could = _most_per_s(scenario, num_actors)
     wait = max(found.wait, 1 - could / (scenario.need or could))
     found = replace(found, records_per_s=min(found.records_per_s, could), wait=wait)
-    num_hosts = math.ceil(num_actors / scenario.actors_of_host)
-    of_trainers = scenario.num_trainers * prices.trainer
-    per_hour = num_hosts * prices.host + of_trainers
-    per_million = per_hour / 3600 / found.records_per_s * 1e6 if found.records_per_s else math.inf
-    return Outcome(num_actors, num_hosts, found, per_hour, per_million, wait * of_trainers)
+    return Outcome(num_actors, math.ceil(num_actors / scenario.actors_of_host), found)
 
 
-def _report(scenario: Scenario, outcomes: list[Outcome], prices: Prices, lines: list[str]) -> Iterator[RenderableType]:
-    has_need, has_prices = scenario.need is not None, bool(prices.host or prices.trainer)
-    names = ["actors", "records/s", *(["waits", "longest"] if has_need else []), "GB in\nflight", "requests\n/s"]
-    names += ["driver's\nCPU", *(["price\nan hour", "price\nof 10⁶"] if has_prices else [])]
+def _report(scenario: Scenario, outcomes: list[Outcome], lines: list[str]) -> Iterator[RenderableType]:
+    waits = ["waits", "longest"] if scenario.need is not None else []
+    names = ["actors", "hosts", "records/s", *waits, "GB in\nflight", "requests\n/s", "driver's\nCPU"]
     table = Table(box=None, padding=(0, 0, 0, 2))
     for name in names:
         table.add_column(name, justify="right", overflow="fold")
@@ -175,12 +150,12 @@ def _report(scenario: Scenario, outcomes: list[Outcome], prices: Prices, lines: 
         found = outcome.found
         table.add_row(
             f"{outcome.num_actors:,}",
+            f"{outcome.num_hosts:,}",
             f"{found.records_per_s:,.0f}",
-            *([f"{found.wait:.1%}", f"{found.longest_s:.1f} s"] if has_need else []),
+            *([f"{found.wait:.1%}", f"{found.longest_s:.1f} s"] if waits else []),
             f"{found.nbytes / 1e9:.1f}",
             f"{found.requests_per_s:.0f}",
             f"{found.driver:.0%}",
-            *([f"{outcome.per_hour:,.2f}", f"{outcome.per_million:,.2f}"] if has_prices else []),
         )
     yield table
     if scenario.num_trainers > 1:
@@ -193,8 +168,8 @@ def _finite(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: None if value == math.inf else value for name, value in items}
 
 
-def advice(scenario: Scenario, outcomes: list[Outcome], prices: Prices) -> list[str]:
-    """Which number of actors is enough and cheapest, or why none is."""
+def advice(scenario: Scenario, outcomes: list[Outcome]) -> list[str]:
+    """The number of actors that is enough, or why none is."""
     most, rate = outcomes[-1], outcomes[-1].found.records_per_s
     enough = next((each for each in outcomes if each.found.wait < HARDLY), None)
     lines = []
@@ -208,12 +183,6 @@ def advice(scenario: Scenario, outcomes: list[Outcome], prices: Prices) -> list[
         hosts = "1 host" if enough.num_hosts == 1 else f"{enough.num_hosts:,} hosts"
         waits = f"trainers wait {enough.found.wait:.1%} of their time"
         lines.append(f"enough: {_actors(enough.num_actors)} on {hosts}; {waits}")
-        if prices.trainer:
-            hosts = f"hosts {enough.num_hosts * prices.host:,.2f}"
-            lines.append(f"waiting costs {enough.waiting_per_hour:,.2f} an hour then, {hosts}")
-    if len(outcomes) > 1 and (prices.host or prices.trainer):
-        best = min(outcomes, key=lambda each: each.per_million)
-        lines.append(f"the cheapest for a million records: {_actors(best.num_actors)}, {best.per_million:,.2f}")
     if scenario.faults:
         longest = max(outcomes, key=lambda each: each.found.longest_s)
         lines.append(

@@ -144,7 +144,7 @@ FAULTS = (
 )
 
 
-@command(app, "simulate:simulate", short="Simulate a cluster: waits, memory, requests, cost.", error_status=2)
+@command(app, "simulate:simulate", short="Simulate a cluster: waits, memory, requests.", error_status=2)
 def simulate(
     rate: Annotated[float, _real("RATE", "Records/s that one actor reads, as `bench` measures.", 1e-6)],
     record_size: Annotated[Any, _nbytes_option("Size of a decoded record: 4096, 600KB, 1.5MiB.")],
@@ -165,11 +165,9 @@ def simulate(
     object_store: Annotated[Any, _nbytes_option("Ray's object store on a host.")] = "60GB",
     fault: Annotated[list[str] | None, typer.Option(metavar="KIND@S[:WHICH]", help=FAULTS)] = None,
     restart: Annotated[float, _real("S", "Seconds until a lost actor reads again.")] = 3.0,
-    host_price: Annotated[float, _real("PRICE", "Of a CPU host, an hour.")] = 0.0,
-    trainer_price: Annotated[float, _real("PRICE", "Of a trainer, an hour.")] = 0.0,
     seconds: Annotated[float, _real("S", "Seconds to measure, after a warm-up of 30 s.", 1)] = 60.0,
 ) -> None:
-    """Simulate a cluster: how long its trainers wait, its memory, its requests, and its cost.
+    """Simulate a cluster: how long its trainers wait, its memory and its requests.
 
     The scheduler, the window and the recovery from lost and slow actors are the real code; actors, storage and network
     are simulated with the figures given here. All records are shuffled. No Ray starts and no file is read. Exits with 1
@@ -179,6 +177,5 @@ def simulate(
     Examples:
       datarax-ray simulate --rate 900 --record-size 150KB --need 4000
       datarax-ray simulate --rate 900 --record-size 150KB --need 20000 \\
-        --num-actors 24,32,48 --num-trainers 8 --fault host@60:0 \\
-        --host-price 1.5 --trainer-price 12 --json
+        --num-actors 24,32,48 --num-trainers 8 --fault host@60:0 --json
     """

@@ -10,7 +10,7 @@ import typer
 from datarax_ray.cli.commands import PipelineArgument, argument, command, number, parsed
 
 app = typer.Typer()
-checkpoint = typer.Typer(name="checkpoint", help="Show, compare and check saved states.", no_args_is_help=True)
+checkpoint = typer.Typer(name="checkpoint", help="Show and check saved states.", no_args_is_help=True)
 
 CheckpointOption = Annotated[
     str | None,
@@ -109,16 +109,6 @@ def show_state(directory: StateArgument) -> None:
     \b
     Example:
       datarax-ray checkpoint show run/checkpoints
-    """
-
-
-@command(checkpoint, "checkpoint:diff", error_status=2)
-def diff_states(first: StateArgument, second: StateArgument) -> None:
-    """Show what differs between two saved states. Exits with 0 if nothing does, 1 if something does, 2 on errors.
-
-    \b
-    Example:
-      datarax-ray checkpoint diff run1/checkpoints run2/checkpoints
     """
 
 
