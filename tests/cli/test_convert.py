@@ -84,9 +84,3 @@ def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Pat
     assert [element["h"] for element in eval(line, scope)] == [1, 2**64 - 1]
     with pytest.raises(ValueError, match=r"or decode it as uint64: DecodeMsgpack\(arrays=\{'field': 'uint64'\}\)"):
         list(datarax_ray.load(str(tmp_path / "to"), transforms=[datarax_ray.DecodeMsgpack()]))
-
-
-def test_numbers_with_nulls_are_told_of_what_was_read_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pq.write_table(pa.table({"n": [1, None]}), tmp_path / "a.parquet")
-    assert convert_command(str(tmp_path / "a.parquet"), tmp_path / "to", screen(), to="parquet") == 0
-    assert caplog.text.count("numbers with nulls stay on the host") == 1

@@ -102,29 +102,3 @@ def test_a_batch_that_differs_fails_the_demo(found):
 def test_a_model_that_has_not_learned_fails_the_demo():
     with pytest.raises(RuntimeError, match=r"accuracy on 300 test images: .*; below 95% the model was not trained"):
         demo.judge(demo.Training(0), Console(file=io.StringIO()))
-
-
-def test_a_digest_tells_values_dtypes_and_names_apart():
-    import numpy as np
-
-    one = {"x": np.array([1, 2], np.int32)}
-    others = [{"x": np.array([1, 3], np.int32)}, {"x": np.array([1, 2], np.uint32)}, {"y": one["x"]}]
-    assert len({demo.digest(batch) for batch in [one, *others]}) == 4
-    assert demo.digest(one) == demo.digest({"x": np.array([1, 2], np.int32)})
-
-
-def test_state_moves_a_training_to_another():
-    import jax
-
-    first, second = demo.Training(0), demo.Training(1)
-    second.state = first.state
-    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), first.state, second.state))
-
-
-def test_a_temporary_directory_is_removed(monkeypatch):
-    import contextlib
-
-    with contextlib.ExitStack() as stack:
-        directory: Path = demo._empty_directory(None, stack)
-        assert directory.is_dir()
-    assert not directory.exists()

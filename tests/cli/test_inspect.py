@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ import cv2
 import datasets
 import numpy as np
 import pytest
-from pyarrow import parquet
 from typer.testing import CliRunner
 
 from datarax_ray.cli.app import app
 from datarax_ray.cli.inspect import inspect
 from tests.cli.screens import answer, screen
 from tests.data import write_file
-from tests.tables import ray_tensors, write_tables
+from tests.tables import write_tables
 from tests.tars import write_tar
 
 
@@ -68,11 +66,6 @@ def test_a_folder_of_images_shows_their_shape(tmp_path: Path) -> None:
     assert fields(found)["image"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
 
 
-def test_tensors_of_ray_data_show_their_shape(tmp_path: Path) -> None:
-    parquet.write_table(ray_tensors(x=np.full((2, 5, 4, 3), 9, np.uint8)), tmp_path / "x.parquet")
-    assert fields(told(tmp_path / "x.parquet", num_elements=1))["x"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
-
-
 def test_pictures_stand_side_by_side_in_a_sheet(tmp_path: Path) -> None:
     (tmp_path / "cats").mkdir()
     colours = [(i, 255 - i, 10 * i) for i in range(10)]  # BGR
@@ -101,22 +94,6 @@ def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Pat
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "sheet.jpg")
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write sheet.png to; create it first"):
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "none" / "sheet.png")
-
-
-def test_a_sheet_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tar = write_tar(tmp_path / "a.tar", [("0.png", cv2.imencode(".png", np.zeros((4, 4), np.uint8))[1].tobytes())])
-    (tmp_path / "sheet.png").write_bytes(b"before")
-    write_bytes = Path.write_bytes
-
-    def full_disk(path: Path, data: bytes) -> int:
-        write_bytes(path, data[:10])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        told(tar, sheet=tmp_path / "sheet.png")
-    assert (tmp_path / "sheet.png").read_bytes() == b"before"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "sheet.png"]
 
 
 def test_a_field_is_of_the_type_of_its_first_value(tmp_path: Path) -> None:

@@ -82,15 +82,6 @@ def test_to_resize_a_pool_whose_job_ends_meanwhile_is_an_error(monkeypatch: pyte
     assert "error: 'train' was not resized: its job ended meanwhile (process 7 of host)" in done.stderr
 
 
-def test_less_than_a_mebibyte_in_flight_is_not_told_as_none() -> None:
-    pool = ("team", "train", "11aa")
-    line = pool_command._lines(pool_command._facts(pool, PoolSeen((entry(pool, 2**19), entry(pool, 1600 * 2**20)))))
-    assert [each.rpartition(", ")[2] for each in line if "in flight" in each] == [
-        "0.5 MiB in flight at most",
-        "1,600.0 MiB in flight at most",
-    ]
-
-
 @pytest.mark.parametrize(("address", "where"), [(None, "RAY_ADDRESS=local"), ("local", "--address=local")])
 def test_a_ray_of_ones_own_is_no_cluster_to_look_at(monkeypatch: Any, address: str | None, where: str) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "local")

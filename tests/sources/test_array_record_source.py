@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
@@ -31,16 +30,6 @@ def indices(elements: Any) -> list[int]:
 
 
 class TestConfig:
-    def test_defaults_are_datarax_s(self) -> None:
-        config = ArrayRecordSourceConfig()
-        assert (config.seed, config.num_epochs, config.shuffle_files, config.local_files_only) == (42, -1, False, False)
-        assert (config.cacheable, config.batch_stats_fn, config.precomputed_stats) == (False, None, None)
-        assert (config.stochastic, config.stream_name) == (False, None)
-
-    def test_it_is_frozen(self) -> None:
-        with pytest.raises(AttributeError, match="seed"):
-            ArrayRecordSourceConfig().seed = 1  # type: ignore[misc]
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -63,10 +52,6 @@ class TestConfig:
     def test_contradictions_are_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             ArrayRecordSourceConfig(**options)
-
-    def test_on_error_is_checked_when_the_source_is_made(self, files: list[Path]) -> None:
-        with pytest.raises(ValueError, match="on_error must be 'raise', 'skip' or a function.*, got 'ignore'"):
-            make(files, on_error="ignore")
 
 
 class TestRequests:
@@ -114,10 +99,6 @@ class TestReading:
         assert indices(source.get_batch_at(np.int64(358), 10)) == want[358:]
         assert source.get_batch_at(360, 10) == []
         assert int(source.current_index.get_value()) == 0
-
-    def test_epoch_e_is_shuffled_by_seed_plus_e(self, files: list[Path]) -> None:
-        second = make(files, shuffle_files=True, seed=43)
-        assert indices(make(files, shuffle_files=True).get_batch_at(120, 120)) == indices(second.get_batch_at(0, 120))
 
     def test_items_follow_the_current_epoch(self, files: list[Path]) -> None:
         source = make(files, shuffle_files=True)
@@ -231,15 +212,6 @@ class TestBlocks:
 
 
 class TestState:
-    def test_keys_are_datarax_s_and_the_size_is_constant(self, files: list[Path]) -> None:
-        source = make(files, shuffle_files=True)
-        for _ in range(130):
-            next(source)
-        state = source.get_state()
-        assert (state["current_index"], state["current_epoch"], state["total_records"]) == (10, 1, 120)
-        assert state["shuffled_indices"] is None
-        assert len(json.dumps(state)) < 4096
-
     @pytest.mark.parametrize("taken", [0, 1, 119, 120, 121, 359, 360])
     def test_set_state_then_for_goes_on_from_there(self, files: list[Path], taken: int) -> None:
         source = make(files, shuffle_files=True, num_epochs=3)
@@ -250,13 +222,6 @@ class TestState:
         other.set_state(json.loads(json.dumps(source.get_state())))
         assert indices(other) == want[taken:]
         assert (int(other.current_epoch.get_value()), int(other.current_index.get_value())) == (3, 0)
-
-    def test_for_after_a_break_goes_on(self, files: list[Path]) -> None:
-        source = make(files, num_epochs=1)
-        for element in source:
-            if element["index"] == 4:
-                break
-        assert indices(source) == list(range(5, 120))
 
     def test_elements_fetched_ahead_are_not_in_the_state(self, files: list[Path]) -> None:
         source = make(files, [decode, DropThirds()], num_epochs=1)
@@ -328,17 +293,6 @@ class TestState:
 
 
 class TestModule:
-    def test_it_is_an_nnx_module_with_datarax_s_attributes(self, files: list[Path]) -> None:
-        source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), files, rngs=nnx.Rngs(0), name="train")
-        assert isinstance(source, nnx.Module)
-        assert (source.name, len(source), int(source.total_records.get_value())) == ("train", 120, 120)
-        assert source.shuffled_indices is None
-        assert not source.iterator_initialized.get_value()
-        assert source.prefetch_cache.get_value() == {}
-        assert isinstance(source.rngs, nnx.Rngs)
-        assert not source.supports_indexed_access()  # as datarax's
-        assert "num_records=120" in repr(source)
-
     def test_grain_s_source_has_the_records_as_they_are_stored(self, files: list[Path]) -> None:
         source = make([f"{files[0]}[3:7]", files[1]], shuffle_files=True)
         stored = oracle.stored(files)
@@ -353,45 +307,17 @@ class TestModule:
             next(source)
         assert source.shuffled_indices.tolist() == oracle.order(120, 1, 42)
 
-    def test_statistics(self, files: list[Path]) -> None:
-        source = make(files, batch_stats_fn=lambda data: {"mean": float(np.mean(data))})
-        assert source.get_statistics() is None
-        assert source.compute_statistics([1, 2]) == {"mean": 1.5}
-        assert source.get_statistics() == {"mean": 1.5}
-        source.set_statistics({"mean": 0.0})
-        assert source.get_statistics() == {"mean": 0.0}
-        source.reset_statistics()
-        assert source.get_statistics() is None
+    def test_precomputed_statistics(self, files: list[Path]) -> None:
         known = make(files, precomputed_stats={"mean": 3.0})
         assert known.get_statistics() == {"mean": 3.0}
         known.reset_statistics()
         assert known.get_statistics() is None
         assert known.compute_statistics([1]) is None
 
-    def test_rng_streams(self, files: list[Path]) -> None:
-        config = ArrayRecordSourceConfig(stochastic=True, stream_name="augment")
+    def test_a_stream_of_rngs_needs_rngs(self, files: list[Path]) -> None:
         with pytest.raises(ValueError, match="pass rngs"):
-            ArrayRecordSourceModule(config, files)
-        source = ArrayRecordSourceModule(config, files, rngs=nnx.Rngs(0))
-        assert source.requires_rng_streams() == ["augment"]
-        source.ensure_rng_streams(["params", "augment"])
-        with pytest.raises(ValueError, match=r"\['augment'\].*only \['params'\]"):
-            source.ensure_rng_streams(["params"])
+            make(files, stochastic=True, stream_name="augment")
         assert make(files).requires_rng_streams() is None
-
-    def test_copy_changes_what_is_given_and_clone_keeps_the_state(self, files: list[Path]) -> None:
-        source = make(files, shuffle_files=True)
-        next(source)
-        assert indices(source.copy(name="b").get_batch_at(0, 3)) == indices(source.get_batch_at(0, 3))
-        assert source.copy(config=ArrayRecordSourceConfig(num_epochs=1)).config.num_epochs == 1
-        clone = source.clone()
-        assert next(clone)["index"] == next(source)["index"]
-        next(clone)
-        assert int(source.current_index.get_value()) == 2
-
-    def test_process_is_not_for_sources(self, files: list[Path]) -> None:
-        with pytest.raises(NotImplementedError, match="is a source"):
-            make(files)([1])
 
     def test_closing_twice_is_harmless_and_reading_opens_again(self, files: list[Path]) -> None:
         with make(files, cacheable=True) as source:
@@ -409,11 +335,6 @@ class TestModule:
         source.reset_cache()
         with pytest.raises(FileNotFoundError, match="part-00000"):
             source.get_batch_at(0, 1)
-
-    def test_datarax_s_module_path_imports(self) -> None:
-        from datarax_ray.sources import array_record_source
-
-        assert array_record_source.ArrayRecordSourceModule is ArrayRecordSourceModule
 
 
 def test_a_program_that_ends_with_a_source_open_says_nothing():

@@ -493,12 +493,6 @@ def test_records_that_are_all_broken_end_the_stream_with_what_broke_one() -> Non
     assert re.search(r"arrays\[0\] \(position 0\): .* raised ValueError: no such luck", "".join(raised.value.__notes__))
 
 
-@pytest.mark.parametrize("limit", [2.5, "3"])
-def test_a_limit_of_skipped_records_that_is_no_number_is_refused(limit: Any) -> None:
-    with pytest.raises(TypeError, match=f"max_skipped is a whole number, or None for no limit, got {limit!r}"):
-        RandomAccessSourceConfig(on_error="skip", max_skipped=limit)
-
-
 def test_lists_among_arrays_keep_their_values() -> None:
     data = {"any": [1, "a", None], "text": [b"a\0", b"", b"b"], "x": [2**63, 2**63, 2**63], "y": [[1.5], [2.5], [3.5]]}
     batch = RandomAccessSource(RandomAccessSourceConfig(), data).get_batch(3)

@@ -355,14 +355,6 @@ class TestModule:
                 take(source)
             assert [skip.position for skip in source.skipped] == [0]
 
-    def test_element_spec_describes_an_element_and_consumes_nothing(self) -> None:
-        source = make(exclude_keys=["x"])
-        spec = source.element_spec()
-        assert spec["v"] == jax.ShapeDtypeStruct((2,), np.float64)
-        assert spec["s"].dtype == object
-        assert sorted(spec) == ["s", "v"]
-        assert next(source)["s"] == "s0"
-
     def test_set_random_order_changes_the_order_from_here_on(self) -> None:
         source = make(num_epochs=2)
         source.get_batch(N)
@@ -434,19 +426,6 @@ class TestUnderRay:
 
 
 class TestState:
-    @pytest.mark.parametrize("shuffle", [False, True])
-    @pytest.mark.parametrize("taken", [0, 1, 19, 20, 33, 40])
-    def test_set_state_then_for_goes_on_from_there(self, taken: int, shuffle: bool) -> None:
-        source = make(shuffle=shuffle, num_epochs=2)
-        for _ in range(taken):
-            next(source)
-        state = json.dumps(source.get_state())
-        assert len(state) < 4096
-        other = make(shuffle=shuffle, num_epochs=2)
-        other.set_state(json.loads(state))
-        assert (int(other.epoch.get_value()), int(other.index.get_value())) == divmod(taken, N)
-        assert indices(other) == order(2, 42 if shuffle else None)[taken:]
-
     def test_the_state_holds_no_data(self) -> None:
         big = datasets.Dataset.from_dict({"x": np.arange(200_000)})
         assert len(json.dumps(make(dataset=big).get_state())) < 1000

@@ -496,7 +496,3 @@ class TestErrors:
         other = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5.0)})
         with pytest.raises(ValueError, match="so far and"):
             list(make(MixtureSource([stream(shards), other])))
-
-    def test_what_is_no_source_is_refused(self, shards: list[str]) -> None:
-        with pytest.raises(TypeError, match="source 1 of the mixture is list, and a mixture takes"):
-            MixtureSource([stream(shards), [1, 2]])

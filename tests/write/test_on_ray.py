@@ -63,13 +63,6 @@ def write(folder: Path, read: Any = Records(), **given: Any) -> dict[str, bytes]
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-@pytest.mark.slow  # those below are of two
-def test_the_bytes_are_the_same_for_any_number_of_actors(tmp_path: Path) -> None:
-    one = write(tmp_path / "0")
-    for num_actors in (1, 2):
-        assert write(tmp_path / str(num_actors), num_actors=num_actors) == one
-
-
 def test_a_shard_whose_process_is_killed_is_written_again(tmp_path: Path) -> None:
     found = write(tmp_path / "a", Records(kills=tmp_path / "killed"), num_actors=2)
     assert (tmp_path / "killed").exists()
