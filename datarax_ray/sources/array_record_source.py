@@ -153,7 +153,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
     ) -> None:
         reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
         is_blocked = order["groups"] is not None or (order["block_size"] or 1) >= reader.group_size > 1
-        config.log_requests(reader.files, by_group=is_blocked or not config.shuffle)
+        config.warn_of_requests(reader.files, by_group=is_blocked or not config.shuffle)
         unpacks = isinstance(next(iter(listed(transforms)), None), DecodeMaterialized)
         super().__init__(
             config,
@@ -221,7 +221,7 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
         reader = ArrayRecordReader.of(prepared.files(split), remote=config.remote)
-        config.log_requests(reader.files, by_group=not config.shuffle, has_blocks=False)
+        config.warn_of_requests(reader.files, by_group=not config.shuffle)
         super().__init__(
             config,
             {"name_or_builder": prepared.directory, "split": split, "skip_decoding": skip_decoding},

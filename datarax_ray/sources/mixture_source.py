@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from flax import nnx
@@ -63,8 +62,6 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         cipher.check_seed(seed)
         if callable(getattr(sources, "describe", None)):  # it is iterable, and would give its elements
             raise TypeError(f"sources is a list of them, got one {type(sources).__name__}; write MixtureSource([a, b])")
-        if isinstance(sources, Mapping):
-            raise TypeError("sources is a list of them, got a dict; write MixtureSource([a, b], weights=[1, 2])")
         ordered("sources", sources)
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
@@ -107,10 +104,7 @@ def _component(source: Any, index: int) -> AnyComponent:
     description = describe() if callable(describe) else None
     if isinstance(source, SourceModule) and isinstance(description, AnyComponent):
         return description
-    if isinstance(source, str | os.PathLike):
-        raise TypeError(f"source {index} of the mixture is a path, {str(source)!r}; give load({str(source)!r})")
     raise TypeError(
         f"source {index} of the mixture is {type(source).__name__}, and a mixture takes sources of datarax_ray.sources "
-        "(ArrayRecordSourceModule, HFStreamingSource, another MixtureSource). To read a mixture with Ray, distribute "
-        "it as a whole: RaySource(MixtureSource(...))."
+        "such as load(path). To read a mixture with Ray, distribute it as a whole: RaySource(MixtureSource(...))"
     )

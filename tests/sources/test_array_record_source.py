@@ -54,28 +54,20 @@ class TestConfig:
             ArrayRecordSourceConfig(**options)
 
 
-class TestRequests:
-    """What is said of files behind URLs: 1,000 of 64 MB, with 16,000 records of 4 KB each."""
-
-    @pytest.mark.parametrize(
-        ("kept", "group_size", "how", "said"),
-        [
-            (256 * 2**20, 1, {}, ["up to 16,000,000 requests of some 4.0 KB in an epoch", "each host keeps 0.3 GB"]),
-            (256 * 2**20, 1, {}, ["single records", 'shuffle_block_size="auto"', "cache_dir="]),
-            (0, 250, {"by_group": True}, ["1,000 files behind URLs (https://host/0 the first), 64.0 GB: up to 64,000"]),
-            (10**11, 1, {}, ["each host keeps 100.0 GB"]),
-        ],
-    )
-    def test_requests_of_an_epoch_are_logged_and_single_records_warned_of_with_the_remedy(
-        self, kept: int, group_size: int, how: dict[str, Any], said: list[str], caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level("INFO", "datarax_ray")
-        urls = [f"https://me:secret@host/{number}" for number in range(1000)]
-        files = [RecordFile(url, 16_000, 64_000_000, group_size, 0, 16_000, version='"v"') for url in urls]
-        ArrayRecordSourceConfig(remote_nbytes=kept).log_requests(files, **{"by_group": False} | how)
-        (logged,) = caplog.records
-        assert (logged.levelname == "WARNING") == (kept < 10**9 and not how)
-        assert all(each in logged.getMessage() for each in said)
+@pytest.mark.parametrize(("kept", "by_group"), [(256 * 2**20, False), (0, True), (10**11, False)])
+def test_single_records_behind_urls_are_warned_of_with_the_remedy(
+    kept: int, by_group: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    urls = [f"https://me:secret@host/{number}" for number in range(1000)]
+    files = [RecordFile(url, 16_000, 64_000_000, 1, 0, 16_000, version='"v"') for url in urls]
+    ArrayRecordSourceConfig(remote_nbytes=kept).warn_of_requests(files, by_group=by_group)
+    if by_group or kept == 10**11:
+        assert caplog.messages == []
+        return
+    (message,) = caplog.messages
+    assert message.startswith("1000 files behind URLs (https://host/0 the first), 64.0 GB, are read record by record")
+    assert ": 16000000 requests in an epoch" in message
+    assert 'shuffle_block_size="auto"' in message
 
 
 class TestReading:

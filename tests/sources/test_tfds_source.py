@@ -112,15 +112,6 @@ def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch: pytest.Monke
         TFDSSource(TFDSSourceConfig(), "small", "train").set_state(state)
 
 
-def test_what_an_epoch_behind_a_url_asks_for_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    served = HttpFiles(DATA)
-    with caplog.at_level("INFO", "datarax_ray"):
-        TFDSSource(TFDSSourceConfig(shuffle=True, num_epochs=1), f"{served.url}/small/1.2.3", "train")
-    served.close()
-    assert "files behind URLs" in caplog.text
-    assert "up to 11 requests" in caplog.text
-
-
 def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path: Path) -> None:
     served = HttpFiles(DATA)
     far = TFDSSource(TFDSSourceConfig(num_epochs=1), f"{served.url}/small/1.2.3", "train[2:]+test")

@@ -129,31 +129,22 @@ class RemoteFilesConfig(IndexedSourceConfig):
         folder, nbytes = os.fspath(self.cache_dir or ""), self.cache_nbytes or 0
         return Remote(self.remote_nbytes, cache_dir=folder, cache_nbytes=nbytes)
 
-    def log_requests(self, files: Sequence[RecordFile], *, by_group: bool, has_blocks: bool = True) -> None:
-        """Log how many requests an epoch of files behind URLs takes: a warning where each record is one.
-
-        by_group: whether the order reads each group at once. has_blocks: whether the source has an order by blocks.
-        """
+    def warn_of_requests(self, files: Sequence[RecordFile], *, by_group: bool) -> None:
+        """Warn where an epoch of files behind URLs takes a request for each record. by_group: of the order."""
         far = [file for file in files if file.version]
-        if not far:
-            return
         nbytes, num_records = sum(file.nbytes for file in far), sum(file.take for file in far)
-        num_groups = sum(-(-file.take // file.group_size) for file in far)
         kept_nbytes = self.remote_nbytes + (self.cache_nbytes or 0)
-        told = (
-            f"{len(far):,} files behind URLs ({far[0].name} the first), {nbytes / 1e9:,.1f} GB: up to {{:,}} requests "
-            f"of some {nbytes / max(1, num_groups) / 1e3:,.1f} KB in an epoch; each host keeps "
-            f"{kept_nbytes / 1e9:,.1f} GB"
-        )
         if by_group or kept_nbytes >= nbytes or num_records <= FEW_RECORDS:
-            logger.info("%s", told.format(num_groups))
             return
-        blocks = 'shuffle_block_size="auto" asks for whole groups, in another order; ' if has_blocks else ""
+        has_blocks = hasattr(self, "shuffle_block_size")
         logger.warning(
-            "%s. The order is one of single records, and an actor gets some 1,600 requests answered a second. %s"
-            "cache_dir= with cache_nbytes= keeps them on a disk of each host; more actors ask for more at once.",
-            told.format(num_records),
-            blocks,
+            "%d files behind URLs (%s the first), %.1f GB, are read record by record: %d requests in an epoch, of which "
+            "an actor gets some 1,600 answered a second. %scache_dir= with cache_nbytes= keeps them on each host's disk",
+            len(far),
+            far[0].name,
+            nbytes / 1e9,
+            num_records,
+            'shuffle_block_size="auto" reads whole groups, in another order; ' if has_blocks else "",
         )
 
 
