@@ -138,8 +138,8 @@ class RemoteFilesConfig(IndexedSourceConfig):
             return
         has_blocks = hasattr(self, "shuffle_block_size")
         logger.warning(
-            "%d files behind URLs (%s the first), %.1f GB, are read record by record: %d requests in an epoch, of which "
-            "an actor gets some 1,600 answered a second. %scache_dir= with cache_nbytes= keeps them on each host's disk",
+            "%d files behind URLs (%s the first), %.1f GB, are read record by record: %d requests in an epoch, "
+            "and an actor gets 1,600 or so answered a second. %scache_dir= with cache_nbytes= keeps them on each host",
             len(far),
             far[0].name,
             nbytes / 1e9,
