@@ -6,7 +6,7 @@ Nothing is decoded without need: text stays text, a JPEG its bytes, and a null N
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -108,14 +108,15 @@ def _of_records(stream: IndexedStream, to: To, num_first: int) -> tuple[ReadReco
         raise ValueError(f"none of the first {NUM_FIRST} records can be read, so their type is unknown")
     is_bytes = isinstance(first[0], bytes)
     if to == "parquet" and is_bytes:
-        stream = replace(stream, transforms=(*stream.transforms, name := NameRecord()))
-        parts = [(records, list(map(name.map, elements))) for records, elements in parts]
-        first = list(map(name.map, first))
+        stream = replace(stream, transforms=(*stream.transforms, _named))
+        parts = [(records, list(map(_named, elements))) for records, elements in parts]
+        first = list(map(_named, first))
     schema = schema_of(_columns(first[:NUM_FIRST])) if to == "parquet" else None
     read = ReadRecords(stream, schema, encodes=to == "array_record" and not is_bytes)
     fields = first[0].items() if isinstance(first[0], Mapping) else ()
     arrays = {name: "uint64" for name, value in fields if str(getattr(value, "dtype", "")) == "uint64"}
-    return read, arrays, mean_nbytes_of(item for part in parts for item in read.made(*part))
+    skipped = _Skips(stream.reader, stream.on_error)
+    return read, arrays, mean_nbytes_of(item for part in parts for item in read.written(*part, skipped))
 
 
 def _schema_of(reader: Any) -> Any:
@@ -147,6 +148,38 @@ def _columns(values: list[Any]) -> Any:
         return _columns(known[: error.index])
 
 
+@dataclass
+class _Skips:
+    """The records of one shard that are skipped. records: their numbers."""
+
+    reader: Any
+    on_error: OnError
+    records: list[int] = field(default_factory=list)
+
+    def skip(self, records: Sequence[int], reason: str, error: BaseException) -> None:
+        """Skip records that fail together. Raises: RecordError of the first, unless on_error skipped it."""
+        failure = RecordError.of(self.reader.locate(records[0]), records[0], reason, error)
+        if not skips(self.on_error, failure):
+            raise failure
+        self.records += records
+
+    def encoded(self, records: Iterable[int], elements: Iterable[Any]) -> Iterator[bytes]:
+        """The elements as msgpack. A record whose element does not fit is skipped."""
+        for record, element in zip(records, elements, strict=True):
+            try:
+                data = msgpack_of(element)
+            except ValueError as error:
+                self.skip([record], str(error), error)
+            else:
+                yield data
+
+    def notes(self) -> dict[str, Any] | None:
+        """The notes of the shard; None where no record is skipped."""
+        if not self.records:
+            return None
+        return {"num_skipped": len(self.records), "skipped": list(map(self.reader.locate, self.records[:_MAX_LISTED]))}
+
+
 @dataclass(frozen=True)
 class ReadRecords:
     """The records of a stream in file order, as bytes or, where there is a schema, as tables. See shards.ReadRun.
@@ -159,12 +192,12 @@ class ReadRecords:
     encodes: bool = False
 
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
-        skipped: list[int] = []
+        skipped = _Skips(self.stream.reader, self.stream.on_error)
         with closing(self.parts(start, stop)) as parts:
             for wanted, records, elements in parts:
-                written = yield from self.made(records, elements)
-                skipped += np.setdiff1d(wanted, written).tolist()
-        return _notes(skipped, self.stream.reader)
+                skipped.records += np.setdiff1d(wanted, records).tolist()
+                yield from self.written(records, elements, skipped)
+        return skipped.notes()
 
     def parts(self, start: int, stop: int) -> Generator[tuple[Indices, list[int], list[Any]], None, None]:
         """Some megabytes of records at a time: the wanted ones, those that can be read, and the element of each."""
@@ -176,39 +209,25 @@ class ReadRecords:
         finally:
             self.stream.close()  # in a worker nobody else does
 
-    def made(self, records: list[int], elements: list[Any]) -> Generator[Any, None, list[int]]:
-        """What is written of the elements of these records. The generator returns the records that are written."""
+    def written(self, records: list[int], elements: list[Any], skipped: _Skips) -> Iterator[Any]:
+        """The items that are written for the elements of these records."""
         if self.schema is not None:
-            records, table = self._table(records, elements)
-            if table is not None:
-                yield table
-            return records
-        if not self.encodes:
-            yield from elements
-            return records
-        kept: list[int] = []
-        for record, element in zip(records, elements, strict=True):
-            encoded = _encoded(element, self.stream.on_error, self.stream.reader, record)
-            if encoded is not None:
-                kept.append(record)
-                yield encoded
-        return kept
+            return self._tables(records, elements, skipped)
+        return skipped.encoded(records, elements) if self.encodes else iter(elements)
 
-    def _table(self, records: list[int], elements: list[Any]) -> tuple[list[int], Any]:
-        """The records that fit, and their table. Where the table fails, each element is tried alone."""
-        import pyarrow as pa
-
+    def _tables(self, records: list[int], elements: list[Any], skipped: _Skips) -> Iterator[Any]:
+        """One table of the elements. Where they do not fit together, each is tried alone."""
         if not elements:
-            return [], None
+            return
         try:
-            return records, table_of(stack(elements), self.schema)
+            tables = iter([table_of(stack(elements), self.schema)])
         except (UnfitError, ColumnError) as error:
             if len(elements) == 1:
-                skip_record(self.stream.on_error, self.stream.reader, records[0], str(error), error)
-                return [], None
-        alone = [self._table([record], [element]) for record, element in zip(records, elements, strict=True)]
-        fit = {record: table for (record,), table in filter(all, alone)}
-        return list(fit), pa.concat_tables(fit.values()) if fit else None
+                skipped.skip(records, str(error), error)
+                return
+            alone = zip(records, elements, strict=True)
+            tables = (table for record, element in alone for table in self._tables([record], [element], skipped))
+        yield from tables
 
 
 @dataclass(frozen=True)
@@ -224,19 +243,21 @@ class ReadTables:
     encodes: bool = False
 
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
-        skipped: list[int] = []
+        skipped = _Skips(self.reader, self.on_error)
         try:
             for first, last in self.reader.runs(start, stop):
                 for at, table in self._tables(first, last, skipped):
-                    if self.encodes:
-                        yield from self._rows(at, table, skipped)
-                    else:
+                    if not self.encodes:
                         yield table
+                        continue
+                    for row in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects
+                        rows = rows_of_table(table.slice(row, _MAX_READ_RECORDS))
+                        yield from skipped.encoded(range(at + row, at + row + len(rows)), rows)
         finally:
             self.reader.close()  # in a worker nobody else does
-        return _notes(skipped, self.reader)
+        return skipped.notes()
 
-    def _tables(self, first: int, last: int, skipped: list[int]) -> Iterator[tuple[int, Any]]:
+    def _tables(self, first: int, last: int, skipped: _Skips) -> Iterator[tuple[int, Any]]:
         """The rows of one group at once; where that fails, by halves if the reader can read a part."""
         import pyarrow as pa
 
@@ -247,44 +268,11 @@ class ReadTables:
             if not is_of_data(error, (self.reader.traits.broken, pa.ArrowException)):  # type: ignore[arg-type]
                 raise
             if last - first == 1 or self.reader.breaks_whole:
-                skip_record(self.on_error, self.reader, first, f"{type(error).__name__}: {message_of(error)}", error)
-                skipped += range(first, last)
+                skipped.skip(range(first, last), f"{type(error).__name__}: {message_of(error)}", error)
                 return
         middle = (first + last) // 2
         yield from self._tables(first, middle, skipped)
         yield from self._tables(middle, last, skipped)
-
-    def _rows(self, first: int, table: Any, skipped: list[int]) -> Iterator[bytes]:
-        for start in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects
-            for record, element in enumerate(rows_of_table(table.slice(start, _MAX_READ_RECORDS)), first + start):
-                encoded = _encoded(element, self.on_error, self.reader, record)
-                if encoded is None:
-                    skipped.append(record)
-                else:
-                    yield encoded
-
-
-def skip_record(on_error: OnError, reader: Any, record: int, reason: str, error: BaseException) -> None:
-    """Raise the RecordError of a record, unless on_error skips it."""
-    failure = RecordError.of(reader.locate(record), record, reason, error)
-    if not skips(on_error, failure):
-        raise failure
-
-
-def _notes(skipped: list[int], reader: Any) -> dict[str, Any] | None:
-    """The notes of a shard on its skipped records; None where there are none."""
-    if not skipped:
-        return None
-    return {"num_skipped": len(skipped), "skipped": [reader.locate(record) for record in skipped[:_MAX_LISTED]]}
-
-
-def _encoded(element: Any, on_error: OnError, reader: Any, record: int) -> bytes | None:
-    """The element as msgpack; None where it cannot be, and on_error skips it."""
-    try:
-        return msgpack_of(element)
-    except ValueError as error:
-        skip_record(on_error, reader, record, str(error), error)
-        return None
 
 
 def msgpack_of(element: Any) -> bytes:
@@ -343,8 +331,6 @@ class EncodedImages:
         return repr(self._folder)
 
 
-class NameRecord:
-    """Makes an element of a record of bytes, for a format that has fields."""
-
-    def map(self, record: bytes) -> dict[str, bytes]:
-        return {"record": record}
+def _named(record: bytes) -> dict[str, bytes]:
+    """An element of a record of bytes, for a format that has fields."""
+    return {"record": record}
