@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import datasets
 import pytest
@@ -16,83 +15,44 @@ from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
+from tests.http_files import HttpFiles
 
 SHARDS, ROWS = 4, 30
-FILES = {
-    f"/part-{shard}.jsonl": "".join(json.dumps({"x": 100 * shard + row}) + "\n" for row in range(ROWS)).encode()
-    for shard in range(SHARDS)
-}
 
 
-class Server(ThreadingHTTPServer):
-    """Serves FILES, byte ranges too. refusals: how many times to answer 429 yet. peak: requests at the same time."""
+class Server(HttpFiles):
+    """refusals: how many GET requests to answer with 429 yet. peak: GET requests at the same time."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.lock = threading.Lock()
-        self.refusals = self.refused = self.now = self.peak = 0
+    refusals = refused = now = peak = 0
 
-    @property
-    def urls(self) -> list[str]:
-        return [f"http://127.0.0.1:{self.server_port}{path}" for path in FILES]
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
-    def do_GET(self) -> None:
-        server = self.server
-        with server.lock:
-            server.now += 1
-            server.peak = max(server.peak, server.now)
-            is_refused = server.refusals > 0
-            server.refusals -= is_refused
-            server.refused += is_refused
+    def _serve(self, answer: BaseHTTPRequestHandler, folder: Path) -> None:
+        is_get = answer.command == "GET"
+        with self._lock:
+            self.now += is_get
+            self.peak = max(self.peak, self.now)
+            is_refused = is_get and self.refusals > 0
+            self.refusals -= is_refused
+            self.refused += is_refused
         try:
-            if is_refused:
-                self.send_response(429)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-            else:
-                self.answer(with_body=True)
+            answer.send_error(429) if is_refused else super()._serve(answer, folder)
         finally:
-            with server.lock:
-                server.now -= 1
-
-    def answer(self, *, with_body: bool) -> None:
-        body, asked = FILES[self.path], self.headers.get("Range")
-        first, last = 0, len(body) - 1
-        if asked:
-            lo, hi = asked.removeprefix("bytes=").split("-")
-            first, last = int(lo), min(int(hi or last), last)
-        self.send_response(206 if asked else 200)
-        self.send_header("Content-Length", str(last - first + 1))
-        self.send_header("Accept-Ranges", "bytes")
-        if asked:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body[first : last + 1])
-
-    def log_message(self, *_: Any) -> None:
-        pass
+            with self._lock:
+                self.now -= is_get
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+def server(tmp_path: Path) -> Iterator[Server]:
+    for shard in range(SHARDS):
+        lines = (json.dumps({"x": 100 * shard + row}) + "\n" for row in range(ROWS))
+        (tmp_path / f"part-{shard}.jsonl").write_text("".join(lines))
+    server = Server(tmp_path)
+    yield server
+    server.close()
 
 
-def make(server: Server, **config: Any) -> HFStreamingSource:
-    dataset = datasets.load_dataset("json", data_files=server.urls, split="train", streaming=True)
+def make(server: Server, **config: int) -> HFStreamingSource:
+    urls = [f"{server.url}/part-{shard}.jsonl" for shard in range(SHARDS)]
+    dataset = datasets.load_dataset("json", data_files=urls, split="train", streaming=True)
     return HFStreamingSource(HFStreamingConfig(turn_size=10, **config), dataset=dataset)
 
 
