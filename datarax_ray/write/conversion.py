@@ -157,7 +157,7 @@ class _Skips:
     records: list[int] = field(default_factory=list)
 
     def skip(self, records: Sequence[int], reason: str, error: BaseException) -> None:
-        """Skip records that fail together. Raises: RecordError of the first, unless on_error skipped it."""
+        """Skip records that fail together. Raises: RecordError of the first, unless on_error skips it."""
         failure = RecordError.of(self.reader.locate(records[0]), records[0], reason, error)
         if not skips(self.on_error, failure):
             raise failure
@@ -220,14 +220,16 @@ class ReadRecords:
         if not elements:
             return
         try:
-            tables = iter([table_of(stack(elements), self.schema)])
+            table = table_of(stack(elements), self.schema)
         except (UnfitError, ColumnError) as error:
             if len(elements) == 1:
                 skipped.skip(records, str(error), error)
                 return
-            alone = zip(records, elements, strict=True)
-            tables = (table for record, element in alone for table in self._tables([record], [element], skipped))
-        yield from tables
+        else:
+            yield table
+            return
+        for record, element in zip(records, elements, strict=True):
+            yield from self._tables([record], [element], skipped)
 
 
 @dataclass(frozen=True)

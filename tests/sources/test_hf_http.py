@@ -34,7 +34,10 @@ class Server(HttpFiles):
             self.refusals -= is_refused
             self.refused += is_refused
         try:
-            answer.send_error(429) if is_refused else super()._serve(answer, folder)
+            if is_refused:
+                answer.send_error(429)
+            else:
+                super()._serve(answer, folder)
         finally:
             with self._lock:
                 self.now -= is_get
