@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -87,7 +87,7 @@ def ingest(
             screen.err.print(f"stopped by {cause}; the report covers the records until then:")
         if tally.start_s is not None:
             tally.actors = source.stats()
-    screen.answer(_facts(tally), _report(tally, stream))
+    screen.answer(asdict(tally) | {"records_per_s": tally.records_per_s}, _report(tally, stream))
     return status
 
 
@@ -118,13 +118,6 @@ def _count(batches: Iterator[HostBatch], tally: Tally, progress: RecordProgress)
         tally.num_records += batch.num_rows
         tally.nbytes += size
         progress.advance(batch.num_rows, size)
-
-
-def _facts(tally: Tally) -> dict[str, Any]:
-    names = ("num_records", "num_batches", "nbytes", "first_s", "waited_s", "elapsed_s", "records_per_s")
-    start = {} if tally.start_s is None else {"start_s": tally.start_s}
-    actors = {str(index): stats for index, stats in tally.actors.items()}
-    return {name: getattr(tally, name) for name in names} | start | {"actors": actors}
 
 
 def _report(tally: Tally, stream: IndexedStream) -> Iterator[Table]:

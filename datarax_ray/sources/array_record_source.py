@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,6 @@ from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_windo
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.elements.transforms import listed
-from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.materialized.written import yields_in
 from datarax_ray.read.formats.remote.urls import redacted
@@ -75,15 +75,6 @@ class ArrayRecordSourceConfig(RemoteFilesConfig):
             object.__setattr__(self, name, any(given.values()))
         super().__post_init__()
         check_shuffled(self, "shuffle_block_size", or_auto=True)
-
-
-class _Instruction:
-    """A file as Grain's FileInstruction."""
-
-    def __init__(self, file: RecordFile) -> None:
-        self.filename = file.path
-        self.skip, self.take = file.skip, file.take
-        self.examples_in_shard = file.num_records
 
 
 def _in_groups(config: ArrayRecordSourceConfig, reader: ArrayRecordReader) -> tuple[ArrayRecordReader, dict[str, Any]]:
@@ -175,7 +166,11 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
 
         if far := [file.name for file in self._files if file.version]:
             raise ValueError(f"Grain opens local files only, and {far[0]} is none; read it by this source")
-        return ArrayRecordDataSource([_Instruction(file) for file in self._files])
+        instructions = [
+            SimpleNamespace(filename=file.path, skip=file.skip, take=file.take, examples_in_shard=file.num_records)
+            for file in self._files
+        ]
+        return ArrayRecordDataSource(instructions)
 
 
 @dataclass(frozen=True, kw_only=True)
