@@ -21,18 +21,16 @@ _OWN_FIELDS = {"path": "name", "split": "split", "data_dir": "data_dir", "stream
 class HFConfig(SourceConfig):
     """Which dataset, split and columns; see SourceConfig for the other fields.
 
-    name, split: as of datasets.load_dataset, or a folder made by save_to_disk; neither where the source is given a
-        dataset.
-    data_dir: of the data files within it.
-    include_keys, exclude_keys: the columns to keep or to leave out, not both; any iterable, kept as a tuple.
-    shuffle: another order in every epoch, by seed; stochastic and stream_name say so, and no rngs are needed.
-    num_epochs: -1 for endless; None for one pass, as datarax's sources give it (see HFEagerSource for what comes behind
-        it).
+    name, split: as of datasets.load_dataset, or a folder made by save_to_disk; neither if the source gets a dataset.
+    data_dir: the folder of the data files within the dataset.
+    include_keys, exclude_keys: the columns to keep or to skip, not both; any iterable, kept as a tuple.
+    shuffle: a new order in every epoch, by seed. It sets stochastic and stream_name, and needs no rngs.
+    num_epochs: -1 for endless; None for one pass, as in datarax (HFEagerSource describes further passes).
     download_kwargs: more arguments for load_dataset (`name` there is the dataset's configuration); revision is "main"
         unless given.
     local_files_only: never ask the hub.
 
-    Raises: ValueError for fields that contradict each other, a name without a split, and for trust_remote_code.
+    Raises: ValueError for contradictory fields, a name without a split, and for trust_remote_code.
 
     >>> HFConfig(name="digits", split="train", exclude_keys=["id"]).exclude_keys
     ('id',)
@@ -68,21 +66,21 @@ class HFConfig(SourceConfig):
         return 1 if self.num_epochs is None else self.num_epochs
 
     def named(self, source: str) -> NamedDataset:
-        """The dataset that is named. Raises: ValueError where name or split is missing, for this source."""
+        """The named dataset. Raises: ValueError where name or split is missing, for this source."""
         if not self.name or not self.split:
             raise ValueError(required("split" if self.name else "name", source))
         return NamedDataset(self.name, self.split, self.data_dir, self.download_kwargs, self.local_files_only)
 
     def load(self, source: str, *, streaming: bool, dataset: Any = None) -> Any:
-        """The dataset, loaded unless it is given, with the columns that are kept.
+        """The dataset, loaded unless given, with the kept columns.
 
-        Raises: ValueError where name or split is missing and no dataset is given, and where columns are not there;
-        errors of datasets.load_dataset.
+        Raises: ValueError for a missing name or split without a dataset, and for unknown columns; errors of
+        datasets.load_dataset.
         """
         return self.select(self.named(source).load(streaming=streaming) if dataset is None else dataset)
 
     def select(self, dataset: Any) -> Any:
-        """The dataset with the columns that are kept. Raises: ValueError where columns are not there."""
+        """The dataset with the kept columns. Raises: ValueError for unknown columns."""
         include, exclude = self.include_keys, self.exclude_keys
         return select_columns(
             dataset, None if include is None else tuple(include), None if exclude is None else tuple(exclude)

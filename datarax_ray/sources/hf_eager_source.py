@@ -35,8 +35,8 @@ class HFEagerConfig(HFConfig, IndexedSourceConfig):
 
     See HFConfig, IndexedSourceConfig and SourceConfig for the fields.
 
-    shuffle: one permutation of all rows in every epoch, in every way of reading. cacheable: accepted for datarax's
-    sake: Arrow files are memory-mapped, and stay in memory as far as there is room.
+    shuffle: one permutation of all rows in every epoch.
+    cacheable: accepted for datarax's sake; Arrow files are memory-mapped, and stay in memory as far as there is room.
 
     >>> HFEagerConfig(name="mnist", split="train", shuffle=True, include_keys=["image"]).include_keys
     ('image',)
@@ -46,26 +46,25 @@ class HFEagerConfig(HFConfig, IndexedSourceConfig):
 class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The rows of a map-style Hugging Face dataset, in an order that is a pure function of the position.
 
-    dataset: an already built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load
-    config.name and config.split. transforms: of single elements; see datarax_ray.read.elements.transforms.
+    dataset: a built datasets.Dataset (of load_from_disk, from_dict, after map and filter); None to load config.name and
+        config.split.
+    transforms: of single elements; see datarax_ray.read.elements.transforms.
 
-    What a column becomes stands in the table of datarax_ray.read.formats.arrow.columns, and is decided over all
-    rows: numbers and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay
-    on the host.
+    The table of datarax_ray.read.formats.arrow.columns lists the array of each column, decided over all rows: numbers
+    and lists of one length are dense, images are decoded; text, ragged lists and columns with None stay on the host.
 
-    Elements, `get_batch`, `get_batch_at` and `data` give jax.Arrays for numbers, as datarax does: of 32 bits unless
-    jax_enable_x64 is on, and OverflowError for a number that these do not hold. What stays on the host comes in object
-    arrays, and in lists from `get_batch_at` and `data`. In a Pipeline and in actors all is NumPy up to the device.
+    Elements, `get_batch`, `get_batch_at` and `data` give numbers as jax.Arrays, as datarax does: of 32 bits unless
+    jax_enable_x64 is on, with OverflowError for larger numbers. Host fields are object arrays, and lists from
+    `get_batch_at` and `data`. In a Pipeline and in actors, all arrays are NumPy's up to the device.
 
-    Passes: a `for` goes on from the current position to the end of that epoch, so after a `break` or set_state it gives
-    the rest of the epoch; the next `for` is the next epoch, in its own order. `get_batch` ends its last batch at the
-    epoch's end and goes on with the next epoch, for ever. With num_epochs in the config, `for` runs through all epochs;
-    then there is no element, and {} from get_batch, until reset(). With transforms, {} from get_batch ends each pass
-    too, since datarax's own Pipeline reads such a source as a stream. Without num_epochs, a Pipeline and a RaySource
-    give one pass.
+    Passes: a `for` goes on from the current position to the end of its epoch, also after a `break` or set_state; the
+    next `for` is the next epoch, in its own order. `get_batch` ends its last batch at the epoch's end and goes on with
+    the next epoch, for ever. With num_epochs in the config, `for` runs through all epochs; then there is no element,
+    and {} from get_batch, until reset(). With transforms, {} from get_batch also ends each pass, since datarax's own
+    Pipeline reads such a source as a stream. Without num_epochs, a Pipeline and a RaySource give one pass.
 
-    Raises: ValueError, TypeError at construction for a dataset that is missing, empty or a stream, or has features that
-    cannot be read, by name and with the remedy; what datasets.load_dataset raises.
+    Raises: ValueError, TypeError at construction for a dataset that is missing, empty or a stream, or has unreadable
+    features, by name and with the remedy; errors of datasets.load_dataset.
 
     >>> import datasets
     >>> dataset = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0], "name": ["a", "b", "c"]})
@@ -118,7 +117,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return self._table.columns
 
     def set_random_order(self, enabled: bool) -> None:
-        """Shuffle from here on, or stop it. The position stays, so an epoch that is begun mixes two orders."""
+        """Shuffle from here on, or stop. The position stays, so the current epoch mixes two orders."""
         self._reconfigure(shuffle=bool(enabled))
 
     def reset(self, seed: int | None = None) -> None:
@@ -133,7 +132,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return not self.describe().transforms
 
     def get_dataset_info(self) -> Any:
-        """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
+        """The datasets.DatasetInfo: features, splits, sizes, licence, as far as known."""
         return self._given.value["dataset"].info
 
     def __iter__(self) -> Self:
@@ -160,9 +159,9 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
     def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
         """The next `batch_size` elements, stacked: jax.Arrays of shape (batch_size, ...), fewer at an epoch's end.
 
-        Then the next epoch, or {} at the end of the stream; the class says which. size: another name for batch_size.
-        key: for datarax's stateless batches instead: the first rows by jax.random.permutation of this key, or of the
-        dataset where it is not shuffled.
+        Then the next epoch, or {} at the end of the stream; see the class. size: another name for batch_size.
+        key: for datarax's stateless batches instead: the first rows by jax.random.permutation of this key, or the first
+        rows of the dataset without shuffle.
         """
         batch_size = one_size(batch_size, size)
         if key is not None:
@@ -210,9 +209,9 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
 
     def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state, also in the middle of an epoch: the next `for` gives what was left of it.
+        """Go on from a state, also in the middle of an epoch: the next `for` gives the rest of the epoch.
 
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
+        Raises: DriftError where the state belongs to another stream; ValueError or TypeError for a malformed one.
         """
         whole = self._description
         found = StreamState.from_json(state, whole, whole.settings(), allow_drift=allow_drift)

@@ -27,16 +27,16 @@ class HFStreamingConfig(HFConfig):
 
     See HFConfig and SourceConfig for the other fields.
 
-    streaming: read files as they come, without keeping them; False downloads them first. shuffle: shuffle windows of
-        shuffle_buffer_size elements of each shard, and the order of the shards, anew in every epoch.
-    turn_size: elements of a shard in a row before the next shard's turn.
-    host_keys: columns to have as objects on the host, whatever they hold: where rows are not like the first ones.
-    max_connections: shards that are read at the same time by all actors together, so the connections to where they are
-        stored; None for one by each actor.
+    streaming: read files as they come, without keeping them; False downloads them first.
+    shuffle: in every epoch, shuffle the shards, and windows of shuffle_buffer_size elements within a shard.
+    turn_size: elements that a shard gives before the next shard's turn.
+    host_keys: columns that become objects on the host, for rows that differ from the first ones.
+    max_connections: shards that all actors together read at the same time, so connections to the storage; None for one
+        by each actor.
 
-    on_error: has a say in pictures and audio that do not decode, and in what a transform raises. What `datasets` raises
-    while it reads (a corrupt file, a map or filter inside the dataset) ends the shard's iterator, and is an error in
-    its place whatever on_error is; give such a function as a transform instead.
+    on_error skips pictures and audio that do not decode, and errors of transforms. An error of `datasets` itself (a
+    corrupt file, a map or filter inside the dataset) ends the shard's iterator, and is raised in its place whatever
+    on_error says. Give such a function as a transform instead.
 
     Raises: ValueError for a value outside its range.
 
@@ -66,19 +66,19 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
     """The elements of a Hugging Face stream: its shards take turns, and each is read forwards.
 
     Each epoch begins with set_epoch. The stream is the same in one process and under RaySource. A state resumes at the
-    very element, shuffled or not, by the dataset's own state_dict: a few hundred bytes for each shard, and no data.
+    exact element, shuffled or not, by the dataset's own state_dict: a few hundred bytes for each shard, and no data.
 
-    dataset: an already built datasets.IterableDataset, with what it does inside (map, filter, interleave_datasets,
-    with_format), or a Dataset, which is streamed by its files; None to load config.name and config.split. transforms:
-    of single elements, applied in the actors; see datarax_ray.read.elements.transforms. `trust_remote_code` is never
-    passed on.
+    dataset: a built datasets.IterableDataset, with its own steps (map, filter, interleave_datasets, with_format), or a
+        Dataset, which is streamed by its files; None to load config.name and config.split.
+    transforms: of single elements, applied in the actors; see datarax_ray.read.elements.transforms.
+        `trust_remote_code` is never passed on.
 
-    What a column becomes stands in the table of datarax_ray.read.formats.arrow.columns, as of an HFEagerSource,
-    and is decided by the first rows; behind a `map`, of a generator and of images by the first 64 elements, of 16
-    shards at most. With with_format("numpy") the dataset's own arrays are left as they are.
+    The table of datarax_ray.read.formats.arrow.columns lists the array of each column, as for HFEagerSource. The first
+    rows decide; behind a `map`, of a generator and of images, the first 64 elements of at most 16 shards decide. With
+    with_format("numpy") the dataset's own arrays stay unchanged.
 
-    Raises: TypeError, ValueError at construction for a dataset that has no data, or cannot be taken up exactly where it
-    stood (one that was shuffled by its own shuffle()); what datasets.load_dataset raises.
+    Raises: TypeError, ValueError at construction for a dataset without data, or one that cannot resume exactly (one
+    shuffled by its own shuffle()); errors of datasets.load_dataset.
 
     >>> import datasets
     >>> dataset = datasets.Dataset.from_dict({"x": range(6)}).to_iterable_dataset(num_shards=2)
@@ -117,7 +117,7 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next element is of, as far as is known: at its end, the one that ends."""
+        """The epoch of the next element; at the end of an epoch, the epoch that ends."""
         return self._source.position // EPOCH_POSITIONS
 
     @property
@@ -132,7 +132,7 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
         return False
 
     def get_dataset_info(self) -> Any:
-        """The datasets.DatasetInfo: features, splits, sizes, licence, as far as they are known."""
+        """The datasets.DatasetInfo: features, splits, sizes, licence, as far as known."""
         return self._info
 
     def reset_cache(self) -> None:
@@ -183,7 +183,7 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
         return batch
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin again with the first epoch; a seed must be the one that the source was made with.
+        """Begin again with the first epoch. seed: None, or the seed of the config.
 
         Raises: ValueError for another seed.
         """

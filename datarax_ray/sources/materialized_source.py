@@ -1,4 +1,4 @@
-"""A source whose first transforms were run once: what `materialize` wrote, in place of the source's own records."""
+"""A source whose first transforms were run once: its elements are read from a folder that `materialize` wrote."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from datarax_ray.sources.base.indexed import PositionedSourceModule
 
 
 class MaterializedSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
-    """The stream of a source, with what `materialize(source, path)` wrote in place of records and first transforms.
+    """The stream of a source, read from the folder of `materialize(source, path)` in place of the source's files.
 
-    source: as it was given to materialize; a mixture too. Its order, epochs, random transforms and on_error are those
-    of this one, and so are its states: a run may go on from one of the live source here, in the middle of an epoch, and
-    back again, with the same batches. Only its files are not read any more. path: a folder, or the URL of one.
+    source: as given to materialize; a mixture too. Order, epochs, random transforms, on_error and states are those of
+        this source: a run may change between both sources in the middle of an epoch, with the same batches.
+    path: the folder, or its URL.
 
-    Raises: FileNotFoundError, ValueError for what materialize did not write, or not to its end; DriftError where it was
-    written from other files, or by other transforms.
+    Raises: FileNotFoundError, ValueError for a folder that materialize did not write to its end; DriftError for a
+    folder of other files or transforms.
     """
 
     def __init__(

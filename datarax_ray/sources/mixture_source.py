@@ -21,26 +21,25 @@ from datarax_ray.sources.base.module import SourceModule
 class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of several sources, each as often as its weight says, in an order that is a function of position.
 
-    sources: whose elements have the same fields, shapes and dtypes: indexed ones, streams, mixtures.
-    weights: numbers of at least 0, in any unit; None for equal ones; a WeightSchedule for such that change as the
-        stream goes on.
-    seed: shifts the turns that the sources take.
-    length: where the stream ends; else it ends before the first record that a source with a finite num_epochs has not
-        got, or never.
+    sources: indexed sources, streams and mixtures, whose elements have the same fields, shapes and dtypes.
+    weights: numbers of at least 0, in any unit; None for equal weights; a WeightSchedule for weights that change with
+        the position.
+    seed: shifts the turns of the sources.
+    length: the number of elements; None to end before the first record that a source with a finite num_epochs lacks, or
+        never.
 
-    Of the first n elements, source c has its share of n to less than 4 elements, wherever the stream stands, and with
-    two sources to less than 1 (filters and flat_maps aside: they act after a record was chosen). Each source goes
-    through its own epochs, in its own order, and gives the elements that it gives alone, random transforms included.
-    `len` is the records of all sources.
+    Of the first n records, source c has its share of n to less than 4 records at any n, and with two sources to less
+    than 1. Filters and flat_maps act after the choice of a record. Each source goes through its own epochs, in its own
+    order, and gives the same elements as alone, random transforms included. `len` is the records of all sources.
 
-    With a stream among them (HFStreamingSource) it is the elements that are mixed: of the first n that the mixture
-    gives, source c has its share, whatever filters leave out and flat_maps make; where rows are packed, of the
-    documents. Positions count elements, and it ends before the first one that a source has not got. Each source is read
-    ahead by itself; a state has where each of them is, and constant size but for the shards of streams. seek(n) reads
-    from the beginning; a state goes on where it is. There is no len, no index and no get_batch_at. Trainers that
-    share actors each take whole blocks.
+    With a stream among the sources (HFStreamingSource), elements are mixed instead of records: source c has its share
+    of the first n elements, after filters and flat_maps; of packed rows, its share of documents. Positions count
+    elements, and the mixture ends before the first element that a source lacks. Each source is read ahead by itself. A
+    state holds the place of every source, and has constant size but for the shards of streams. seek(n) reads from the
+    beginning; a state goes on at its place. There is no len, no index and no get_batch_at. Trainers that share actors
+    take whole blocks.
 
-    Raises: TypeError for what is no source; ValueError for weights that mean nothing.
+    Raises: TypeError for objects that are no sources; ValueError for invalid weights.
 
     >>> import numpy as np
     >>> from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig

@@ -25,7 +25,8 @@ class RandomAccessSource(IndexedSourceModule, pytree=False):  # type: ignore[cal
     """The elements of a Grain data source, a PyTorch or map-style Hugging Face dataset, one's own class, or arrays.
 
     data: an object with `__len__` and `__getitem__` (and `__getitems__` for many at once), or a (nested) dict of NumPy
-    or JAX arrays of one length, whose rows are the elements. transforms: as of ArrayRecordSourceModule.
+        or JAX arrays of one length, whose rows are the elements.
+    transforms: as of ArrayRecordSourceModule.
 
     A state identifies data by length, repr and, for arrays, lists and Hugging Face datasets, some rows spread over the
     data. Data that differ in other rows alone count as the same.

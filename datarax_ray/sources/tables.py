@@ -16,9 +16,9 @@ from datarax_ray.sources.base.files import ColumnsSource, FilesSource, RemoteFil
 @dataclass(frozen=True, kw_only=True)
 class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
     """How Parquet files are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields, and
-    RemoteFilesConfig for those of files behind http(s)://, s3:// and gs://.
+    RemoteFilesConfig for files behind http(s)://, s3:// and gs://.
 
-    exclude_columns: fields not to read; not together with the source's columns.
+    exclude_columns: fields to skip; not together with the source's columns.
 
     >>> ParquetSourceConfig(shuffle=True, num_epochs=3, fill_nulls={"age": -1}).shuffle_window is None
     True
@@ -34,20 +34,20 @@ class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
 class ParquetSource(ColumnsSource[ParquetSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The rows of Parquet files, as dicts of their fields, in an order that is a pure function of the position.
 
-    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
-        list of these, on one filesystem.
-    columns: fields to read, "a.b" for that of this name, or else for one inside a struct; None for all.
-    filesystem: a pyarrow or fsspec filesystem that paths are on.
-    transforms: applied in this order; without those that take single elements, rows stay whole columns from the file to
-        the batch, and `map_columns(columns)` works on these.
+    paths: a file, glob, directory or URL (s3://, gs://, hf://, or another scheme of pyarrow or fsspec), a pathlib.Path,
+        or a list of these, on one filesystem.
+    columns: fields to read, None for all. "a.b" is the field of this name, else field b inside struct a.
+    filesystem: the pyarrow or fsspec filesystem of the paths; None to choose it by the URL.
+    transforms: applied in this order. Without transforms of single elements, rows stay whole columns from the file to
+        the batch, and `map_columns(columns)` works on these columns.
 
-    datarax_ray.read.formats.arrow.columns says what a field becomes: numbers and lists of one length are dense arrays,
-    other lists of numbers an array for each row, on the host (PadTo makes them dense). The footers and the first rows
-    decide; a row that does not fit is broken, and its error says how to decide otherwise.
+    The table of datarax_ray.read.formats.arrow.columns lists the array of each type: numbers and lists of one length
+    are dense; other lists of numbers are an array for each row, on the host (PadTo makes them dense). Footers and first
+    rows decide. A later row that does not fit is broken, and its error names the setting for such rows.
 
-    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, incomplete Parquet files, files
-    whose fields differ, or unknown columns; RecordError from reading, for a row group that does not decode (its page
-    checksums are verified where it has them), a value that has no place, or a transform that raises.
+    Raises: FileNotFoundError, ValueError at construction for paths without files, incomplete Parquet files, files with
+    different fields, or unknown columns; RecordError from reading, for a row group that does not decode (page checksums
+    are verified where present), a value without a place, or a transform that raises.
     """
 
     config_type = ParquetSourceConfig
@@ -77,7 +77,7 @@ class _TextConfig(RowGroupsConfig):
         self.syntax()
 
     def syntax(self) -> Syntax:
-        """The format of the files. Raises: TypeError, ValueError for settings that make none."""
+        """The format of the files. Raises: TypeError, ValueError for contradictory settings."""
         raise NotImplementedError
 
 
@@ -87,7 +87,7 @@ class JSONLinesSourceConfig(_TextConfig):
 
     Row groups are blocks of up to 4 MiB of text.
 
-    column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred.
+    column_types: Arrow types, or their names ("float32", "string"), of columns that pyarrow should not infer.
 
     >>> JSONLinesSourceConfig(shuffle=True, column_types={"zip": "string"}).num_epochs
     -1
@@ -104,10 +104,10 @@ class CSVSourceConfig(_TextConfig):
 
     Row groups are blocks of up to 4 MiB of text.
 
-    column_types: Arrow types, or their names ("float32", "string"), of columns whose type is not to be inferred:
+    column_types: Arrow types, or their names ("float32", "string"), of columns that pyarrow should not infer:
         "01234" would be the number 1234.
     delimiter: between values.
-    column_names: of files without a header, whose first row is then read as data; None where it names the columns.
+    column_names: for files without a header: their first row is data. None if the first row names the columns.
 
     >>> CSVSourceConfig(delimiter="\\t", column_types={"zip": "string"}).shuffle
     False
@@ -147,22 +147,20 @@ class _TextSource(FilesSource[_TextKind], pytree=False):  # type: ignore[call-ar
 class CSVSource(_TextSource[CSVSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The rows of CSV files, as dicts of their columns, in an order that is a pure function of the position.
 
-    paths: a file, glob, directory or URL (s3://, gs://, hf://, whatever pyarrow or fsspec opens), a pathlib.Path, or a
-        list of these, on one filesystem.
-    filesystem: a pyarrow or fsspec filesystem that paths are on.
-    transforms: applied in this order; without those that take single elements, rows stay whole columns from the file to
+    paths, filesystem: as of ParquetSource.
+    transforms: applied in this order. Without transforms of single elements, rows stay whole columns from the file to
         the batch.
 
     The first row of each file names the columns. For files without such a header, give column_names in the config.
 
     pyarrow parses the rows. The first 4 MiB of the first file decide the types of all columns, and a row that does not
-    fit is broken. Name in column_types the types that these rows do not show, and "string" for texts that are to stay
-    as they are: zip codes with zeros in front are numbers to pyarrow, and dates are times.
-    datarax_ray.read.formats.arrow.columns says what a column becomes.
+    fit is broken. Set column_types for types that these rows do not show, and "string" for text that should stay text:
+    pyarrow reads zip codes with leading zeros as numbers, and dates as times.
+    The table of datarax_ray.read.formats.arrow.columns lists the array of each type.
 
-    Raises: FileNotFoundError, ValueError at construction for paths that name nothing, files whose columns differ, or
-    first rows of which most do not parse; RecordError from reading, for a row that does not parse, a value that has no
-    place, or a transform that raises; ValueError for a file that was replaced or is changed while it is read.
+    Raises: FileNotFoundError, ValueError at construction for paths without files, files with different columns, or
+    first rows that mostly do not parse; RecordError from reading, for a row that does not parse, a value without a
+    place, or a transform that raises; ValueError for a file that was replaced, or changes while it is read.
     """
 
     config_type = CSVSourceConfig
@@ -171,8 +169,8 @@ class CSVSource(_TextSource[CSVSourceConfig], pytree=False):  # type: ignore[cal
 class JSONLinesSource(_TextSource[JSONLinesSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The objects of JSON lines, as dicts of their fields, in an order that is a pure function of the position.
 
-    paths, filesystem, transforms, types and errors: as of CSVSource. A field that an object lacks is null. A field that
-    the first 4 MiB of the first file do not have breaks its row, unless column_types names it.
+    paths, filesystem, transforms, types and errors: as of CSVSource. A missing field is null. A field that the first
+    4 MiB of the first file lack breaks its row, unless column_types names the field.
     """
 
     config_type = JSONLinesSourceConfig

@@ -1,7 +1,7 @@
-"""`dataset.json`: what a folder of written shards holds, and of what it was made. It is renamed into place last.
+"""`dataset.json`: the shards of a written folder, and their settings. The file is renamed into place last.
 
-Until then `dataset.json.unfinished` stands there, locked by the process that writes. It has lines of JSON: the first
-has the settings, and each other line notes a shard that is whole. The next run continues from these notes.
+Until then the writing process holds a lock on `dataset.json.unfinished`. This file has lines of JSON: the settings
+first, then a note for every whole shard. The next run continues from these notes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MAX_LISTED = 5
 
 @dataclass(frozen=True)
 class Shard:
-    """One file. start, stop: the run of records that it was made of. num_records: in the file.
+    """One file. start, stop: its run of source records. num_records: in the file.
 
     content: a digest of some of its bytes (read.file_contents).
-    said: what the reader of the run returned, a plain value; None for nothing.
+    said: the plain value that the reader of the run returned; None for nothing.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a folder. settings: plain values, what it was made of and how. shards: those that are whole."""
+    """The content of a folder. settings: the data and its conversion, in plain values. shards: the whole ones."""
 
     settings: Mapping[str, Any]
     shards: tuple[Shard, ...]
@@ -71,7 +71,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
-        """The manifest in `dataset.json`; None without that file. Raises: ValueError where it is none of ours."""
+        """The manifest in `dataset.json`; None without that file. Raises: ValueError for a file of another kind."""
         path = folder / FINISHED
         try:
             found = json.loads(path.read_bytes())
@@ -86,7 +86,7 @@ class Manifest:
 
 
 class Unfinished:
-    """The notes of the process that writes to a folder. kept: whole shards of a former run."""
+    """The notes of the writing process. kept: whole shards of a former run."""
 
     def __init__(self, folder: Path, file: IO[str], settings: Mapping[str, Any], kept: Iterable[Shard]) -> None:
         self._folder = folder
@@ -120,12 +120,12 @@ class Unfinished:
 def unfinished(
     folder: Path, settings: Mapping[str, Any], names: Sequence[str], *, overwrite: bool
 ) -> Iterator[Unfinished]:
-    """The notes of a run that writes shards of these names. Whatever a dead run left half-written is removed.
+    """The notes of a run that writes shards of these names. Half-written files of a dead run are removed.
 
-    overwrite: remove the files that this program wrote there before.
+    overwrite: remove earlier files of this program.
 
-    Raises: ValueError where the folder was written with other data or settings, by name; where it holds files of other
-    programs; where another process writes there. OSError where it cannot be written.
+    Raises: ValueError for a folder with other data or settings, by name, with files of other programs, or with another
+    writing process; OSError for a folder that cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / UNFINISHED
@@ -214,7 +214,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
 
 
 def _check_alone(folder: Path, mine: set[str]) -> None:
-    """Raise ValueError where other programs have files in the folder, as a reader of the folder would read these."""
+    """Raise ValueError where other programs have files in the folder: a reader of the folder would read these files."""
     ours = mine | {FINISHED, UNFINISHED, *_BESIDE}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours)
     others = [name for name in others if not _PART.fullmatch(name)]

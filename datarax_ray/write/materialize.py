@@ -110,32 +110,31 @@ def materialize(
 ) -> Materialized:
     """Run a source's first transforms once on every record, and write the result, with a page of statistics.
 
-    MaterializedSource(source, path) is the same stream, read from the folder: its batches are the same, and the states
-    of both fit both, so a run may change over in the middle of an epoch. The folder holds a result for each record, so
-    order, epochs, actors and trainers may be any. Transforms that draw random numbers or receive the position run live,
-    and so do all transforms behind the first of them; stages and packing always run live. A record that a filter drops
-    stays dropped, a record that gives several elements (flat_map) keeps them, and a record that on_error skips is
-    reported again when the folder is read.
+    MaterializedSource(source, path) reads the same stream from the folder: batches are the same, and states of both
+    sources fit both, so a run may change over in the middle of an epoch. The folder holds the result of every record,
+    for any order, number of epochs, actors and trainers. The first transform that draws random numbers or receives the
+    position runs live, and so do all later transforms, stages and packing. A filtered record stays filtered, a record
+    keeps its several elements (flat_map), and a record that on_error skips is reported again when the folder is read.
 
-    source: an indexed source, a mixture of indexed sources (each goes to a folder of its own), or a Pipeline or
+    source: an indexed source, a mixture of indexed sources (every component gets its own folder), or a Pipeline or
         RaySource over one.
     path: a folder that all hosts see.
-    num_transforms: how many to run; None for all up to the first that runs live.
+    num_transforms: transforms to run; None for all before the first live one.
     num_actors: Ray tasks that write at the same time; 0 for this process, without Ray; None for one per CPU of the
         cluster but one.
     num_shards: files of each component; None for files of some 256 MiB.
     group_size: records that are compressed together.
     overwrite: start again in a folder that this function wrote with other settings.
-    console: where the progress is shown; None for nowhere.
+    console: shows the progress; None for no progress.
 
-    The statistics of a field are counts, moments, lengths, and how often each value comes where the values are few.
-    dataset.json has them for each shard; the result of this function and report.html, a page for any browser, for all.
+    The statistics of a field are counts, moments, lengths, and the number of times of every value, if values are few.
+    dataset.json has the statistics of every shard; the result of this function and the page report.html have the sums.
 
-    An interrupted call is continued by the same call, and the bytes are the same for any number of actors.
+    The same call continues an interrupted call, and the bytes are the same for any number of actors.
 
-    Raises: ValueError where no transform can run once, or one that can follows one that cannot; TypeError for a source
-    without an index (a stream of shards), and for a value that cannot be written; RecordError for a record that fails,
-    unless on_error skips it; OSError where the folder cannot be written.
+    Raises: ValueError where no transform can run once, or a live transform stands before another; TypeError for a
+    source without an index (a stream of shards), and for a value that cannot be written; RecordError for a failing
+    record, unless on_error skips it; OSError where the folder cannot be written.
 
     >>> import tempfile
     >>> import numpy as np

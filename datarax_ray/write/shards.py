@@ -1,8 +1,8 @@
 """Writes a dataset as shards, runs of records in file order, on this host or on the hosts of a cluster.
 
-A shard is a pure function of the data, so any host may write it, more than once. A host writes it under a name that no
-reader reads, and syncs it to the disk. The process that collects the shards then gives it its own name and notes that
-it is whole. So no run leaves half a file, and the next run continues with the shards that are not noted.
+A shard is a pure function of the data, so any host may write a shard, more than once. A host writes under a name that
+readers skip, and syncs the file to the disk. The process that collects the shards renames the file and notes the whole
+shard. So no run leaves half a file, and the next run continues with the missing shards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from datarax_ray.write.formats import Format
 from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished
 
 SHARD_NBYTES = 256 * 2**20
-NUM_FIRST = 256  # records that tell the size of a record, and the types of columns
+NUM_FIRST = 256  # records that decide the size of a record, and the types of columns
 _REPORT_S = 0.5  # between two reports of the progress of one shard
 
 Report = Callable[[int], None]
@@ -39,8 +39,8 @@ Report = Callable[[int], None]
 class ReadRun(Protocol):
     """Reads a run of records, [start, stop). Picklable; gives the same items wherever and whenever it is called.
 
-    An item is what the format writes: bytes, or a pyarrow table. The generator returns a plain value of JSON, or None,
-    which is noted with the shard.
+    An item is bytes or a pyarrow table, as the format writes them. The generator returns a plain JSON value, or None;
+    the shard's note holds the value.
     """
 
     def __call__(self, start: int, stop: int) -> Iterator[Any]: ...
@@ -92,7 +92,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Written:
-    """A whole shard. part: its present name, which no reader reads. host: that wrote it, for people."""
+    """A whole shard. part: its present name, which readers skip. host: the writer's name, for people."""
 
     part: str
     shard: Shard
@@ -114,17 +114,17 @@ def write_dataset(
 ) -> Manifest:
     """Write the records [0, num_records) as `num_shards` files into a folder, and `dataset.json` last.
 
-    The bytes are the same for any number of actors. Where an interrupted run over the same data and settings left
-    shards in the folder, they are kept, and only the others are read. A finished folder is left as it is.
+    The bytes are the same for any number of actors. Shards of an interrupted run over the same data and settings are
+    kept, and only the missing ones are written. A finished folder stays unchanged.
 
-    made_from: plain values that identify the data and its conversion; other values are another dataset.
+    made_from: plain values that identify the data and its conversion; different values are a different dataset.
     num_actors: Ray tasks that write at the same time, to a folder that all hosts see; 0 for this process, without Ray;
         None for one per CPU of the cluster but one.
-    overwrite: start again, whatever this function wrote there before.
-    console: where the progress is shown; None for nowhere.
+    overwrite: start again, and replace earlier files of this function.
+    console: shows the progress; None for no progress.
 
-    Raises: ValueError for a folder that holds something else, with the differences; OSError where it cannot be written,
-    at once; any error of `read`. Finished shards stay, and the same call continues from them.
+    Raises: ValueError for a folder with other data, with the differences; OSError at once where the folder cannot be
+    written; errors of `read`. Finished shards stay, and the same call continues from them.
     """
     folder = folder_of(destination)
     if num_actors is not None:
@@ -208,7 +208,7 @@ def _unseen(count: int) -> None:
 
 
 def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _Written:
-    """Write one shard under a name that no reader reads. After an error of reading or writing there is no file."""
+    """Write one shard under a name that readers skip. An error of reading or writing leaves no file."""
     part = task.folder / f".{task.name}.{secrets.token_hex(4)}.part"
     if not task.folder.is_dir():
         raise FileNotFoundError(
@@ -227,7 +227,7 @@ def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _
 
 
 def _fill(part: Path, items: Iterator[Any], format: Format, report: Report) -> tuple[int, Any]:
-    """Write the items; returns the number of records, and what the reader returned."""
+    """Write the items. Returns the number of records, and the value of the reader."""
     writer = format.open(part)
     count, reported_at = 0, time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""What sources of files share: how records are shuffled, what is kept of remote files, and how paths are opened."""
+"""The base of all sources of files: configs of the order and of remote files, and the opening of paths."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Config = TypeVar("Config", bound=IndexedSourceConfig)
 
 @dataclass(frozen=True, kw_only=True)
 class BlocksConfig(IndexedSourceConfig):
-    """How files are read whose records are read one by one; see IndexedSourceConfig for the other fields.
+    """How files of single records are read; see IndexedSourceConfig for the other fields.
 
-    shuffle: one permutation over all records of all files in every epoch. shuffle_block_size: shuffle blocks of this
-    many consecutive records, then records within windows of 64 blocks, where shuffle is on; each block is one read.
-    None for single records.
+    shuffle: one permutation over all records of all files in every epoch.
+    shuffle_block_size: with shuffle, permute blocks of this many consecutive records, then records within windows of 64
+        blocks. Each block is one read. None for single records.
     """
 
     shuffle_block_size: int | None = None
@@ -50,7 +50,7 @@ class BlocksConfig(IndexedSourceConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsConfig(IndexedSourceConfig):
-    """What is shuffled of records that are decoded in groups; see RowGroupsConfig. unit: what a group is called."""
+    """The shuffle of records that are decoded in groups; see RowGroupsConfig. unit: the name of a group."""
 
     unit: ClassVar[str] = "row groups"
     shuffle_window: int | None = None
@@ -69,18 +69,18 @@ class WindowsConfig(IndexedSourceConfig):
 class RowGroupsConfig(WindowsConfig):
     """How groups of rows are read; see IndexedSourceConfig for the other fields.
 
-    shuffle: in every epoch, row groups in a new order, and rows mixed within windows of them: each row group is decoded
-        once, at the price that a row comes near others of its window. False is the order of the files.
+    shuffle: in every epoch, read row groups in a new order, and mix rows within windows of row groups. An epoch decodes
+        each row group once; rows of one window stay near one another. False is the order of the files.
     shuffle_window: row groups in a window (small ones count together as one of 4 MiB); None for as many as 256 MiB of
-        decoded rows, at least 1 and at most 64. A window is in memory at once, over all actors.
+        decoded rows, at least 1 and at most 64. All actors together hold one window in memory.
     shuffle_block_size: shuffle blocks of this many rows instead of row groups, in windows of 64. 1 is one permutation
-        of all rows, and slow: a chunk needs rows of nearly every row group, which are decoded again and again unless
-        cacheable=True keeps them, the dataset once over all actors.
-    fill_nulls: what to put in place of nulls, by field ("a.b" inside a struct); None for a field keeps it on the host,
-        as objects, whatever it holds. Without it a number or struct that is null in the first rows is on the host, with
-        None; a null that only comes later breaks its row. Where a field inside a struct is named, a
-        null of the struct is one of each field in it; {"a": None} has the struct itself, as dicts and None. In CSV a
-        text of no characters is null for the fields named here.
+        of all rows, and slow: a chunk needs rows of nearly every row group, so actors decode row groups again and
+        again. cacheable=True avoids this: all actors together then keep the dataset once.
+    fill_nulls: values in place of nulls, by field ("a.b" inside a struct); None for a field keeps the field on the
+        host, as objects. Without fill_nulls, a number or struct with nulls in the first rows stays on the host, with
+        None, and a later null breaks its row. If a field inside a struct is named, a null struct is a null of every
+        field inside; {"a": None} keeps the struct as dicts and None. In CSV, empty text is null for the fields named
+        here.
     """
 
     fill_nulls: Mapping[str, Any] | None = None
@@ -95,9 +95,9 @@ class RowGroupsConfig(WindowsConfig):
 class RemoteFilesConfig(IndexedSourceConfig):
     """How files behind URLs are read; see IndexedSourceConfig for the other fields.
 
-    remote_nbytes: of these files, what is kept in memory in each process; one block's where that is more.
-    cache_dir, cache_nbytes: a folder of each host that reads, absolute or from ~, in which what was read of files
-    behind URLs is kept for later epochs and starts, and how many bytes it may hold, of all processes; both or neither.
+    remote_nbytes: bytes of these files that each process keeps in memory, at least those of one block.
+    cache_dir, cache_nbytes: a folder on each reading host, absolute or from ~, and its limit in bytes for all processes
+        together. It keeps bytes of files behind URLs for later epochs and starts. Give both or neither.
     """
 
     remote_nbytes: int = Remote.nbytes
@@ -200,10 +200,8 @@ class ColumnsSource(FilesSource[Config], pytree=False):  # type: ignore[call-arg
 
 
 def in_row_groups(config: WindowsConfig, reader: Any) -> tuple[Any, dict[str, Any]]:
-    """The reader, with room for two windows of its row groups, and the order that the config names.
-
-    reader: of read.formats.parquet, or one like it. The order is in arguments of IndexedSourceModule. By default a
-    window has as many row groups as 256 MiB of decoded rows.
+    """The reader with room for two windows of its row groups; and the config's order, as arguments of
+    IndexedSourceModule. By default a window has as many row groups as 256 MiB of decoded rows.
     """
     block_size, window_blocks = config.shuffle_block_size, WINDOW_BLOCKS
     groups = reader.groups if block_size is None else None
@@ -225,9 +223,7 @@ def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
 
 
 def warn_of_nulls(reader: GroupedRows, steps: Sequence[Step]) -> None:
-    """Say which numbers are no array, once of the same files. A transform of single elements has a None to fill in or
-    to leave out, which is an error where it stays.
-    """
+    """Warn once of numbers with nulls. With a transform of single elements, a None that remains is an error anyway."""
     names = reader.numbers_with_nulls
     if names and all(step.kind == "map_columns" for step in steps):
         _warn_of_nulls(reader.locate(0), tuple(names))

@@ -1,4 +1,4 @@
-"""What every indexed source module is: one stream with one position, under datarax's method names.
+"""The base of all indexed source modules: one stream with one position, under datarax's method names.
 
 Source: datarax.core.data_source.DataSourceModule and datarax.sources.array_record_source.
 """
@@ -39,9 +39,10 @@ from datarax_ray.sources.base.tracing import Opaque
 class IndexedSourceConfig(SourceConfig):
     """How records are ordered; see SourceConfig for the other fields.
 
-    rounds: of the permutation's cipher; 4 gives Grain's order bit for bit. cacheable_nbytes: of the records that
-    cacheable=True keeps, in each process that reads: in each actor; None for all of its own. shuffle: another order in
-    every epoch; each source says of what.
+    rounds: of the permutation's cipher; 4 gives Grain's order bit for bit.
+    cacheable_nbytes: limit of the records that cacheable=True keeps in each reading process, so in each actor; None for
+        no limit.
+    shuffle: a new order in every epoch; see each source.
 
     Raises: ValueError for a value outside its range.
     """
@@ -76,8 +77,8 @@ class _Shown:
 class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description whose order is a pure function of the position.
 
-    Iteration, `next`, `get_batch` and the state share one position; iterating goes on from it. `get_batch_at` has
-    none. `len` is the records of one epoch.
+    Iteration, `next`, `get_batch` and the state share one position, and iteration goes on from there. `get_batch_at` is
+    stateless. `len` is the records of one epoch.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         return self._alone(self._next)
 
     def __getitem__(self, index: int) -> Any:
-        """Element `index` of the current epoch's order, once all are over of the last one's; negative from its end.
+        """Element `index` in the order of the current epoch, or of the last one at the stream's end; negative from the end.
 
         Raises: IndexError outside the epoch, or where a filter drops the element; TypeError with a flat_map.
         """
@@ -143,12 +144,12 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
         """The elements at positions [start, start + size), each epoch in its own order; filtered ones are missing.
 
-        Stateless: a list, with fewer elements, then none, after the last epoch; with a flat_map, all that these records
-        give. Where start is traced by JAX (jit, scan, datarax's Pipeline.step), the elements stacked as jax.Arrays,
+        Stateless: a list, shorter at the end of the last epoch, and empty after it; with a flat_map, all elements of
+        these records. Where JAX traces start (jit, scan, datarax's Pipeline.step), the elements are stacked jax.Arrays,
         which the compiled program fetches from the host; see TracedBatches. key: accepted for datarax's sake, not used.
 
-        Raises: ValueError where start is negative; under a trace NotImplementedError where filters hide how many rows
-        there are, and TypeError where every field stays on the host.
+        Raises: ValueError for a negative start; under a trace, NotImplementedError if filters hide the number of rows,
+        and TypeError if every field stays on the host.
         """
         if isinstance(start, jax.core.Tracer):
             return self._traced.at(self._source, start, size)
@@ -179,7 +180,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
     def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state, also in the middle of an epoch.
 
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
+        Raises: DriftError where the state belongs to another stream; ValueError or TypeError for a malformed one.
         """
         self._source.set_state(state, allow_drift)
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
@@ -242,9 +243,9 @@ def num_rows(columns: Columns) -> int:
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a reader, in an order that is a pure function of the position; see PositionedSourceModule.
 
-    config.shuffle: one permutation of all records; of blocks, where block_size or groups say what those are.
+    config.shuffle: one permutation of all records, or of blocks, if block_size or groups is given.
     groups: records that are best read together.
-    given: to the constructor, by name, for copies.
+    given: the constructor's arguments by name, for copies.
     decoders: transforms before the user's.
     first_yields: see IndexedStream.
     """
@@ -307,5 +308,5 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         )
 
     def _reads(self) -> str:
-        """What it reads, for people."""
+        """The paths, for the repr."""
         return f"paths={shown(for_people(self._given.value['paths']))}"
