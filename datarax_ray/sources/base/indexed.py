@@ -123,7 +123,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         return self._alone(self._next)
 
     def __getitem__(self, index: int) -> Any:
-        """Element `index` in the order of the current epoch, or of the last one at the stream's end; negative from the end.
+        """Element `index` of the current epoch's order (of the last epoch at the end); negative from the end.
 
         Raises: IndexError outside the epoch, or where a filter drops the element; TypeError with a flat_map.
         """
