@@ -14,7 +14,7 @@ import pytest
 import datarax_ray
 
 ROOT = Path(__file__).parent.parent
-HOST = ("plan", "read", "feed", "actors", "simulate", "grain.engine", "write")
+HOST = ("plan", "read", "feed", "actors", "grain.engine", "write")
 
 
 def modules_of(layer: str) -> list[str]:
@@ -35,7 +35,7 @@ for name in {names}:
     importlib.import_module(name)
     heavy = {{"jax", "jaxlib", "flax", "orbax", "grain", "tensorflow", "torch"}} & set(sys.modules)
     assert not heavy, (name, heavy)
-    if {layer!r} in ("plan", "read", "feed", "simulate", "grain.engine", "write"):
+    if {layer!r} in ("plan", "read", "feed", "grain.engine", "write"):
         assert "ray" not in sys.modules, name
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -21,7 +21,6 @@ from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.loading import KINDS
-from datarax_ray.read.elements.columns import nbytes
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.formats.kinds import READ
@@ -44,7 +43,6 @@ class Measured:
     num_records, elapsed_s: counted after the first batch.
     spent: the part of the reading time that each activity took, from 0 to 1.
     num_actors: 0 for this process alone.
-    record_nbytes: size of a decoded record.
     """
 
     name: str
@@ -52,7 +50,6 @@ class Measured:
     elapsed_s: float
     spent: Mapping[str, float] = field(default_factory=dict)
     num_actors: int = 0
-    record_nbytes: float = 0.0
 
     @property
     def records_per_s(self) -> float:
@@ -89,7 +86,7 @@ def bench(
             best = max(found[2:], key=lambda way: way.records_per_s).name
             found.append(measure.rate(_actors(num_actors), ways[best], num_actors))
         mean_nbytes, num_records = ways[RAW].reader.mean_nbytes, ways[RAW].order.num_records
-    lines = [*measure.notes, *advice(found, target), simulation(found, mean_nbytes, target)]
+    lines = [*measure.notes, *advice(found, target)]
     if num_records < _FEW_BATCHES * batch_size:
         lines = [*measure.notes, f"{num_records:,} records are too few batches to compare ways to read them"]
     data = [asdict(way) | {"records_per_s": way.records_per_s} for way in found]
@@ -192,7 +189,7 @@ class _Measure:
                 source = opened.enter_context(contextlib.closing(RaySource(source, num_actors=num_actors)))
             batches = source.batches(0, StreamOptions(self.batch_size, timings=timings))
             opened.enter_context(contextlib.closing(batches))
-            first = next(batches)
+            next(batches)
             began = time.perf_counter()
             for batch in batches:
                 num_records += batch.num_rows
@@ -202,7 +199,7 @@ class _Measure:
         reading = timings.stats(num_actors).reading
         total = sum(reading.values()) or 1.0
         spent = {what.removesuffix(", Unstacked"): took / total for what, took in reading.items()}
-        return Measured(name, num_records, elapsed_s, spent, num_actors, nbytes(first.columns) / first.num_rows)
+        return Measured(name, num_records, elapsed_s, spent, num_actors)
 
 
 def advice(found: list[Measured], target: float | None) -> list[str]:
@@ -235,17 +232,6 @@ def advice(found: list[Measured], target: float | None) -> list[str]:
             "they share its CPUs, or the transfer from them is slow"
         )
     return lines
-
-
-def simulation(found: list[Measured], mean_nbytes: float, target: float | None) -> str:
-    """The command that simulates a cluster of such actors."""
-    way = next(way for way in found if way.name == SHUFFLED)
-    need = "RATE" if target is None else f"{target:.4g}"
-    line = (
-        f"to simulate a cluster of such actors: datarax-ray simulate --rate {max(way.records_per_s, 1e-6):.4g} "
-        f"--record-size {max(1, round(way.record_nbytes))} --stored-size {max(1, round(mean_nbytes))} --need {need}"
-    )
-    return line if target is not None else f"{line}, where RATE is the records/s that its trainers take"
 
 
 def _slowest(way: Measured) -> str:

@@ -45,15 +45,10 @@ def test_without_arguments_every_command_is_listed_and_no_sentence_is_cut():
     assert listed == list(dict.fromkeys(path[0] for path in commands()))
 
 
-SIMULATE = ("simulate", "--rate", "100", "--need", "100", "--record-size")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("pool", "resize", "train", "0"), "'0' is no number of at least 1, nor auto"),
-        ((*SIMULATE, "12XB"), "'12XB' is no number of bytes"),
-        ((*SIMULATE, "4KB", "--num-actors", "0"), "'0' is no number of actors"),
         (("ingest", "a", "--num-epochs", "0"), "'0' is no number of epochs; give at least 1, or -1 for endless"),
         (("ingest", "a", "--batch-size", "0"), "--batch-size"),
         (("ingest", "a", "--decoder", "png"), "'png' names no decoder"),
@@ -81,7 +76,6 @@ def test_where_no_cluster_is_the_pool_commands_say_so(command):
         ("datarax_ray.cli.app", HEAVY),
         ("datarax_ray.cli.pool", ("jax", "flax", "orbax")),
         ("datarax_ray.cli.ingest", ("jax", "flax", "orbax", "ray")),
-        ("datarax_ray.cli.simulate", ("jax", "flax", "orbax", "ray")),
         ("datarax_ray.cli.digits", ("jax", "flax", "orbax", "ray", "typer", "rich")),  # an actor imports it
     ],
 )

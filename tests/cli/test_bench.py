@@ -34,9 +34,6 @@ def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path: Path, group_si
     assert "decode" not in found["ways"][0]["spent"]  # raw
     assert all("decode" in way["spent"] for way in found["ways"][1:])
     assert found["mean_nbytes"] > 0
-    assert all(way["record_nbytes"] > 0 for way in found["ways"])
-    assert found["advice"][-1].startswith("to simulate a cluster of such actors: datarax-ray simulate --rate ")
-    assert found["advice"][-1].endswith(" --need RATE, where RATE is the records/s that its trainers take")
 
 
 def test_other_formats_are_measured_too(tmp_path: Path) -> None:
@@ -48,7 +45,6 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
     text = told(tmp_path / "a.csv", as_json=False, target=1e9)
     assert "shuffled" in text
     assert "1,000,000,000 records/s take about" in text
-    assert "--need 1e+09\n" in text
 
 
 def test_what_each_way_to_read_warns_of_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -97,10 +93,6 @@ def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train: Path) -> 
     found = told(f"{train}:make_pipeline")
     assert [way["name"] for way in found["ways"]] == [RAW, IN_ORDER, SHUFFLED]
     assert ["Crop" in way["spent"] for way in found["ways"]] == [False, True, True]
-    assert [way["record_nbytes"] for way in found["ways"][1:]] == [
-        16,
-        16,
-    ]  # though they do not stack as they are stored
     assert not [line for line in found["advice"] if "without stacking" in line]
     with pytest.raises(ValueError, match="has transforms of its own; leave out --decoder"):
         told(f"{train}:make_pipeline", decoder=(decode,))
@@ -120,7 +112,7 @@ def test_elements_that_are_not_alike_are_read_and_decoded_and_not_stacked(tmp_pa
     files = [(f"{index}.json", json.dumps(row).encode()) for index, row in enumerate(rows)]
     found = told(write_tar(tmp_path / "a.tar", files), num_actors=1)
     assert len(found["ways"]) == 5
-    assert all(way["num_records"] > 0 and way["record_nbytes"] > 80 for way in found["ways"][1:])
+    assert all(way["num_records"] > 0 for way in found["ways"][1:])
     assert "measured without stacking elements" in found["advice"][0]
     assert "field 'json.x' is float64 in one element, NoneType in another" in found["advice"][0]
 

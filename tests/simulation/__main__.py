@@ -6,8 +6,8 @@ import argparse
 import dataclasses
 from collections.abc import Iterator
 
-from datarax_ray.simulate.pool import Costs
-from datarax_ray.simulate.scenario import Fault, Found, Scenario, run
+from tests.simulation.pool import Costs
+from tests.simulation.scenario import Fault, Found, Scenario, run
 
 # A slow decode of small records: requests end at a second. Large images: requests end at 16 MiB.
 TOKENS = Costs()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datarax_ray.simulate.pool import Costs
-from datarax_ray.simulate.scenario import Scenario, run
+from tests.simulation.pool import Costs
+from tests.simulation.scenario import Scenario, run
 
 COSTS = Costs(record_s=0.02, fixed_s=0.005, record_nbytes=65_536)
 WARM_S, MEASURED_S = 15.0, 15.0

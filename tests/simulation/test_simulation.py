@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from datarax_ray.simulate.scenario import Fault, Scenario, run
 from tests.simulation.__main__ import HEADER, row
+from tests.simulation.scenario import Fault, Scenario, run
 
 SMALL = Scenario("small", 8, warm_s=20.0, measured_s=40.0)
 

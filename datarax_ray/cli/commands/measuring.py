@@ -1,4 +1,4 @@
-"""Commands that prove and measure: demo, ingest, bench and simulate."""
+"""Commands that prove and measure: demo, ingest and bench."""
 
 from __future__ import annotations
 
@@ -118,64 +118,4 @@ def bench(
       datarax-ray bench 'data/*.array_record' --decoder image --target 5000
       datarax-ray bench data/train.parquet --num-actors 4 --json
       datarax-ray bench train.py:make_pipeline
-    """
-
-
-def _nbytes(text: str) -> int:
-    """Bytes, of 4096, 600KB or 1.5MiB."""
-    found = re.fullmatch(r"([0-9]+\.?[0-9]*) *([KMGT]?)(I?)B?", text.strip().upper())
-    if found is None or not float(found[1]):
-        raise ValueError(f"{text!r} is no number of bytes, such as 4096, 600KB or 1.5MiB")
-    return round(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
-
-
-def _nbytes_option(help: str) -> Any:
-    return parsed(_nbytes, "BYTES", help)
-
-
-def _real(metavar: str, help: str, least: float = 0.0, most: float | None = None) -> Any:
-    return typer.Option(min=least, max=most, metavar=metavar, help=help)
-
-
-TRIED = "Numbers of actors to try. Default: the least that --need takes, and more until trainers hardly wait."
-FAULTS = (
-    "A fault at second S. kill, freeze (12 s) or leave: an actor; host: all actors of a host; join: one more actor. "
-    "May be given several times."
-)
-
-
-@command(app, "simulate:simulate", short="Simulate a cluster: waits, memory, requests.", error_status=2)
-def simulate(
-    rate: Annotated[float, _real("RATE", "Records/s that one actor reads, as `bench` measures.", 1e-6)],
-    record_size: Annotated[Any, _nbytes_option("Size of a decoded record: 4096, 600KB, 1.5MiB.")],
-    need: Annotated[
-        float | None, _real("RATE", "Records/s that all trainers together train on. Default: as many as come.", 1e-6)
-    ] = None,
-    num_actors: Annotated[str | None, typer.Option(metavar="N[,N...]", help=TRIED)] = None,
-    num_trainers: Annotated[int, number("Trainers that share the actors.")] = 1,
-    batch_size: Annotated[int, number("Records in a batch of all trainers.")] = 1024,
-    prefetch: Annotated[int, number("Batches that a Pipeline makes ahead.", 0)] = 2,
-    num_records: Annotated[int, number("Records in an epoch.")] = 10**9,
-    actors_per_host: Annotated[int, number("Actors on a CPU host.")] = 32,
-    sigma: Annotated[float, _real("S", "Spread (lognormal) of request times; 0: all alike.", most=3)] = 0.3,
-    slow: Annotated[int, number("Actors that are ten times slower.", 0)] = 0,
-    network: Annotated[Any, _nbytes_option("Network into a trainer's host, a second.")] = "1.25GB",
-    storage: Annotated[Any, _nbytes_option("From the storage to all actors, a second. Default: no bound.")] = None,
-    stored_size: Annotated[Any, _nbytes_option("Size of a stored record. Default: as decoded.")] = None,
-    object_store: Annotated[Any, _nbytes_option("Ray's object store on a host.")] = "60GB",
-    fault: Annotated[list[str] | None, typer.Option(metavar="KIND@S[:WHICH]", help=FAULTS)] = None,
-    restart: Annotated[float, _real("S", "Seconds until a lost actor reads again.")] = 3.0,
-    seconds: Annotated[float, _real("S", "Seconds to measure, after a warm-up of 30 s.", 1)] = 60.0,
-) -> None:
-    """Simulate a cluster: how long its trainers wait, its memory and its requests.
-
-    The scheduler, the window and the recovery from lost and slow actors are the real code; actors, storage and network
-    are simulated with the figures given here. All records are shuffled. No Ray starts and no file is read. Exits with 1
-    if trainers wait more than 2 % of their time with every number of actors that was tried.
-
-    \b
-    Examples:
-      datarax-ray simulate --rate 900 --record-size 150KB --need 4000
-      datarax-ray simulate --rate 900 --record-size 150KB --need 20000 \\
-        --num-actors 24,32,48 --num-trainers 8 --fault host@60:0 --json
     """

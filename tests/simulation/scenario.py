@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,21 +15,17 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
-from datarax_ray.simulate.pool import Actor, Costs, SimulatedPool, World
+from tests.simulation.pool import Actor, Costs, SimulatedPool, World
 
 # As in the real pool: between two looks of a waiting trainer, and between two looks after its actors.
 POLL_S = 0.25
 TEND_S = 0.5
 EARLY_S = 30.0
-STEP_S = 5.0  # simulated between two calls of progress
 
 
 @dataclass(frozen=True)
 class Fault:
-    """kind: "kill", "freeze" for 12 s, "join" (one more), "leave", or "host", whose actors are killed together.
-
-    actor: which; of "host", the host's number.
-    """
+    """kind: "kill", "freeze" for 12 s, "join" (one more) or "leave". actor: its number."""
 
     at_s: float
     kind: str
@@ -44,8 +40,6 @@ class Scenario:
     slow: how many actors are ten times slower.
     uneven: the slowness of actors in turns, (1.0,) for even ones.
     need: records a second that all trainers together train on; None for all that arrive.
-    max_nbytes: of all trainers together, as of RaySource.
-    batch_size: of all trainers together; None for 1,024, or 32 for each trainer if that is more.
     prefetch: batches that a pipeline makes ahead of its trainer.
     warm_s, measured_s: the figures are of measured_s, after warm_s.
     """
@@ -59,8 +53,6 @@ class Scenario:
     need: float | None = None
     faults: tuple[Fault, ...] = ()
     num_records: int = 10**12
-    max_nbytes: int | None = None
-    batch_size: int | None = None
     prefetch: int = 2
     actors_of_host: int = 32
     costs: Costs = field(default_factory=Costs)
@@ -76,19 +68,14 @@ class Scenario:
 
     @property
     def global_batch_size(self) -> int:
-        return self.batch_size or max(1024, 32 * self.num_trainers)
-
-    @property
-    def most_per_s(self) -> float:
-        """Records a second that the actors can read, and the storage and the network to the trainers can bring."""
-        read = sum(1 / slow for slow in self.slownesses) / self.costs.record_s
-        stored = self.costs.storage_nbytes_per_s / self.costs.stored_nbytes
-        return min(read, stored, self.costs.link_nbytes_per_s * self.num_trainers / self.costs.record_nbytes)
+        return max(1024, 32 * self.num_trainers)
 
     @property
     def ideal_per_s(self) -> float:
-        """Records a second of a stream that loses nothing: what can be had, or what the trainers need."""
-        return self.most_per_s if self.need is None else min(self.most_per_s, self.need)
+        """Records a second of a stream that loses nothing: the least of what actors, network and need allow."""
+        read = sum(1 / slow for slow in self.slownesses) / self.costs.record_s
+        network = self.costs.link_nbytes_per_s * self.num_trainers / self.costs.record_nbytes
+        return min(read, network, self.need or math.inf)
 
 
 @dataclass(frozen=True)
@@ -96,23 +83,18 @@ class Found:
     """The figures of a run.
 
     efficiency: of the ideal.
-    records_per_s: of the stream.
     wait: the part of its time that a trainer waits.
-    longest_s: the longest single wait of any trainer.
     driver: CPU of one trainer's driver, in cores, by the costs.
     decision_us: time of this machine that the real code took for each request.
     nbytes: the most in the window of one trainer.
     requests_per_s: of one trainer.
     wasted: the part of the actors' time spent on blocks that nobody used.
     idle: the part of the actors' time without work.
-    first_s: when the last trainer had its first chunk.
     early: of the ideal, delivered in the first 30 s.
     """
 
     efficiency: float
-    records_per_s: float
     wait: float
-    longest_s: float
     driver: float
     decision_us: float
     nbytes: float
@@ -120,7 +102,6 @@ class Found:
     nbytes_per_s: float
     wasted: float
     idle: float
-    first_s: float
     early: float
 
 
@@ -140,7 +121,7 @@ class Trainer:
         wanted_rows = Wanted(rows if count > 1 else None)
         scheduler = RecordScheduler(order, order.partitioning(64), start=0, stop=None, wanted=wanted_rows)
         stores = costs.store_nbytes, costs.store_nbytes * max(count, scenario.num_actors / scenario.actors_of_host)
-        bound = Bound(scenario.max_nbytes, *stores).of_each(scenario.num_actors, count)
+        bound = Bound(None, *stores).of_each(scenario.num_actors, count)
         window, stall = Window(scheduler, max_nbytes=bound), Stall(nothing, 1e9)
         self.flow = Flow(window, self.pool, stall, timings, clock=lambda: self.pool.now)
         self.released: list[tuple[float, int]] = []  # when, up to which position
@@ -218,33 +199,31 @@ class Trainer:
         self.step()
 
 
-def run(scenario: Scenario, progress: Callable[[float], None] = lambda at: None) -> Found:
-    """Run a scenario, and measure it. progress: called now and then with the simulated second."""
+def run(scenario: Scenario) -> Found:
+    """Run a scenario, and measure it."""
     is_collecting = gc.isenabled()
     gc.disable()  # requests hold no cycles; looking for some took 37 % of the time of a large run
     try:
-        return _run(scenario, progress)
+        return _run(scenario)
     finally:
         if is_collecting:
             gc.enable()
 
 
-def _run(scenario: Scenario, progress: Callable[[float], None]) -> Found:
+def _run(scenario: Scenario) -> Found:
     world = World(scenario.seed)
     slowness = scenario.slownesses
     actors = {i: Actor(i, world, scenario.costs, slow, scenario.sigma) for i, slow in enumerate(slowness)}
     timings = Timings()  # which nobody asks for: of 2,000 actors each trainer would have megabytes
     trainers = [Trainer(world, actors, scenario, rank, timings) for rank in range(scenario.num_trainers)]
     for fault in scenario.faults:
-        world.at(fault.at_s, _happen, fault, world, actors, trainers, scenario)
+        world.at(fault.at_s, _happen, fault, world, actors, trainers)
     if scenario.faults:
         world.at(0.0, _tend, world, actors, trainers)
     begin, end = scenario.warm_s, scenario.warm_s + scenario.measured_s
     counts = []
     for until in (begin, end):
-        while world.now < until:
-            world.run(min(until, world.now + STEP_S))
-            progress(world.now)
+        world.run(until)
         counts.append(_counts(actors, trainers))
     cpu_s, decision_s, num_requests, busy_s, wasted_s = (b - a for a, b in zip(*counts, strict=True))
     took, count, ideal = scenario.measured_s, scenario.num_trainers, scenario.ideal_per_s
@@ -253,9 +232,7 @@ def _run(scenario: Scenario, progress: Callable[[float], None]) -> Found:
     waits += [max(0.0, end - max(trainer._trained_until, begin)) for trainer in trainers]
     return Found(
         efficiency=rate / ideal,
-        records_per_s=rate,
         wait=sum(waits) / took / count,
-        longest_s=max(waits, default=0.0),
         driver=cpu_s / took / count,
         decision_us=1e6 * decision_s / max(1, num_requests),
         nbytes=max(trainer.most_nbytes for trainer in trainers),
@@ -263,7 +240,6 @@ def _run(scenario: Scenario, progress: Callable[[float], None]) -> Found:
         nbytes_per_s=rate * scenario.costs.record_nbytes / count,
         wasted=wasted_s / took / len(actors),
         idle=1 - busy_s / took / len(actors),
-        first_s=max((t.released[0][0] if t.released else float("inf")) for t in trainers),
         early=min(trainer.delivered(EARLY_S) for trainer in trainers) / EARLY_S / ideal,
     )
 
@@ -294,21 +270,19 @@ def _tend(world: World, actors: dict[int, Actor], trainers: list[Trainer]) -> No
     world.at(world.now + TEND_S, _tend, world, actors, trainers)
 
 
-def _happen(fault: Fault, world: World, actors: dict[int, Actor], trainers: list[Trainer], scenario: Scenario) -> None:
+def _happen(fault: Fault, world: World, actors: dict[int, Actor], trainers: list[Trainer]) -> None:
     match fault.kind:
-        case "kill" | "host":
-            size = scenario.actors_of_host
-            host = range(fault.actor * size, (fault.actor + 1) * size)
-            for index in [fault.actor] if fault.kind == "kill" else [index for index in host if index in actors]:
-                actors[index].die()
-                for trainer in trainers:
-                    trainer.pool.failed(index)
+        case "kill":
+            actors[fault.actor].die()
+            for trainer in trainers:
+                trainer.pool.failed(fault.actor)
         case "freeze":
             actors[fault.actor].freeze(12.0)
         case "join":
             index = max(actors) + 1
-            actors[index] = Actor(index, world, scenario.costs, 1.0, scenario.sigma, is_there=False)
-            world.at(world.now + scenario.costs.start_s, actors[index].start, 0)
+            like = actors[min(actors)]
+            actors[index] = Actor(index, world, like.costs, 1.0, like.sigma, is_there=False)
+            world.at(world.now + like.costs.start_s, actors[index].start, 0)
             for trainer in trainers:
                 trainer.pool.add(index)
         case "leave":

@@ -35,12 +35,11 @@ class Costs:
 
     request_s, driver_s_per_nbyte: CPU of the driver for each request, and for each byte.
     record_s, fixed_s: an actor's time for a record, and for a request.
-    record_nbytes, stored_nbytes: of a record when decoded, and in the storage.
+    record_nbytes: of a decoded record.
     link_nbytes_per_s: into a trainer's host.
     latency_s: from an actor to a trainer, or back.
     start_s: until a started actor answers.
     store_nbytes: Ray's object store on a trainer's host.
-    storage_nbytes_per_s: from the storage to all actors together.
     """
 
     request_s: float = 0.001
@@ -52,8 +51,6 @@ class Costs:
     latency_s: float = 0.001
     start_s: float = 3.0
     store_nbytes: int = 200 * 2**30
-    stored_nbytes: int = 4096
-    storage_nbytes_per_s: float = math.inf
 
 
 class World:
@@ -62,7 +59,6 @@ class World:
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.random = random.Random(seed)
-        self.storage_free_at = 0.0
         self._order = itertools.count()
         self._coming: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
 
@@ -120,9 +116,7 @@ class Actor:
             if flight.is_dropped:  # cancelled before it began
                 continue
             self.at_it, flight.begun_at = flight, self.world.now
-            stored_s = flight.num_records * self.costs.stored_nbytes / self.costs.storage_nbytes_per_s
-            self.world.storage_free_at = max(self.world.storage_free_at, self.world.now) + stored_s
-            takes_s = max(self.takes(flight.num_records), self.world.storage_free_at - self.world.now)
+            takes_s = self.takes(flight.num_records)
             self.world.at(self.world.now + takes_s, self._read, flight, self.process, takes_s)
             return
 
