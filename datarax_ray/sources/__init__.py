@@ -9,7 +9,6 @@ from datarax_ray.sources.array_record_source import (
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_source import from_hf
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
-from datarax_ray.sources.lance_source import LanceSource, LanceSourceConfig
 from datarax_ray.sources.materialized_source import MaterializedSource
 from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
@@ -26,6 +25,8 @@ from datarax_ray.sources.tables import (
     CSVSourceConfig,
     JSONLinesSource,
     JSONLinesSourceConfig,
+    LanceSource,
+    LanceSourceConfig,
     ParquetSource,
     ParquetSourceConfig,
 )
