@@ -38,10 +38,6 @@ def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_bash_finds_no_syntax_error() -> None:
-    subprocess.run(["bash", "-n", SUBMIT], check=True)
-
-
 def test_help_says_where_the_token_lives(shell: Shell) -> None:
     done = shell("-h")
     assert done.returncode == 0

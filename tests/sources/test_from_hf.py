@@ -75,11 +75,6 @@ def test_images_are_of_the_mode_of_their_files_unless_the_column_names_one() -> 
     assert images[3, 0, 0].tolist() == np.asarray(rgb.convert("P").convert("RGB"))[0, 0].tolist()
 
 
-def test_a_built_dataset_is_eager_and_needs_no_split() -> None:
-    source = from_hf(datasets.Dataset.from_dict({"x": [1, 2]}))
-    assert [int(element["x"]) for element in source] == [1, 2]
-
-
 @pytest.mark.parametrize("flags", [{"streaming": True}, {"eager": False}, {"eager": False, "streaming": True}])
 @pytest.mark.parametrize("built", [False, True])
 def test_flags_choose_the_stream_which_gets_every_option(saved: Path, flags: dict[str, bool], built: bool) -> None:
@@ -130,11 +125,6 @@ def test_a_large_dataset_and_one_of_unknown_size_are_streamed(
     assert isinstance(from_hf(str(saved), "train"), HFStreamingSource)
 
 
-def test_a_built_stream_is_streamed(saved: Path) -> None:
-    stream = datasets.load_from_disk(saved).to_iterable_dataset(num_shards=1)
-    assert [int(element["x"]) for element in from_hf(stream)] == list(range(12))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -147,8 +137,9 @@ def test_flags_that_contradict_each_other_are_refused(saved: Path, arguments: di
         from_hf(str(saved), "train", **arguments)
 
 
-def test_a_stream_is_not_read_eagerly() -> None:
+def test_a_stream_is_streamed_and_not_read_eagerly() -> None:
     stream = datasets.Dataset.from_dict({"x": [1, 2]}).to_iterable_dataset()
+    assert [int(element["x"]) for element in from_hf(stream)] == [1, 2]
     with pytest.raises(ValueError, match="IterableDataset is a stream without random access"):
         from_hf(stream, eager=True)
 

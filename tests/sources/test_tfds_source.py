@@ -124,37 +124,26 @@ def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path: Path) -> None:
     served.close()
 
 
-def test_names_are_found_in_a_bucket_that_lists_what_is_there() -> None:
-    bucket = fsspec.filesystem("memory")
+@pytest.mark.parametrize("where", ["memory://prepared", ""])
+def test_configurations_and_versions_are_found_in_a_bucket_and_a_folder(where: str, tmp_path: Path) -> None:
+    root = where or str(tmp_path)
+    files, _ = fsspec.url_to_fs(root)
     for place in ("many/one/1.2.3", "many/one/1.10.0", "many/two/1.2.3"):
-        bucket.put(str(DATA / "small" / "1.2.3"), f"/prepared/{place}", recursive=True)
+        files.put(str(DATA / "small" / "1.2.3"), f"{root}/{place}", recursive=True)
 
     def directory(name: str) -> str:
-        return TFDSSource(TFDSSourceConfig(), name, "test", data_dir="memory://prepared").directory
+        return TFDSSource(TFDSSourceConfig(), name, "test", data_dir=root).directory
 
-    assert directory("many/one") == "memory://prepared/many/one/1.10.0"
-    assert directory("many/two:1.*.*") == "memory://prepared/many/two/1.2.3"
+    assert directory("many/one") == f"{root}/many/one/1.10.0"
+    assert directory("many/one:1.2.*") == f"{root}/many/one/1.2.3"
     with pytest.raises(FileNotFoundError, match=r"many has the configurations \['one', 'two'\]; name one"):
         directory("many")
-    bucket.pipe("/prepared/many/.config/metadata.json", b'{"defaultConfigName": "two"}')
-    assert directory("many") == "memory://prepared/many/two/1.2.3"
-    with pytest.raises(
-        FileNotFoundError, match=r"no dataset 'other' is prepared in memory://prepared, only \['many'\]"
-    ):
+    files.makedirs(f"{root}/many/.config", exist_ok=True)
+    files.pipe(f"{root}/many/.config/metadata.json", b'{"defaultConfigName": "two"}')
+    assert directory("many") == f"{root}/many/two/1.2.3"
+    with pytest.raises(FileNotFoundError, match=rf"no dataset 'other' is prepared in {root}, only \['many'\]"):
         directory("other")
-    bucket.rm("/prepared", recursive=True)
-
-
-def test_configurations_and_versions_are_found(tmp_path: Path) -> None:
-    for place in ("many/one/1.2.3", "many/one/1.10.0", "many/two/1.2.3"):
-        shutil.copytree(DATA / "small" / "1.2.3", tmp_path / place)
-    with pytest.raises(FileNotFoundError, match=r"many has the configurations \['one', 'two'\]; name one"):
-        TFDSSource(TFDSSourceConfig(), "many", "test", data_dir=tmp_path)
-    assert TFDSSource(TFDSSourceConfig(), "many/one", "test", data_dir=tmp_path).directory.endswith("one/1.10.0")
-    assert TFDSSource(TFDSSourceConfig(), "many/one:1.2.*", "test", data_dir=tmp_path).directory.endswith("one/1.2.3")
-    (tmp_path / "many" / ".config").mkdir()
-    (tmp_path / "many" / ".config" / "metadata.json").write_text('{"defaultConfigName": "two"}')
-    assert TFDSSource(TFDSSourceConfig(), "many", "test", data_dir=tmp_path).directory.endswith("two/1.2.3")
+    files.rm(root, recursive=True)
 
 
 @pytest.mark.parametrize(

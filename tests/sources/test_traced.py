@@ -13,8 +13,6 @@ import pytest
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
-    HFEagerConfig,
-    HFEagerSource,
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
@@ -105,10 +103,3 @@ def test_arrays_of_64_bits_come_as_jax_has_them() -> None:
         "x": ([6, 0, 1], "int32"),
         "y": ([3.0, 0.0, 0.5], "float32"),
     }
-
-
-def test_a_hugging_face_dataset_with_transforms_is_no_matter_for_the_device() -> None:
-    datasets = pytest.importorskip("datasets")
-    dataset = datasets.Dataset.from_dict({"x": [1, 2, 3]})
-    assert HFEagerSource(HFEagerConfig(), dataset=dataset).supports_indexed_access()
-    assert not HFEagerSource(HFEagerConfig(), dataset=dataset, transforms=[decode]).supports_indexed_access()
