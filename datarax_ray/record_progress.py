@@ -19,12 +19,11 @@ _LINE_S = 5.0
 
 
 class RecordProgress:
-    """Shows how many records came of how many, and how fast; nothing where DATARAX_RAY_PROGRESS is 0.
+    """Shows the number of records so far, and their rate; nothing where DATARAX_RAY_PROGRESS is 0.
 
-    title: what is being read.
-    num_records: that will come, None if nobody knows.
-    unit: what is counted, if no records.
-    show_nbytes: whether MB/s are shown.
+    title: of the work.
+    num_records: in all; None if unknown.
+    unit: of the count.
     """
 
     def __init__(
@@ -34,7 +33,6 @@ class RecordProgress:
         num_records: int | None,
         *,
         unit: str = "records",
-        show_nbytes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if os.environ.get("DATARAX_RAY_PROGRESS") == "0":
@@ -43,13 +41,11 @@ class RecordProgress:
         self._title = title
         self._total = num_records
         self._unit = unit
-        self._show_nbytes = show_nbytes
         self._clock = clock
         self._done = self._said = 0
-        self._nbytes = 0
         self._note = ""
         self._shown = clock()
-        self._begin: tuple[float, int, int] | None = None  # when the first records were there, how many, their bytes
+        self._begin: tuple[float, int] | None = None  # when the first records were there, and how many
         self._bar: Progress | None = None
         if console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets")):  # rich draws it so
             self._bar = Progress(
@@ -57,13 +53,12 @@ class RecordProgress:
             )
             self._task = self._bar.add_task(title, total=num_records, facts="")
 
-    def advance(self, num_records: int, nbytes: int = 0, note: str = "") -> None:
-        """More records have come, of so many bytes. note: said beside the rate, such as the loss."""
+    def advance(self, num_records: int, note: str = "") -> None:
+        """More records have come. note: shown beside the rate, such as the loss."""
         self._done += num_records
-        self._nbytes += nbytes
         self._note = note
         if self._begin is None:
-            self._begin = (self._clock(), self._done, self._nbytes)
+            self._begin = (self._clock(), self._done)
         if self._clock() - self._shown >= (_LINE_S if self._bar is None else _BAR_S):
             self._show()
 
@@ -92,17 +87,12 @@ class RecordProgress:
         return ", ".join([f"{self._done:,}{of}", *self._rates(), *([self._note] if self._note else [])])
 
     def _rates(self) -> list[str]:
-        """Since the first records came, as the time before was the start's; [] while there is nothing since.
-
-        With how long the rest takes at that rate, where there is one.
-        """
+        """The rate since the first records, and the time that the rest takes; [] before a second call of advance."""
         if self._begin is None or self._done == self._begin[1]:
             return []
-        begin, records, nbytes = self._begin
+        begin, records = self._begin
         elapsed = max(self._shown - begin, 1e-9)
         rates = [f"{(self._done - records) / elapsed:,.0f} {self._unit}/s"]
-        if self._show_nbytes:
-            rates.append(f"{(self._nbytes - nbytes) / elapsed / 1e6:,.1f} MB/s")
         left = (self._total or 0) - self._done
         if left > 0:
             rates.append(f"{_lasting(left * elapsed / (self._done - records))} left")

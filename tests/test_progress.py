@@ -24,13 +24,13 @@ class Clock:
 
 def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_end():
     file, clock = io.StringIO(), Clock()
-    with RecordProgress(Console(file=file), "ingest", 4000, show_nbytes=True, clock=clock) as progress:
+    with RecordProgress(Console(file=file), "ingest", 4000, clock=clock) as progress:
         for second in range(1, 9):
             clock.now = float(second)
-            progress.advance(500, 1_000_000)
+            progress.advance(500)
     assert file.getvalue().splitlines() == [
-        "ingest: 2,500 of 4,000 (62%), 500 records/s, 1.0 MB/s, 3 s left",
-        "ingest: 4,000 of 4,000 (100%), 500 records/s, 1.0 MB/s",
+        "ingest: 2,500 of 4,000 (62%), 500 records/s, 3 s left",
+        "ingest: 4,000 of 4,000 (100%), 500 records/s",
     ]
 
 
@@ -92,7 +92,7 @@ def test_an_interrupt_looks_at_no_more_files(monkeypatch: pytest.MonkeyPatch) ->
     looked_at = []
 
     class Interrupted(RecordProgress):
-        def advance(self, num_records: int, nbytes: int = 0, note: str = "") -> None:
+        def advance(self, num_records: int, note: str = "") -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("datarax_ray.record_progress.RecordProgress", Interrupted)

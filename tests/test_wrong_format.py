@@ -13,10 +13,8 @@ import pytest
 from flax import nnx
 from PIL import Image
 from pyarrow import parquet
-from typer.testing import CliRunner
 
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
-from datarax_ray.cli.app import app
 from datarax_ray.read.decode import DecodeExample, DecodeImage, DecodeJson, DecodeRaw
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
@@ -38,13 +36,12 @@ def of_records(path: Path, records: list[bytes], *transforms: Any) -> ArrayRecor
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_file(path, records), transforms=transforms)
 
 
-def test_parquet_given_to_ingest_is_named_with_its_source(tmp_path: Path) -> None:
+def test_parquet_given_to_an_array_record_source_is_named_with_its_source(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"x": np.arange(3)}), path)
-    result = CliRunner().invoke(app, ["ingest", str(path), "--num-actors", "0"])
-    assert result.exit_code == 1
-    assert "It looks like a Parquet file: ParquetSource reads it." in result.output
-    assert "copy it again" not in result.output
+    with pytest.raises(ValueError, match="It looks like a Parquet file: ParquetSource reads it.") as raised:
+        ArrayRecordSourceModule(ArrayRecordSourceConfig(), path)
+    assert "copy it again" not in str(raised.value)
 
 
 def test_json_lines_given_to_a_parquet_source_are_named_with_the_call_that_reads_them(tmp_path: Path) -> None:

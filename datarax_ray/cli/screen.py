@@ -1,4 +1,4 @@
-"""What a person or program sees of a command: its answer, one clear message for an error, no noise from libraries."""
+"""The output of a command for people and programs: its answer, one clear message for an error, no noise."""
 
 from __future__ import annotations
 
@@ -66,23 +66,19 @@ def _null(value: Any) -> None:
         raise TypeError(f"no JSON holds {value!r}")
 
 
-def stopped_by(end: BaseException) -> tuple[str, int]:
-    """The name of the signal that ended the program, and the exit status for it, 128 + its number.
+def print_stopped(end: BaseException, console: Console) -> int:
+    """Print which signal ended the program, with the notes on finished work.
 
-    Raises: `end` itself, if no signal caused it.
+    Returns the exit status, 128 + the signal's number. Raises: `end` itself, if no signal caused it.
     """
     if isinstance(end, KeyboardInterrupt):
-        return "Ctrl-C", 128 + signal.SIGINT
-    if isinstance(end, SystemExit) and end.code == signal.SIGTERM:
-        return "SIGTERM", 128 + signal.SIGTERM
-    raise end
-
-
-def print_stopped(end: BaseException, console: Console) -> int:
-    """Print which signal ended the program, with the notes on finished work. Returns and raises: as stopped_by."""
-    cause, status = stopped_by(end)
+        cause, number = "Ctrl-C", signal.SIGINT
+    elif isinstance(end, SystemExit) and end.code == signal.SIGTERM:
+        cause, number = "SIGTERM", signal.SIGTERM
+    else:
+        raise end
     console.print("; ".join([f"stopped by {cause}", *getattr(end, "__notes__", ())]), soft_wrap=True)
-    return status
+    return 128 + number
 
 
 @contextmanager

@@ -49,9 +49,8 @@ def test_without_arguments_every_command_is_listed_and_no_sentence_is_cut():
     ("words", "message"),
     [
         (("pool", "resize", "train", "0"), "'0' is no number of at least 1, nor auto"),
-        (("ingest", "a", "--num-epochs", "0"), "'0' is no number of epochs; give at least 1, or -1 for endless"),
-        (("ingest", "a", "--batch-size", "0"), "--batch-size"),
-        (("ingest", "a", "--decoder", "png"), "'png' names no decoder"),
+        (("bench", "a", "--batch-size", "0"), "--batch-size"),
+        (("bench", "a", "--decoder", "png"), "'png' names no decoder"),
         (("convert", "a", "b", "--format", "csv"), "'csv' is not one of 'array_record', 'parquet'"),
         (("convert", "a", "b", "--group-size", "0"), "'0' is no number of at least 1, nor auto"),
         (("convert", "a", "b", "--on-error", "ignore"), "'ignore' is not one of 'raise', 'skip'"),
@@ -75,7 +74,6 @@ def test_where_no_cluster_is_the_pool_commands_say_so(command):
     [
         ("datarax_ray.cli.app", HEAVY),
         ("datarax_ray.cli.pool", ("jax", "flax", "orbax")),
-        ("datarax_ray.cli.ingest", ("jax", "flax", "orbax", "ray")),
         ("datarax_ray.cli.digits", ("jax", "flax", "orbax", "ray", "typer", "rich")),  # an actor imports it
     ],
 )

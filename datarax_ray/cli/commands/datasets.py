@@ -63,7 +63,7 @@ def convert(
     ] = "auto",
     num_shards: Annotated[int | None, number("Files to write. Default: 256 MiB each, uncompressed.")] = None,
     num_actors: WritersOption = None,
-    decoder: Annotated[Any, decoders("How to decode a record, as in `ingest`; none keeps its bytes.")] = "none",
+    decoder: Annotated[Any, decoders("How to decode a record, as in `bench`; none keeps its bytes.")] = "none",
     split: SplitOption = None,
     on_error: Annotated[
         Literal["raise", "skip"],

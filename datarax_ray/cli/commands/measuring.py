@@ -1,14 +1,13 @@
-"""Commands that prove and measure: demo, ingest and bench."""
+"""Commands that prove and measure: demo and bench."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from datarax_ray.cli.commands import IMPORTED, PATHS, SeedOption, argument, command, decoders, number, parsed
+from datarax_ray.cli.commands import IMPORTED, PATHS, SeedOption, argument, command, decoders, number
 
 app = typer.Typer()
 
@@ -32,44 +31,38 @@ def demo(
     """
 
 
-INGESTED = (
-    "ArrayRecord files, globs (quoted), directories, URLs of these (s3://, gs://, https://), or 'FILE[start:stop]' for "
-    "some records of one file."
+BENCHED = (
+    f"{PATHS} Or a source, a Pipeline, or a function that returns one: train.py:make_pipeline or "
+    f"package.module:make_pipeline. {IMPORTED}"
 )
-READERS = "Ray actors that read; 0 reads in this process, without Ray. Default: one per CPU of the cluster but one."
 
 
-def _epochs(text: str) -> int:
-    """Raises: ValueError for 0 and for what is no number of at least -1."""
-    if not re.fullmatch(r"-1|[1-9][0-9]*", text):
-        raise ValueError(f"{text!r} is no number of epochs; give at least 1, or -1 for endless")
-    return int(text)
-
-
-@command(app, "ingest:ingest", short="Stream ArrayRecord files through Ray actors; print how fast.")
-def ingest(
-    paths: Annotated[list[str], argument("PATHS", INGESTED)],
-    batch_size: Annotated[int, number("Records in a batch.")] = 1024,
-    num_actors: Annotated[int | None, number(READERS, 0)] = None,
-    num_epochs: Annotated[Any, parsed(_epochs, "N", "Passes over all records; -1 reads until Ctrl-C.")] = 1,
-    shuffle: Annotated[
-        bool, typer.Option(help="Shuffle all records anew in every epoch, or read in file order.")
-    ] = True,
-    seed: SeedOption = 0,
+@command(app, "bench:bench", short="Measure how fast files are read, and what would help.")
+def bench(
+    paths: Annotated[list[str], argument("PATHS", BENCHED)],
+    seconds: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds for each way to read.")] = 3.0,
+    batch_size: Annotated[int, number("Records in a batch.")] = 256,
+    num_actors: Annotated[int, number("Measure the fastest shuffle with this many Ray actors as well.", 0)] = 0,
     decoder: Annotated[Any, decoders("How to decode a record; see the list above.")] = "none",
-    max_batches: Annotated[int | None, number("Stop after this many batches.")] = None,
+    target: Annotated[
+        float | None, typer.Option(min=1e-6, metavar="RATE", help="Records/s that the trainer takes.")
+    ] = None,
 ) -> None:
-    """Stream ArrayRecord files through Ray actors at full speed, and print how fast that was.
+    """Measure how fast data is read raw, in order and shuffled, and print what would make it faster.
 
-    Batches end in this process's memory as NumPy arrays; no device is used. The actors run on the Ray cluster that
-    RAY_ADDRESS names, else on the one that runs on this host, else on a local one that ends with this command. Progress
-    goes to stderr, the report to stdout. After Ctrl-C or SIGTERM the report is printed too; the exit status is then 130
-    or 143.
+    Raw means: in file order, not decoded. All ways but --num-actors read in this process. Its actors run on the Ray
+    cluster of RAY_ADDRESS, else on the cluster of this host, else on a local one that ends with this command. Files in
+    the system's cache are read from memory, so a first pass over larger data is slower. Elements of different shapes
+    (images of many sizes) are decoded and not stacked; the output says so.
+
+    For train.py:NAME the transforms are measured as well, and the slowest is named. A shuffled source keeps its own
+    kind of shuffle. Stages of a Pipeline are not run.
 
     \b
     Examples:
-      datarax-ray ingest 'data/*.array_record' --num-actors 4
-      datarax-ray ingest gs://bucket/train --decoder image:224,224,3 --json
+      datarax-ray bench 'data/*.array_record' --decoder image --target 5000
+      datarax-ray bench data/train.parquet --num-actors 4 --json
+      datarax-ray bench train.py:make_pipeline
 
     \b
     Decoders:
@@ -84,38 +77,4 @@ def ingest(
       image, image:224,224,3     a JPEG or PNG, resized if a shape is given
       image:jpg, image:jpg:224,224,3
                                  the same, in the field jpg of a tar's elements
-    """
-
-
-BENCHED = (
-    f"{PATHS} Or a source, a Pipeline, or a function that returns one: train.py:make_pipeline or "
-    f"package.module:make_pipeline. {IMPORTED}"
-)
-
-
-@command(app, "bench:bench", short="Measure how fast files are read, and what would help.")
-def bench(
-    paths: Annotated[list[str], argument("PATHS", BENCHED)],
-    seconds: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds for each way to read.")] = 3.0,
-    batch_size: Annotated[int, number("Records in a batch.")] = 256,
-    num_actors: Annotated[int, number("Measure the fastest shuffle with this many Ray actors as well.", 0)] = 0,
-    decoder: Annotated[Any, decoders("How to decode a record, as in `ingest`.")] = "none",
-    target: Annotated[
-        float | None, typer.Option(min=1e-6, metavar="RATE", help="Records/s that the trainer takes.")
-    ] = None,
-) -> None:
-    """Measure how fast data is read raw, in order and shuffled, and print what would make it faster.
-
-    Raw means: in file order, not decoded. All ways but that of --num-actors read in this process. Files that the
-    system's cache holds are read from memory, so a first pass over larger data is slower. Elements of different shapes
-    (images of many sizes) are decoded and not stacked; the output says so.
-
-    For train.py:NAME the transforms are measured as well, and the slowest is named. A source that is shuffled keeps its
-    own kind of shuffle. Stages of a Pipeline are not run.
-
-    \b
-    Examples:
-      datarax-ray bench 'data/*.array_record' --decoder image --target 5000
-      datarax-ray bench data/train.parquet --num-actors 4 --json
-      datarax-ray bench train.py:make_pipeline
     """
