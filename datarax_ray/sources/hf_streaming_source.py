@@ -16,8 +16,7 @@ from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.sources.base.indexed import num_rows
-from datarax_ray.sources.base.module import SourceModule
-from datarax_ray.sources.base.tracing import Opaque
+from datarax_ray.sources.base.module import Opaque, SourceModule
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 

@@ -23,7 +23,7 @@ def check_given(source: type[Any], args: Sequence[Any], named: Iterable[str]) ->
 
     A source would not read the settings of another source's config.
     """
-    config, *others = inspect.signature(source).parameters.values()
+    _, config, *others = inspect.signature(source.__init__).parameters.values()
     if not args or config.name != "config":
         return
     required = [each.name for each in others if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]

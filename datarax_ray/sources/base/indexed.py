@@ -31,8 +31,7 @@ from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.base.config import SourceConfig
-from datarax_ray.sources.base.module import SourceModule
-from datarax_ray.sources.base.tracing import Opaque
+from datarax_ray.sources.base.module import Opaque, SourceModule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,13 @@ from datarax_ray.sources.base.traced import TracedBatches
 from datarax_ray.sources.base.tracing import HostModule
 
 
+class Opaque:
+    """Hides a value from NNX: arrays in an attribute of a module would be a part of the model's state."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: ignore[call-arg]
     """The elements of a description, as an NNX module. It holds host state (files, positions) and is no pytree.
 

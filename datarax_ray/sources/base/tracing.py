@@ -1,4 +1,4 @@
-"""NNX modules that run on the host: what they are to JAX's traces, and to copies of their graph."""
+"""NNX modules that run on the host: under JAX's traces, and where NNX copies their graph."""
 
 from __future__ import annotations
 
@@ -18,22 +18,15 @@ with ThreadPoolExecutor(1) as _executor:
 
 
 def is_traced() -> bool:
-    """Whether JAX traces what runs here: what the host does then is done once, and not when the program runs."""
+    """Whether JAX traces the caller: the host's work is then done once, and not when the program runs."""
     return bool(current_jax_trace() != _OUTSIDE)
 
 
-class Opaque:
-    """Holds what NNX is not to look into: arrays in an attribute of a module would be a part of the model's state."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 class _SignatureOfInit:
-    """What a class is called with, for help(), notebooks and editors: NNX's metaclass answers (*args, **kwargs)."""
+    """The arguments of a class, for help(), notebooks and editors: NNX's metaclass answers (*args, **kwargs)."""
 
     def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
-        if instance is not None:  # which is called with something else
+        if instance is not None:  # a call of an instance has other arguments
             raise AttributeError("__signature__")
         signature = inspect.signature(owner.__init__)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
