@@ -159,10 +159,7 @@ def memory() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("kind", ["deterministic", "stochastic", "composed", "mixing"])
 def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(kind: str) -> None:
     theirs = pipeline.Pipeline(
-        source=MemorySource(MemorySourceConfig(), memory()),
-        stages=operators_of(kind),
-        batch_size=10,
-        rngs=nnx.Rngs(0),
+        source=MemorySource(MemorySourceConfig(), memory()), stages=operators_of(kind), batch_size=10, rngs=nnx.Rngs(0)
     )
     want = list(theirs)
 

@@ -33,11 +33,7 @@ def indices(batches: Any) -> list[int]:
 
 
 def test_a_config() -> None:
-    config = ArrayRecordSourceConfig(
-        seed=42,
-        num_epochs=10,
-        shuffle_files=True,
-    )
+    config = ArrayRecordSourceConfig(seed=42, num_epochs=10, shuffle_files=True)
     assert (config.seed, config.num_epochs, config.shuffle_files) == (42, 10, True)
     default = ArrayRecordSourceConfig()
     assert (default.seed, default.num_epochs, default.shuffle_files) == (42, -1, False)
@@ -46,28 +42,17 @@ def test_a_config() -> None:
 
 
 def test_sources_of_a_file_a_glob_and_a_list() -> None:
-    source = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(seed=42),
-        paths="data.riegeli",
-        rngs=nnx.Rngs(0),
-    )
+    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(seed=42), paths="data.riegeli", rngs=nnx.Rngs(0))
     assert list(itertools.islice(source, 2 * N)) == 2 * STORED
 
     source = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(seed=42, shuffle_files=True),
-        paths="data-*.riegeli",
-        rngs=nnx.Rngs(0),
+        ArrayRecordSourceConfig(seed=42, shuffle_files=True), paths="data-*.riegeli", rngs=nnx.Rngs(0)
     )
     order = [index for epoch in range(2) for index in oracle.order(N, epoch, 42)]
     assert list(itertools.islice(source, 2 * N)) == [STORED[index] for index in order]
 
     source = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(num_epochs=10),
-        paths=[
-            "data-00000.riegeli",
-            "data-00001.riegeli",
-        ],
-        rngs=nnx.Rngs(0),
+        ArrayRecordSourceConfig(num_epochs=10), paths=["data-00000.riegeli", "data-00001.riegeli"], rngs=nnx.Rngs(0)
     )
     assert list(source) == 10 * STORED
 
@@ -118,10 +103,7 @@ def test_steps_of_an_endless_source() -> None:
 
 
 def test_every_epoch_has_the_order_of_its_own_seed() -> None:
-    config = ArrayRecordSourceConfig(
-        seed=42,
-        shuffle_files=True,
-    )
+    config = ArrayRecordSourceConfig(seed=42, shuffle_files=True)
     source = ArrayRecordSourceModule(config, "data.riegeli")
     epochs = [list(itertools.islice(source, N)) for _ in range(3)]
     assert epochs == [[STORED[index] for index in oracle.order(N, 0, seed)] for seed in (42, 43, 44)]

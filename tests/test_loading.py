@@ -498,14 +498,8 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (
-            ("a.csv", "b.txt", "c.txt", "notes.md"),
-            "skipped 2 files, D/b.txt the first, that are not named *.csv,",
-        ),
-        (
-            ("a.jsonl", "b.json", "d.txt"),
-            "skipped 1 files, D/d.txt the first, that are not named *.jsonl, *.ndjson,",
-        ),
+        (("a.csv", "b.txt", "c.txt", "notes.md"), "skipped 2 files, D/b.txt the first, that are not named *.csv,"),
+        (("a.jsonl", "b.json", "d.txt"), "skipped 1 files, D/d.txt the first, that are not named *.jsonl, *.ndjson,"),
         (
             ("a.parquet", "README", "part-1"),
             "D/part-1 the first, that are not named *.parquet, *.parq, *.pq, but look like data; give a glob",

@@ -91,12 +91,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         label, own_name = self._take_names(config, dataset)
         self._table = _Table(DatasetReader(config.select(dataset), label))
         super().__init__(
-            config,
-            {"dataset": dataset},
-            self._table.reader,
-            transforms=transforms,
-            rngs=rngs,
-            name=name or own_name,
+            config, {"dataset": dataset}, self._table.reader, transforms=transforms, rngs=rngs, name=name or own_name
         )
         self._is_over = False  # the pass was seen to end
         self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here

@@ -33,10 +33,7 @@ from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_o
 
 REPORT = "report.html"
 # Transforms that give a different result for a record at each of its positions.
-_LIVE = {
-    "random_map": "draws random numbers for each position",
-    "map_with_index": "is told the position",
-}
+_LIVE = {"random_map": "draws random numbers for each position", "map_with_index": "is told the position"}
 
 
 @dataclass(frozen=True)
@@ -88,12 +85,7 @@ class Materialized:
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         components = [asdict(each) | {"statistics": each.statistics.to_json()} for each in self.components]
-        return {
-            "path": self.path,
-            "num_records": self.num_records,
-            "nbytes": self.nbytes,
-            "components": components,
-        }
+        return {"path": self.path, "num_records": self.num_records, "nbytes": self.nbytes, "components": components}
 
 
 @named_arguments

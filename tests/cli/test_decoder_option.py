@@ -28,10 +28,7 @@ from datarax_ray.read.decode import (
         ("raw:float32", (DecodeRaw("float32", ()),)),
         ("raw:uint8:8,8", (DecodeRaw("uint8", (8, 8)),)),
         ("raw: >i4 : 2, 3", (DecodeRaw(">i4", (2, 3)),)),
-        (
-            "fields:image=uint8:8,8;label=uint8",
-            (DecodeFields({"image": ("uint8", (8, 8)), "label": ("uint8", ())}),),
-        ),
+        ("fields:image=uint8:8,8;label=uint8", (DecodeFields({"image": ("uint8", (8, 8)), "label": ("uint8", ())}),)),
         ("fields:b=int16;a=int8;", (DecodeFields({"b": ("int16", ()), "a": ("int8", ())}),)),
         ("example", (DecodeExample(),)),
         (

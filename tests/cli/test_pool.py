@@ -45,10 +45,7 @@ def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_
     fixed = PoolSeen((entry(pool),), Wish(64, "person", "t", "ann on host asked for it"))
     assert [rows({pool: seen})[0][3] for seen in (auto, fixed)] == ["program: 3", "person: 64"]
     told = {seen.wish: pool_command._lines(pool_command._facts(pool, seen))[1:3] for seen in (auto, fixed)}
-    assert told[auto.wish] == [
-        "  its program asks for 3",
-        "  the program decides again: ann on host asked for it",
-    ]
+    assert told[auto.wish] == ["  its program asks for 3", "  the program decides again: ann on host asked for it"]
     assert told[fixed.wish] == ["  its program asks for 3", "  a person asks for 64: ann on host asked for it"]
 
 

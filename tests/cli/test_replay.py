@@ -255,10 +255,7 @@ def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
 
 def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None:
     options = ocp.CheckpointManagerOptions(step_prefix="step")
-    with (
-        pipeline_of(f"{train}:make") as pipeline,
-        ocp.CheckpointManager(tmp_path / "run", options=options) as manager,
-    ):
+    with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
         for step in (9, 10):
             pipeline.step()
             manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))

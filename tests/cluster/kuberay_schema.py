@@ -15,12 +15,7 @@ TEXTS = {"type": "object", "additionalProperties": TEXT}  # a number here must s
 
 def fields(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
     """An object with these fields and no other."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
 def listed(items: dict[str, Any]) -> dict[str, Any]:

@@ -166,13 +166,7 @@ class SimulatedPool(Pool):
     """
 
     def __init__(
-        self,
-        world: World,
-        actors: dict[int, Actor],
-        costs: Costs,
-        order: Order,
-        share: float,
-        wake: Callable[[], None],
+        self, world: World, actors: dict[int, Actor], costs: Costs, order: Order, share: float, wake: Callable[[], None]
     ) -> None:
         self.now = 0.0
         self.cpu_s = 0.0

@@ -240,9 +240,7 @@ def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: 
 
 
 @pytest.mark.parametrize(
-    "make",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in KILLED)) for name in SOURCES],
-    indirect=True,
+    "make", [pytest.param(name, marks=[pytest.mark.slow] * (name not in KILLED)) for name in SOURCES], indirect=True
 )
 def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[..., Any]) -> None:
     source = make()

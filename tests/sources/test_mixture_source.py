@@ -118,8 +118,7 @@ def test_every_run_of_elements_has_each_source_in_its_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "mixture in a mixture")) for kind in MIXTURES],
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "mixture in a mixture")) for kind in MIXTURES]
 )
 @pytest.mark.usefixtures("ray_local")
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_path: Path) -> None:
@@ -372,12 +371,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("sources", "options", "error", "message"),
         [
-            (
-                [iter([])],
-                {},
-                TypeError,
-                "source 0 of the mixture is list_iterator, and a mixture takes",
-            ),
+            ([iter([])], {}, TypeError, "source 0 of the mixture is list_iterator, and a mixture takes"),
             (["a.parquet"], {}, TypeError, r"source 0 of the mixture is str, .*such as load\(path\)"),
             ([component(0, 7)], {"weights": [1, 2]}, ValueError, "got 1 components and 2 weights"),
             ([], {}, ValueError, "weights must be|got 0 components"),

@@ -183,10 +183,7 @@ def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path: Path) -> None:
             ParquetSourceConfig(shuffle=True, num_epochs=2), tmp_path / "rows.parquet", transforms=chain
         )
         materialize(source, tmp_path / f"out{index}", num_shards=2)
-        assert_interchangeable(
-            pipelines(source),
-            pipelines(MaterializedSource(source, tmp_path / f"out{index}")),
-        )
+        assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / f"out{index}")))
 
 
 def test_records_are_still_named_as_the_files_have_them(files: list[Path], tmp_path: Path) -> None:
@@ -208,11 +205,7 @@ def test_other_transforms_and_other_files_are_refused(files: list[Path], tmp_pat
 
 def test_what_cannot_be_run_once_is_refused_by_name(files: list[Path], tmp_path: Path) -> None:
     for transforms, num_transforms, message in (
-        (
-            [decode, AddNoise(), DropThirds()],
-            None,
-            "DropThirds could run once.*AddNoise draws.*num_transforms=1",
-        ),
+        ([decode, AddNoise(), DropThirds()], None, "DropThirds could run once.*AddNoise draws.*num_transforms=1"),
         ([Placed()], None, r"no transform to run once: transform Placed is told the position"),
         ([decode, AddNoise()], 2, r"num_transforms=2, and 1 at most can run once: transform AddNoise draws"),
     ):

@@ -55,8 +55,7 @@ def convert(
     source: Annotated[str, argument("SRC", PATHS)],
     destination: DestinationArgument,
     to: Annotated[
-        Literal["array_record", "parquet"],
-        typer.Option("--format", metavar="FORMAT", help="array_record or parquet."),
+        Literal["array_record", "parquet"], typer.Option("--format", metavar="FORMAT", help="array_record or parquet.")
     ] = "array_record",
     group_size: Annotated[
         Any, parsed(number_or_auto, "N|auto", "Records compressed together; for Parquet, rows of a row group.")

@@ -15,8 +15,7 @@ app = typer.Typer()
 @command(app, "demo:demo", short="Train, stop halfway, go on with more actors, compare each batch.")
 def demo(
     checkpoint_dir: Annotated[
-        Path | None,
-        typer.Option(help="Keep the checkpoint in this empty or new folder. Default: a temporary folder."),
+        Path | None, typer.Option(help="Keep the checkpoint in this empty or new folder. Default: a temporary folder.")
     ] = None,
     seed: SeedOption = 0,
 ) -> None:

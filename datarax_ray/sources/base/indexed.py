@@ -271,12 +271,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         blocks = {"block_size": block_size or 1, "window_blocks": window_blocks} if mode == "block" else {}
         order = order_of(reader.num_records, config.seed, mode, config.rounds, groups=groups, **blocks)
         self._description = IndexedStream(
-            reader,
-            order,
-            config.num_passes,
-            (*decoders, *(own := listed(transforms))),
-            config.on_error,
-            first_yields,
+            reader, order, config.num_passes, (*decoders, *(own := listed(transforms))), config.on_error, first_yields
         )
         super().__init__(config, self._description, config.skip_options, rngs=rngs, name=name)
         self._given = Opaque(given | {"transforms": own})
