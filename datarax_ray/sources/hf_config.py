@@ -90,7 +90,7 @@ class HFConfig(SourceConfig):
 class HFNamed:
     """The names of its dataset, as both Hugging Face sources have them."""
 
-    config: HFConfig
+    config: Any  # an HFConfig
     dataset_name: str | None
     split_name: str | None
 
