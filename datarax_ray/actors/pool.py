@@ -34,7 +34,7 @@ from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Bound, Part
 from datarax_ray.plan.fingerprint import digest
-from datarax_ray.plan.homes import HomeQuorum, Homes
+from datarax_ray.plan.homes import HomeQuorum
 from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
 
@@ -68,17 +68,21 @@ class RayPool(Pool):
         self._counter = itertools.count()
         self._request_timeout_s = options.request_timeout_s
         self._fetch_s = options.thresholds.fetch_s
-        identity = digest(description.settings())
+        identity, traits = digest(description.settings()), description.traits
         box = self._description
         own = partial(pickle.loads, box) if isinstance(box, bytes) else None
-        admission = Admission() if description.is_managed else Admission([box], own, strict=options.strict)
+        admission = Admission() if traits.is_managed else Admission([box], own, strict=options.strict)
         self._set = ActorSet(
-            num_actors, options, identity, self._connection, is_managed=description.is_managed, admission=admission
+            num_actors,
+            options,
+            identity,
+            self._connection,
+            is_managed=traits.is_managed,
+            admission=admission,
         )
         self._lock = self._set.lock
-        homes: Homes | None = getattr(description, "homes", None)
-        self._homes = None if homes is None else HomeQuorum(homes, options.start_timeout_s)
-        self._reads_ahead = getattr(description, "reads_ahead", False)
+        self._homes = None if traits.homes is None else HomeQuorum(traits.homes, options.start_timeout_s)
+        self._reads_ahead = traits.reads_ahead
         self.membership = Membership(self._set, options, identity, bound, num_actors, scaler)
 
     @property

@@ -89,7 +89,7 @@ class RaySource(NamedArguments, Source, Closing):
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
         description = source.describe()
-        homes = getattr(description, "homes", None)
+        homes = description.traits.homes
         options = ActorOptions(
             num_cpus,
             resources,

@@ -23,7 +23,7 @@ def read_in_process(
 
     Raises: ValueError where the files lie on some nodes alone.
     """
-    if description.homes is not None:
+    if description.traits.homes is not None:
         raise ValueError(
             "the files lie on some nodes alone (files_on_nodes), and only actors there can read them: give the source "
             "to a RaySource, RaySource(source, num_actors=...)"
@@ -35,7 +35,7 @@ def read_in_process(
     while not window.is_finished and not cancelled():
         asked = window.asks()
         waiting += asked
-        for part in asked if description.reads_ahead else ():
+        for part in asked if description.traits.reads_ahead else ():
             description.expect(part.request)
         if window.is_ready:
             yield *window.head_range, blocks

@@ -74,7 +74,7 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
 
     is_again: whether to make the elements twice, the second time in reverse.
     """
-    if getattr(description, "homes", None) is not None:  # the first files may lie on another node
+    if description.traits.homes is not None:  # the first files may lie on another node
         return None
     try:
         rows = _made(description, seconds)

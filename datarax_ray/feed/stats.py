@@ -17,10 +17,9 @@ from datarax_ray.feed.timeline import OWN_WORK, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
 
-# A trainer that waits for less than this share of its time is not slowed down by its data.
-NEVER_WAITS = 0.02
-# A trainer that waits for less than this share has little to gain from faster data.
+# A trainer that waits for less than this share of its time has little to gain from faster data.
 RARELY_WAITS = 0.1
+_NO_WORK = 0.02  # of its time: a trainer that works for less only takes batches
 # Actors that are at work for more than this share of the time are the bottleneck.
 AT_WORK = 0.7
 _MIN_BATCHES, _MIN_S = 3, 1.0  # before them nothing is known: actors start, programs are compiled, windows are filled
@@ -56,16 +55,18 @@ class ActorWork:
             before = last
         elif last is None and done.num_blocks > 1:  # what it did for others before does not count
             before = replace(done, read_s=done.read_s - block.read_s)
+        counts = {
+            name: getattr(self, name) + max(0, getattr(done, name) - getattr(before, name))
+            for name in ("num_retries", "num_from_memory", "num_from_storage")
+        }
         return ActorWork(
             self.num_blocks + 1,
             self.num_elements + len(block.positions),
             self.nbytes + block.memory_nbytes,
             self.read_s + block.read_s,
             self.busy_s + max(0.0, done.read_s - before.read_s),
-            self.num_retries + max(0, done.num_retries - before.num_retries),
-            self.num_from_memory + max(0, done.num_from_memory - before.num_from_memory),
-            self.num_from_storage + max(0, done.num_from_storage - before.num_from_storage),
-            max(self.max_rss_nbytes, done.max_rss_nbytes),
+            max_rss_nbytes=max(self.max_rss_nbytes, done.max_rss_nbytes),
+            **counts,
         )
 
     @property
@@ -149,41 +150,44 @@ class PipelineStats:
         if self.num_batches < _MIN_BATCHES or self.elapsed_s < _MIN_S:
             so_far = f"{self.num_batches} batches, {self.elapsed_s:.2g} s since the first"
             return f"too early to say: {so_far}; ask again after {_MIN_BATCHES}, and {_MIN_S:g} s"
-        if self.waits < NEVER_WAITS:
-            return f"bound by the trainer, which waits {self.waits:.1%} of its time. {self._spare()}".rstrip()
+        enough = self._enough()
         if self.waits < RARELY_WAITS:
+            said = f"bound by the trainer, which waits {self.waits:.1%} of its time"
+            if enough is None or enough >= self.num_actors:
+                return said
+            return f"{said}. The {self.num_actors} actors are at work for {self.at_work:.0%}; {enough} would do"
+        making = dict(self.making)
+        waiting_s, own_s = making.pop("waiting", 0.0), sum(making.values())
+        if own_s > waiting_s:
+            name = max(making, key=making.__getitem__)
+            stages = ", and make the stages cheaper" if name == "placing" and self.has_stages else ""
             return (
-                f"bound by the trainer, whose own work takes {1 - self.waits:.1%} of its time; faster data would save "
-                f"{self.waits:.1%} at most"
+                f"bound by this process, which is {name} batches for {making[name] / self._total_s:.0%} of the time: "
+                f"use larger batches, and fewer or smaller fields{stages}"
             )
-        own = {name: spent for name, spent in self.making.items() if name != "waiting"}
-        if own and sum(own.values()) > self.making.get("waiting", 0.0):
-            name = max(own, key=own.__getitem__)
-            share = f"for {own[name] / self._total_s:.0%} of the time"
-            if name == "placing" and self.has_stages:
-                return (
-                    f"bound by this process, which is placing batches, the stages with it, {share}: do in transforms "
-                    "what needs no device, which actors run beside each other, and make the stages cheaper"
-                )
-            return (
-                f"bound by this process, which is {name} batches {share}: larger batches cost less a row, and fewer "
-                "or smaller fields less a batch"
-            )
-        name, part = self._dearest()
+        name, total_s = max(self.reading, key=self.reading.__getitem__, default="reading"), sum(self.reading.values())
+        part = f"{self.reading.get(name, 0.0) / total_s if total_s else 0.0:.0%} of the reading"
         if not self.num_actors:
-            return (
-                f"bound by {name} ({part:.0%} of the reading), in this process: RaySource(source, num_actors=N) does "
-                "that beside the trainer"
-            )
+            return f"bound by {name} ({part}), in this process: use RaySource(source, num_actors=N)"
         at_work = self.at_work if self.at_work_while_waiting is None else self.at_work_while_waiting / self._of_work
         if at_work < AT_WORK:
-            said = f". But {self.num_lost:,} requests were lost with their actors: see timeline()"
+            lost = f". {self.num_lost:,} requests were lost with their actors: see timeline()" if self.num_lost else ""
             return (
-                f"bound by what is between the actors and here: the trainer waits {self.waits:.0%} of its time, and "
-                f"the actors are at work for {at_work:.0%} of that. Look at the network and the object store, and give "
-                f"more bytes in flight (max_nbytes=){said if self.num_lost else ''}"
+                f"bound by the way from the actors to here: the trainer waits {self.waits:.0%} of its time, and then "
+                f"the actors are at work for {at_work:.0%}. Look at the network and the object store, and allow more "
+                f"bytes in flight (max_nbytes=){lost}"
             )
-        return f"bound by {name} in the actors ({part:.0%} of the reading): {self._missing()}"
+        if self.num_running is not None and self.num_running < self.num_actors:
+            remedy = (
+                f"{self.num_running} of {self.num_actors} actors run; the others start, were lost, or wait for room in "
+                "the cluster (see `ray status`)"
+            )
+        elif enough is None or enough <= self.num_actors:
+            remedy = "more actors would help"
+        else:
+            more = enough - self.num_actors
+            remedy = f"{more} more {'actor' if more == 1 else 'actors'} would keep this trainer busy"
+        return f"bound by {name} in the actors ({part}): {remedy}"
 
     @property
     def _total_s(self) -> float:
@@ -194,45 +198,23 @@ class PipelineStats:
         """Seconds since reading began: while actors start, none of them is idle."""
         return max(0.0, self._total_s - self.start_s)
 
-    def _dearest(self) -> tuple[str, float]:
-        """The name of the largest part of reading, and its share."""
-        name = max(self.reading, key=self.reading.__getitem__, default="reading")
-        total_s = sum(self.reading.values())
-        return name, self.reading.get(name, 0.0) / total_s if total_s else 0.0
-
     def _enough(self) -> int | None:
         """Actors that keep up with trainers that never wait; None where the trainer only takes batches."""
         own_s = self.elapsed_s - self.waited_s
-        if own_s < NEVER_WAITS * self.elapsed_s:
+        if not self.num_actors or own_s < _NO_WORK * self.elapsed_s:
             return None
         a_batch_s = sum(self.reading.values()) / self._of_work / (self.num_batches or 1)
         return max(1, math.ceil(a_batch_s * max(1, self.num_batches - 1) / own_s / 0.9))
 
-    def _missing(self) -> str:
-        if self.num_running is not None and self.num_running < self.num_actors:
-            return (
-                f"{self.num_running} of {self.num_actors} actors run; the others start, were lost, or wait for room in "
-                "the cluster, of which `ray status` tells"
-            )
-        enough = self._enough()
-        if enough is None:
-            return "the loop does nothing but take batches, so every actor more is one more at work"
-        more = enough - self.num_actors
-        if more < 1:
-            return "the trainer takes batches in bursts, for which every actor more would help"
-        return f"{more} more {'actor' if more == 1 else 'actors'} would keep this trainer busy"
-
-    def _spare(self) -> str:
-        enough = self._enough()
-        if not self.num_actors or enough is None or enough >= self.num_actors:
-            return ""
-        return f"The {self.num_actors} actors are at work for {self.at_work:.0%} of their time; {enough} would do"
-
     def __str__(self) -> str:
+        rate = ""
+        if self.records_per_s:
+            here = "" if self.part == 1 else f" of all trainers, {self.records_per_s * self.part:,.0f} here"
+            rate = f": {self.records_per_s:,.0f} records/s{here}"
         lines = [
             self.verdict,
             f"{self.num_batches:,} batches, {self.num_records:,} records; the first after {self.first_s:.2f} s, the "
-            f"others in {self.elapsed_s:.2f} s{self._rate()}",
+            f"others in {self.elapsed_s:.2f} s{rate}",
         ]
         trainer = {"its own work": self.elapsed_s - self.waited_s, "waiting for a batch": self.waited_s}
         idle_s = max(0.0, self._total_s - sum(self.making.values()))
@@ -247,27 +229,12 @@ class PipelineStats:
         """The text that IPython shows for a cell."""
         printer.text(str(self))
 
-    def _rate(self) -> str:
-        if not self.records_per_s:
-            return ""
-        here = "" if self.part == 1 else f" of all trainers, {self.records_per_s * self.part:,.0f} here"
-        return f": {self.records_per_s:,.0f} records/s{here}"
-
     def _actor_table(self) -> list[str]:
         """A line for each actor: elements and bytes a second, shares of its time, memory, retries, cache hits."""
         if not self.actors:
             return []
         total_s = self._reading_s or math.inf
-        names = (
-            ("elements/s", 12),
-            ("MiB/s", 8),
-            ("at work", 9),
-            ("here", 6),
-            ("memory", 10),
-            ("retries", 9),
-            ("hits", 6),
-        )
-        lines = ["actor " + "".join(f"{name:>{width}}" for name, width in names)]
+        lines = ["actor   elements/s   MiB/s  at work  here    memory  retries  hits"]
         for actor, work in sorted(self.actors.items())[:_MAX_ACTORS_SHOWN]:
             memory = f"{work.max_rss_nbytes / 2**20:,.0f} MiB" if work.max_rss_nbytes else "-"
             lines.append(

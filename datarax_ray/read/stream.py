@@ -105,6 +105,21 @@ class Reader(Protocol):
         return
 
 
+@dataclass(frozen=True)
+class StreamTraits:
+    """What schedulers and actors need to know of a stream.
+
+    reads_ahead, is_managed, homes: as in ReaderTraits.
+    is_kept: an actor keeps decoded records for later reads, or fetches their bytes early, so that no other actor should
+        read them too.
+    """
+
+    reads_ahead: bool = False
+    is_managed: bool = False
+    homes: Homes | None = None
+    is_kept: bool = False
+
+
 class CountedOrder(StatefulOrder, Protocol):
     """An order of any kind."""
 
@@ -121,6 +136,9 @@ class Stream(Protocol):
     def stop(self) -> int | None:
         """The position after the last; None for an endless stream, and for one of unknown length (see is_endless)."""
         ...
+
+    @property
+    def traits(self) -> StreamTraits: ...
 
     @property
     def order(self) -> CountedOrder:
@@ -143,21 +161,11 @@ class Stream(Protocol):
         """
         ...
 
-    @property
-    def reads_ahead(self) -> bool:
-        """Whether `expect` is of use."""
-        ...
-
     def expect(self, request: Any) -> None:
         """Fetch ahead for a request that will be read soon, after the requests that were expected before.
 
         Reading does not depend on it: any request may be expected or not.
         """
-        ...
-
-    @property
-    def homes(self) -> Homes | None:
-        """Which nodes have which records, where only some have each; None where all do."""
         ...
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
@@ -180,11 +188,6 @@ class Stream(Protocol):
 
     def settings(self) -> dict[str, Any]:
         """The settings that decide the elements, in plain values of constant size; see plan.fingerprint."""
-        ...
-
-    @property
-    def is_managed(self) -> bool:
-        """Whether reading enters a context of the user's, which `close` leaves."""
         ...
 
     def close(self) -> None:

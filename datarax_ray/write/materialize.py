@@ -227,7 +227,7 @@ class Materializing:
     @classmethod
     def of(cls, stream: IndexedStream, num_transforms: int) -> Materializing:
         """Raises: ValueError for records that lie on some nodes alone."""
-        if stream.homes is not None:
+        if stream.traits.homes is not None:
             raise ValueError(
                 "the files lie on some nodes alone (files_on_nodes); copy them to where all nodes have them"
             )

@@ -36,35 +36,22 @@ def but(**changes: object) -> PipelineStats:
     [
         # its own work takes 4 s, in which 100 batches of 40 / 101 s each need 39.6 / 4 / 0.9 = 11.001 actors
         (BOUND_BY_ACTORS, "bound by DecodeImage in the actors (75% of the reading): 8 more actors would keep"),
-        (but(waited_s=9.99), "every actor more is one more at work"),
-        (but(waited_s=0.1), "bound by the trainer, which waits 1.0% of its time."),
-        (but(waited_s=0.1, reading={"reading": 1.0}), "The 4 actors are at work for 2% of their time; 1 would do"),
+        (but(waited_s=9.99), "in the actors (75% of the reading): more actors would help"),
+        (but(elapsed_s=60.0, at_work_while_waiting=0.9), "(75% of the reading): more actors would help"),
+        (but(waited_s=0.1), "bound by the trainer, which waits 1.0% of its time"),
+        (but(waited_s=0.55, reading={"reading": 1.0}), "5.5% of its time. The 4 actors are at work for 2%; 1 would do"),
+        (but(reading={"reading": 4.0}), "from the actors to here: the trainer waits 60% of its time, and then the act"),
+        (but(reading={"reading": 4.0}, num_lost=9), "(max_nbytes=). 9 requests were lost with their actors: see timel"),
         (
-            but(reading={"reading": 4.0}),
-            "between the actors and here: the trainer waits 60% of its time, and the actor",
+            but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}),
+            "assembling batches for 64% of the time",
         ),
-        (
-            but(reading={"reading": 4.0}, num_lost=9),
-            "(max_nbytes=). But 9 requests were lost with their actors: see timeline()",
-        ),
-        (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
-        (
-            but(making={"waiting": 1.0, "placing": 9.0}, has_stages=True),
-            "placing batches, the stages with it, for 82% of the time: do in transforms what needs no device",
-        ),
-        (but(making={"waiting": 1.0, "placing": 9.0}), "placing batches for 82% of the time: larger batches"),
-        (
-            but(reading={"reading": 4.0}, waited_s=0.55),
-            "bound by the trainer, whose own work takes 94.5% of its time; faster data would save 5.5% at most",
-        ),
+        (but(making={"waiting": 1.0, "placing": 9.0}, has_stages=True), "smaller fields, and make the stages cheaper"),
+        (but(making={"waiting": 1.0, "placing": 9.0}), "placing batches for 82% of the time: use larger batches"),
         (but(num_running=2, num_actors=8, up_s=44.0), "in the actors (75% of the reading): 2 of 8 actors run; the oth"),
-        (but(up_s=100.0), "the trainer waits 60% of its time, and the actors are at work for 40% of that"),
+        (but(up_s=100.0), "the trainer waits 60% of its time, and then the actors are at work for 40%"),
         (but(up_s=100.0, at_work_while_waiting=0.9), "bound by DecodeImage in the actors (75% of the reading): 8 more"),
-        (but(up_s=44.0, at_work_while_waiting=0.4), "and the actors are at work for 40% of that"),
-        (
-            but(elapsed_s=60.0, at_work_while_waiting=0.9),
-            "in the actors (75% of the reading): the trainer takes batches in bursts, for which every actor more",
-        ),
+        (but(up_s=44.0, at_work_while_waiting=0.4), "and then the actors are at work for 40%"),
         (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
         (but(num_batches=2), "too early to say: 2 batches"),
         (but(elapsed_s=0.25, waited_s=0.2), "too early to say: 101 batches, 0.25 s since the first; ask again after 3"),
@@ -215,12 +202,8 @@ def test_who_is_not_there_is_not_idle_and_work_counts_while_the_trainer_waits() 
     # from 0 to 65 s, and from 20 to 65 without 40.5 to 60
     assert stats.up_s == pytest.approx(65.0 + 45.0 - 19.5)
     assert stats.at_work == pytest.approx((20.0 + 10.0) / stats.up_s)
-    assert stats.verdict == (
-        "bound by slow in the actors (100% of the reading): 2 of 8 actors run; the others start, were lost, or wait "
-        "for room in the cluster, of which `ray status` tells"
-    )
+    assert "bound by slow in the actors (100% of the reading): 2 of 8 actors run; the others" in stats.verdict
     assert "\nreading, 2 of 8 actors:\n" in str(stats)
-    assert "bursts" in timings.stats(2, num_running=2).verdict
     assert (timings.num_records, timings.waits) == (stats.num_records, stats.waits)
 
 

@@ -23,7 +23,7 @@ from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.stream import Reader
+from datarax_ray.read.stream import Reader, StreamTraits
 from datarax_ray.read.streams.indexed import read_records, run_of
 
 Rng = np.random.Generator | None
@@ -47,8 +47,6 @@ class SampledStream:
     """
 
     yields: ClassVar[Yields] = Yields(is_one_to_one=False, may_repeat=True)
-    reads_ahead: ClassVar[bool] = False
-    homes: ClassVar[None] = None
 
     reader: Reader
     sampler: Any
@@ -103,8 +101,8 @@ class SampledStream:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
 
     @property
-    def is_managed(self) -> bool:
-        return self.reader.traits.is_managed
+    def traits(self) -> StreamTraits:
+        return StreamTraits(is_managed=self.reader.traits.is_managed)
 
     def close(self) -> None:
         self.reader.close()

@@ -6,10 +6,9 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.plan.homes import Homes
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError, Step, check_arguments, steps
-from datarax_ray.read.stream import check_on_error, whole_epochs
+from datarax_ray.read.stream import StreamTraits, check_on_error, whole_epochs
 
 
 @dataclass(frozen=True)
@@ -63,31 +62,13 @@ class ElementStream:
         }
         return [what for what, is_so in may_be.items() if is_so]
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether a reader keeps decoded records for later reads, or fetches their bytes before it reads, so that no
-        other reader should do that too.
-        """
-        return self.reads_ahead
-
     def counts(self) -> dict[str, int]:
         """What is kept in memory in this process, and how often it was of use; {} where nothing is (cacheable=True)."""
         return {}
 
     @property
-    def is_managed(self) -> bool:
-        """See Stream.is_managed."""
-        return False
-
-    @property
-    def reads_ahead(self) -> bool:
-        """See Stream."""
-        return False
-
-    @property
-    def homes(self) -> Homes | None:
-        """Which nodes have which records, where only some have each; None where all do."""
-        return None
+    def traits(self) -> StreamTraits:
+        return StreamTraits()
 
     def expect(self, request: Any) -> None:
         """See Stream; a stream of shards reads nothing ahead."""

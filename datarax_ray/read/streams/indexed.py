@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.homes import HomedOrder, Homes
+from datarax_ray.plan.homes import HomedOrder
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
@@ -26,7 +26,7 @@ from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.laps import lap
-from datarax_ray.read.stream import MAX_NAMES, Reader
+from datarax_ray.read.stream import MAX_NAMES, Reader, StreamTraits
 from datarax_ray.read.streams.element_stream import ElementStream
 
 _RUN_NBYTES = 256 * 2**10  # a small part of a block
@@ -66,7 +66,7 @@ def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None
         first_size=smallest_run(stream.run_records),
         are_cycles_alike=stream.are_cycles_alike,
         droppers=stream.droppers(wanted.documents is not None),
-        is_kept=stream.is_kept,
+        is_kept=stream.traits.is_kept,
     )
 
 
@@ -152,25 +152,11 @@ class IndexedStream(ElementStream):
         return f"num_records={self.order.num_records}, shuffle={self.order.shuffle!r}"
 
     @property
-    def homes(self) -> Homes | None:
-        """See ElementStream.homes."""
-        return self.reader.traits.homes
-
-    @property
-    def is_kept(self) -> bool:
-        """See ElementStream. Groups only where they are shuffled: a request in file order cuts at most two."""
-        traits = self.reader.traits
-        return (traits.keeps_groups and self.order.is_shuffled) or traits.keeps_records or traits.reads_ahead
-
-    @property
-    def is_managed(self) -> bool:
-        """See Stream.is_managed."""
-        return self.reader.traits.is_managed
-
-    @property
-    def reads_ahead(self) -> bool:
-        """See Stream."""
-        return self.reader.traits.reads_ahead
+    def traits(self) -> StreamTraits:
+        its = self.reader.traits
+        # groups only where they are shuffled: a request in file order cuts at most two
+        is_kept = (its.keeps_groups and self.order.is_shuffled) or its.keeps_records or its.reads_ahead
+        return StreamTraits(its.reads_ahead, its.is_managed, its.homes, is_kept)
 
     def counts(self) -> dict[str, int]:
         """See ElementStream."""
@@ -179,7 +165,8 @@ class IndexedStream(ElementStream):
     @functools.cached_property
     def _order_at_home(self) -> Order:
         """The order, with partitions that follow where files lie."""
-        return self.order if self.homes is None else HomedOrder(self.order, self.homes)
+        homes = self.traits.homes
+        return self.order if homes is None else HomedOrder(self.order, homes)
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
         """What deals it from this state on; see Stream.scheduler."""
@@ -200,7 +187,7 @@ class IndexedStream(ElementStream):
 
     def expect_at(self, positions: Indices, records: Indices) -> None:
         """As expect, of what block_at will be asked for."""
-        if self.reads_ahead:
+        if self.reader.traits.reads_ahead:
             self.reader.expect(records)
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:

@@ -25,6 +25,7 @@ from datarax_ray.read.formats.cache import CachedReader, cached
 from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Origins, Written, component_path, opened
 from datarax_ray.read.laps import lap
+from datarax_ray.read.stream import StreamTraits
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
 from datarax_ray.read.streams.mixture import MixtureStream
 
@@ -68,9 +69,8 @@ class MaterializedStream(IndexedStream):
         return found
 
     @property
-    def homes(self) -> None:
-        """Where the live stream's files lie says nothing of these."""
-        return None
+    def traits(self) -> StreamTraits:
+        return replace(super().traits, homes=None)  # where the live stream's files lie says nothing of these
 
     def locate(self, record: int) -> str:
         """Where the record was that this was made of, where that is known, else where it is now."""

@@ -77,7 +77,7 @@ class MergedStream(Mixed):
     def expect(self, request: Request) -> None:
         """See Stream; this one will be read soon."""
         component, its = self._component(request)
-        if component.reads_ahead:
+        if component.traits.reads_ahead:
             component.expect(its)
 
     def names(self, request: Request) -> list[str]:

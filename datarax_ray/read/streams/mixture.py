@@ -30,6 +30,7 @@ from datarax_ray.plan.weights import Weights, num_weights, pieces_of, plain_weig
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError, UnlikeError
+from datarax_ray.read.stream import StreamTraits
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
 from datarax_ray.read.streams.merging import component_name
 from datarax_ray.read.streams.rows import Pick, gather
@@ -67,7 +68,7 @@ class Mixed:
             object.__setattr__(self, "length", operator.index(self.length))
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
-        if any(each.homes is not None for each in self.components):
+        if any(each.traits.homes is not None for each in self.components):
             raise ValueError("a mixture's components cannot be files that lie on some nodes alone (files_on_nodes)")
 
     @property
@@ -85,9 +86,13 @@ class Mixed:
         return list(dict.fromkeys(what for each in self.components for what in each.droppers(is_packed)))
 
     @property
-    def reads_ahead(self) -> bool:
-        """See Stream."""
-        return any(component.reads_ahead for component in self.components)
+    def traits(self) -> StreamTraits:
+        each = [component.traits for component in self.components]
+        return StreamTraits(
+            any(its.reads_ahead for its in each),
+            any(its.is_managed for its in each),
+            is_kept=any(its.is_kept for its in each),
+        )
 
     def settings(self) -> dict[str, Any]:
         """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
@@ -99,24 +104,9 @@ class Mixed:
             "components": {str(index): each for index, each in enumerate(settings)},
         }
 
-    @property
-    def is_kept(self) -> bool:
-        """See ElementStream.is_kept."""
-        return any(component.is_kept for component in self.components)
-
     def counts(self) -> dict[str, int]:
         """See ElementStream.counts; of all components."""
         return dict(sum((Counter(component.counts()) for component in self.components), Counter[str]()))
-
-    @property
-    def homes(self) -> None:
-        """See Stream.homes: no component has any."""
-        return None
-
-    @property
-    def is_managed(self) -> bool:
-        """See Stream.is_managed."""
-        return any(component.is_managed for component in self.components)
 
     def close(self) -> None:
         """Close the files of all components."""
