@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from datarax_ray.feed.window import Part
@@ -39,22 +39,21 @@ class Ask:
 
 
 class Backups:
-    """The parts that each actor was sent, since when, and which to ask of another actor. now: of any clock."""
+    """The parts that each actor was sent, since when, and which to ask of another actor. now: of any clock.
 
-    def __init__(self) -> None:
+    left: the parts that are read for nobody. in_doubt: the parts that no other actor may be asked for.
+    """
+
+    def __init__(self, left: Container[Part], in_doubt: Container[Part]) -> None:
+        self._left, self._in_doubt = left, in_doubt
         self._queues: dict[int, dict[Part, float]] = {}  # of each actor, when each unread part was sent
         self._free_at: dict[int, float] = {}  # when an actor was seen to have read something
-        self._dropped: set[Part] = set()  # of these, the parts that are read for nobody
-        self._fixed: set[Part] = set()  # of these, the parts that no other actor may be asked for
         self._copied: set[tuple[int, int]] = set()
         self._num_readings = 0
         self._takes_s = 0.0  # for each position of a chunk, on average; 0 until something is read
 
-    def sent(self, part: Part, now: float, *, is_fixed: bool = False) -> None:
-        """Event: an actor was sent the part. is_fixed: no other actor may be asked for it."""
-        self._dropped.discard(part)
-        if is_fixed:
-            self._fixed.add(part)
+    def sent(self, part: Part, now: float) -> None:
+        """Event: an actor was sent the part."""
         self._queues.setdefault(part.actor, {})[part] = now
 
     def read(self, part: Part, now: float) -> None:
@@ -63,9 +62,8 @@ class Backups:
         if sent_at is None:
             return
         self._free_at[part.actor], since = now, self._since(part.actor, sent_at)
-        is_usual = part not in self._fixed  # a check is of a few of its positions
         self.lost(part)
-        if not is_usual:
+        if part in self._in_doubt:  # a check is of a few of its positions
             return
         seconds = (now - since) / (part.request.stop - part.request.start)
         self._num_readings = min(NUM_READINGS, self._num_readings + 1)
@@ -74,17 +72,10 @@ class Backups:
     def lost(self, part: Part) -> None:
         """Event: the actor will not answer for the part."""
         self._queues.get(part.actor, {}).pop(part, None)
-        self._dropped.discard(part)
-        self._fixed.discard(part)
 
-    def dropped(self, part: Part) -> bool:
-        """Event: nobody waits for the part. Returns whether its actor may be reading it, and goes on until the end."""
-        is_begun = next(iter(self._queues.get(part.actor, ())), None) == part
-        if is_begun:
-            self._dropped.add(part)
-        else:
-            self.lost(part)
-        return is_begun
+    def is_begun(self, part: Part) -> bool:
+        """Whether its actor may be reading the part."""
+        return next(iter(self._queues.get(part.actor, ())), None) == part
 
     def over(self, part: Part) -> None:
         """Event: the part is over."""
@@ -122,7 +113,7 @@ class Backups:
         """The parts that another actor may read sooner, each with the number of parts before it in line."""
         for actor, queue in self._queues.items():
             for num_before, part in enumerate(itertools.islice(queue, MAX_SEEN)):
-                if part.attempt or part in self._dropped or part in self._fixed:
+                if part.attempt or part in self._left or part in self._in_doubt:
                     continue  # what was lost before may be what ends an actor
                 if num_before or (actor in late and (part.chunk, part.index) not in self._copied):
                     yield part, num_before

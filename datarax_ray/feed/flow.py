@@ -6,11 +6,11 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from datarax_ray.feed.backups import Ask, Backups
+from datarax_ray.feed.backups import Backups
 from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
@@ -112,19 +112,17 @@ class Stall:
         self._began: float | None = None
         self._due_s = self._after_s
 
-    def waited(self, now: float, parts: Sequence[Part]) -> str | None:
+    def waited(self, now: float, parts: Iterable[Part]) -> str | None:
         """Event: at this time, in seconds of any clock, these parts are still waited for. Returns the log line."""
         if self._began is None:
             self._began = now
         if (waited_s := now - self._began) < self._due_s:
             return None
         self._due_s = waited_s * BACKOFF
-        named: dict[
-            str, dict[str, None]
-        ] = {}  # an actor is asked for several parts of a chunk where it reads for others
+        named: defaultdict[str, dict[str, None]] = defaultdict(dict)  # an actor may read several parts of a chunk
         for part in parts:
             asked = f"actor {part.actor}: positions [{part.request.start}, {part.request.stop})"
-            named.setdefault(asked, {}).update(dict.fromkeys(self._description.names(part.request)))
+            named[asked] |= dict.fromkeys(self._description.names(part.request))
         lines = [f"{asked} of {', '.join(files)}" if files else asked for asked, files in named.items()]
         more = f" and {len(lines) - _MAX_NAMED} more" if len(lines) > _MAX_NAMED else ""
         return (
@@ -134,8 +132,8 @@ class Stall:
 
 @dataclass
 class _Place:
-    """A part of a chunk that has not come. asked: as the window knows it. parts: as sent, to one actor or to two (see
-    feed.backups).
+    """A part of a chunk that has not come. asked: as the window knows it. parts: as sent: to its owner, in its place to
+    another actor, to two actors (see feed.backups), or for a second opinion.
     """
 
     asked: Part
@@ -167,10 +165,10 @@ class Flow:
         self._places: defaultdict[int, dict[int, _Place]] = defaultdict(dict)  # of each chunk, by the index of the part
         self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, with the handle
         self._read: defaultdict[int, list[Part]] = defaultdict(list)  # of each chunk, the parts known to be read
-        self._backups = Backups()
         self._left: dict[Part, Any] = {}  # parts that actors may be reading for nobody
         self._arrived: list[tuple[Part, Block]] = []  # of the first chunk: only its parts are received
         self._opinions = Opinions()
+        self._backups = Backups(self._left, self._opinions)  # a part in doubt is for the node that was named
         self._look_at = 0.0
 
     def readers(self) -> tuple[tuple[int, ...], Mapping[int, float]]:
@@ -209,7 +207,9 @@ class Flow:
             return True
         if self.window.scheduler.limits.is_anywhere:
             for ask in self._backups.asks(actors, now):
-                self._ask_another(ask)
+                if not ask.is_begun:
+                    self._drop(ask.part)
+                self._send(ask.copy)
         return False
 
     def receive(self, other: Flow | None = None) -> None:
@@ -221,7 +221,7 @@ class Flow:
         with self._timings.making.lap("waiting"):
             event = self._pool.receive(going) if going else None
         if event is None:
-            if message := self._stall.waited(self._clock(), self.window.head):
+            if message := self._stall.waited(self._clock(), self._going()):
                 self._pool.stalled(message)
             return
         flow = self if other is None or event.part not in others else other
@@ -251,18 +251,7 @@ class Flow:
         # an actor that is at the very same for nobody is at it for somebody again
         self._sent[part.chunk][part] = self._left.pop(part, None) or self._pool.send(part)
         place.parts.append(part)
-        # a part in doubt is for the node that was named, and no other
-        self._backups.sent(part, self._clock(), is_fixed=part in self._opinions)
-
-    def _ask_another(self, ask: Ask) -> None:
-        part, copy, place = ask.part, ask.copy, self._places[ask.part.chunk][ask.part.index]
-        if not ask.is_begun:
-            self._pool.discard({part: self._take(part)})
-            self._backups.dropped(part)
-            if place.asked == part:
-                self.window.moved(part, copy)
-                place.asked = copy
-        self._send(copy)
+        self._backups.sent(part, self._clock())
 
     def _all_sent(self) -> dict[Part, Any]:
         found: dict[Part, Any] = {}
@@ -299,9 +288,8 @@ class Flow:
         self._backups.lost(part)
         if self._places[part.chunk][part.index].parts:
             return  # another one is at it
-        asked = self._settle(part)
-        whole = self._opinions.lost(part)
-        self.window.lost(asked, was_read=loss.was_read, whole=whole)
+        self._opinions.lost(part)
+        self.window.lost(self._settle(part), was_read=loss.was_read)
 
     def _lose_known(self, sent: Mapping[Part, Any]) -> bool:
         """Whether parts are known to be lost: all parts of an actor at once, since they are asked again in order."""
@@ -326,11 +314,14 @@ class Flow:
     def _drop_others(self, part: Part) -> None:
         """Drop the part at the other actors that were asked for it."""
         for each in [each for each in self._places[part.chunk][part.index].parts if each != part]:
-            handle = self._take(each)
-            if self._backups.dropped(each):
-                self._left[each] = handle  # it cannot be ended, and its actor is busy until it is read
+            if self._backups.is_begun(each):
+                self._left[each] = self._take(each)  # it cannot be ended, and its actor is busy until it is read
             else:
-                self._pool.discard({each: handle})
+                self._drop(each)
+
+    def _drop(self, part: Part) -> None:
+        self._backups.lost(part)
+        self._pool.discard({part: self._take(part)})
 
     def _arrive(self, event: Arrived) -> None:
         self._take(event.part)
@@ -340,8 +331,9 @@ class Flow:
         asked = self._settle(event.part)
         self._stall.over()
         found = self._opinions.heard(event.part, event.block, event.node, self._others(event.part))
-        if isinstance(found, Part):
-            self.window.doubted(asked, found)
+        if isinstance(found, Part):  # another node decides
+            self._places[found.chunk][found.index] = _Place(asked)
+            self._send(found)
             return
         for node, said in found.blamed.items():
             self._pool.blame(node, said)
@@ -367,8 +359,7 @@ class Flow:
         for part in self.window.failed(chunk, failed.failure_position):
             if part.index in self._places[chunk]:  # or it waits to be asked again
                 for each in list(self._places[chunk][part.index].parts):
-                    self._backups.lost(each)
-                    self._pool.discard({each: self._take(each)})
+                    self._drop(each)
                 del self._places[chunk][part.index]
                 self._backups.over(part)
             self._opinions.lost(part)

@@ -84,10 +84,9 @@ class Opinions:
             return Believed(case.part, case.block, case.blamed)
         return self._ask(case, nodes)
 
-    def lost(self, part: Part) -> Part | None:
-        """Event: the part was lost, so the case begins anew. Returns the part to ask for; None for this part itself."""
-        case = self._cases.pop((part.chunk, part.index), None)
-        return None if case is None else replace(part, request=case.part.request)
+    def lost(self, part: Part) -> None:
+        """Event: the part was lost, so the case begins anew, with the whole part."""
+        self._cases.pop((part.chunk, part.index), None)
 
     def _checked(self, case: _Case, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
         """Another node was asked for the positions that the block skips."""

@@ -1,7 +1,6 @@
 """The window: which chunks are in flight, as a machine without I/O. Events go in, parts to ask for come out.
 
     part:   waiting -> asked -> arrived          lost: asked -> waiting, with one more attempt; or split into several
-                                                 doubted: asked -> waiting, of another actor
     chunk:  opened (in order) -> complete (all parts arrived) -> released (in order)
 
 The bound is in bytes. A complete chunk counts with its bytes, any other chunk with at least the largest bytes per
@@ -251,30 +250,19 @@ class Window:
 
     def arrived(self, part: Part, nbytes: int, read_s: float = 0.0) -> None:
         """Event: the block of an asked part is here. read_s: seconds that reading took, 0 where not known."""
-        chunk = self._find(part, "arrived")
+        chunk = self._chunk_of(part)
         chunk.arrived[part.index] = nbytes
         chunk.suspects.discard(part.index)
         chunk.nbytes += nbytes
         chunk.read_s += read_s
 
-    def lost(self, part: Part, *, was_read: bool = True, whole: Part | None = None) -> None:
+    def lost(self, part: Part, *, was_read: bool = True) -> None:
         """Event: an asked part will not come. Its owner is asked again; for pieces of it, if that may help.
 
-        was_read: whether the actor was reading the part, which may have ended the actor.
-        whole: the part to ask for in place of a part that was only a second opinion, None for the part itself.
+        was_read: whether an actor was reading the part, which may have ended the actor.
         """
-        chunk = self._find(part, "lost")
-        again = self._again(chunk, whole or part, was_read)
+        again = self._again(self._chunk_of(part), part, was_read)
         self._waiting += [self._ask_owner(each) for each in again]
-
-    def moved(self, part: Part, other: Part) -> None:
-        """Event: another actor was asked for it instead."""
-        self._find(part, "moved").parts[part.index] = other
-
-    def doubted(self, part: Part, other: Part) -> None:
-        """Event: the block of an asked part is in doubt; another part is asked for in its place."""
-        self._find(part, "doubted").parts[part.index] = other
-        self._waiting.append(other)
 
     def failed(self, chunk: int, position: int) -> list[Part]:
         """Event: the stream ends at this position of a chunk in flight. Returns the missing parts behind the position,
@@ -321,12 +309,8 @@ class Window:
 
     def release(self) -> None:
         """Event: the consumer is done with the first chunk, which is complete."""
-        if not self._chunks:
-            raise RuntimeError("a chunk was released, and no chunk is open")
-        chunk = self._chunks[0]
-        if not chunk.is_complete:
-            raise RuntimeError(f"chunk {chunk.number} was released before its parts {self.head} had arrived")
-        self._chunks.popleft()
+        chunk = self._chunks.popleft()
+        assert chunk.is_complete, chunk
         nbytes = chunk.nbytes / chunk.size
         faded = self._nbytes_per_position * DECAY ** min(MAX_FADING, max(1.0, chunk.size / self._nbytes_size))
         self._nbytes_per_position = max(nbytes, faded)
@@ -407,14 +391,12 @@ class Window:
         self._chunks[part.chunk - self._chunks[0].number].parts[part.index] = asked
         return asked
 
-    def _find(self, part: Part, event: str) -> _Chunk:
-        index = part.chunk - self._chunks[0].number if self._chunks else -1
-        chunk = self._chunks[index] if 0 <= index < len(self._chunks) else None
-        if chunk is None or chunk.parts[part.index : part.index + 1] != [part] or part in self._waiting:
-            numbers = [chunk.number for chunk in self._chunks]
-            raise RuntimeError(f"{event} {part}, which is not in flight; the open chunks are {numbers}")
-        if part.index in chunk.arrived:
-            raise RuntimeError(f"{event} {part}, which had arrived")
+    def _chunk_of(self, part: Part) -> _Chunk:
+        """The chunk of a part that was asked for and has not arrived."""
+        chunk = self._chunks[part.chunk - self._chunks[0].number]
+        assert chunk.parts[part.index] == part, part
+        assert part not in self._waiting, part
+        assert part.index not in chunk.arrived, part
         return chunk
 
 

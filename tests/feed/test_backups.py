@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 
 import numpy as np
 import pytest
@@ -32,11 +33,11 @@ def part(chunk: int, actor: int) -> Part:
     return Part(chunk, actor, actor, ReadRequest(10 * chunk, 10 * chunk + 10))
 
 
-def backups(*sent: Part) -> Backups:
-    """With these sent at 1.0, when a first request of each actor has just taken a second."""
-    found = Backups()
+def backups(*sent: Part, left: Container[Part] = (), in_doubt: Container[Part] = (), took_s: float = 1.0) -> Backups:
+    """With these sent at 1.0, when a first request of each actor has just taken that long."""
+    found = Backups(left, in_doubt)
     for actor in BOTH:
-        found.sent(part(0, actor), 0.0)
+        found.sent(part(0, actor), 1.0 - took_s)
         found.read(part(0, actor), 1.0)
     for each in sent:
         found.sent(each, 1.0)
@@ -71,27 +72,21 @@ def test_what_stands_in_line_behind_what_takes_long_is_asked_of_others_though_th
 
 
 def test_requests_as_short_as_a_look_and_what_was_lost_before_are_asked_of_nobody_else():
-    found = Backups()
-    for actor in BOTH:
-        found.sent(part(0, actor), 0.0)
-        found.read(part(0, actor), 0.01)
-    lost = dataclasses.replace(part(1, 0), attempt=1)
-    for each in (lost, part(2, 0), part(3, 0)):
-        found.sent(each, 0.01)
-    assert asked(found, 0.05) == []
+    found = backups(dataclasses.replace(part(1, 0), attempt=1), part(2, 0), part(3, 0), took_s=0.01)
+    assert asked(found, 1.05) == []
     assert asked(found, 9.0) == [(2, 0, 1, False), (3, 0, 1, False)]
 
 
 def test_nothing_is_late_before_anything_is_known_of_what_requests_take():
-    found = Backups()
+    found = Backups((), ())
     found.sent(part(0, 0), 0.0)
     found.sent(part(1, 0), 0.0)
     assert asked(found, 100.0) == []
 
 
 def test_an_actor_that_reads_what_nobody_waits_for_any_more_has_no_time_until_it_is_done():
-    found = backups(part(1, 0), part(1, 1), part(2, 1))
-    assert found.dropped(part(1, 0))
+    found = backups(part(1, 0), part(1, 1), part(2, 1), left=[part(1, 0)])
+    assert found.is_begun(part(1, 0))
     assert asked(found, 1.5) == []
     found.read(part(1, 0), 2.0)
     assert asked(found, 2.0) == [(2, 1, 0, False)]
@@ -102,9 +97,7 @@ def test_only_those_that_run_are_asked():
 
 
 def test_what_is_in_doubt_is_asked_of_nobody_else_and_does_not_say_what_requests_take():
-    found = backups()
-    found.sent(part(1, 0), 1.0, is_fixed=True)
-    found.sent(part(2, 0), 1.0)
+    found = backups(part(1, 0), part(2, 0), in_doubt=[part(1, 0)])
     assert asked(found, 1.1 + LATE) == [(2, 0, 1, False)]  # which stands in line behind it
     found.lost(part(2, 0))
     found.read(part(1, 0), 100.0)
