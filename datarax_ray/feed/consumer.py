@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.trail import Trail, part_consumed
+from datarax_ray.feed.trail import Trail
 from datarax_ray.plan.evidence import Evidence, RollingDigest
 from datarax_ray.plan.fingerprint import code_changes
 from datarax_ray.plan.state import Stateful, StatefulOrder, StreamState, Unit, num_skipped_in
@@ -228,8 +228,7 @@ class Consumer:
             leg.fail()
             raise RuntimeError(
                 "StopIteration was raised where a batch was made: by a stage that calls next() on an exhausted "
-                "iterator, say, or as another thread closed what makes the batches. The loop would have ended as if "
-                "the stream were over. Nothing was handed out; give next() a default, or look where it was raised"
+                "iterator, or because another thread closed the stream. Nothing was handed out"
             ) from error
         except BaseException:
             leg.fail()
@@ -271,7 +270,15 @@ class Consumer:
             )
         if skipped:
             self.check(leg, skipped)
-            self._list(skipped)
+            listed = self._skipped_records.enter(skipped)
+            for skip in listed:
+                logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
+            if listed and self._skipped_records.is_full:
+                logger.warning(
+                    "%d records were skipped; later ones are counted (num_skipped) and not logged. skipped_path lists "
+                    "them all, max_skipped stops",
+                    len(self.skipped),
+                )
         leg.consumed = consumed
 
     def go_to(self, consumed: Consumed) -> None:
@@ -283,17 +290,6 @@ class Consumer:
     def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
         """End the session; the place stays, and taking begins another session. See Session.close."""
         self._leg.end(timeout_s, then)
-
-    def _list(self, skipped: tuple[Skipped, ...]) -> None:
-        listed = self._skipped_records.enter(skipped)
-        for skip in listed:
-            logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
-        if listed and self._skipped_records.is_full:
-            logger.warning(
-                "%d records were skipped; those from here on are counted (num_skipped) and no longer logged. A "
-                "skipped_path lists them all, max_skipped stops",
-                len(self.skipped),
-            )
 
 
 class Turns:
@@ -314,9 +310,8 @@ class Turns:
         with self._lock:
             if self._is_busy:
                 raise RuntimeError(
-                    "a signal's handler asked for a batch while the program that it interrupts was taking one, which "
-                    "goes on after it. Let the handler note that it ran, and look at that in the loop; states can be "
-                    "taken in it"
+                    "a signal's handler asked for a batch while the program was taking one. Let the handler set a flag "
+                    "that the loop reads; a handler may take states"
                 )
             try:
                 self._is_busy = True
@@ -339,9 +334,7 @@ def deliveries(
             except StopIteration as end:
                 yield None, consumed.then(consumed.state, end.value or (), is_end=True)
                 return
-            part = part_consumed(batch, is_written=is_written)
-            is_next = batch.documents is None and batch.last_run == 0
-            trail = consumed.trail.then(part, consumed.state, is_next=is_next)
+            trail = consumed.trail.then(batch, consumed.state, is_written=is_written)
             consumed = consumed.then(
                 batch.state, batch.skipped, digest=batch.digest, num_rows=batch.global_rows, trail=trail
             )

@@ -24,7 +24,6 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
-from datarax_ray.read.elements.rows_consumed import part_of
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
 from datarax_ray.read.stream import Stream, transforms_of
@@ -286,8 +285,7 @@ def _one_by_one(
                         for (position, following), ordinal in zip(pairs, ordinals, strict=True)
                     ]
                     states.append(batch.state)
-                    part = part_of(batch.positions, batch.ordinals, batch.columns, is_written=True, most=batch.num_rows)
-                    trail = consumed.trail.then(part, begin, is_next=True)
+                    trail = consumed.trail.then(batch, begin, is_written=True, most=batch.num_rows)
                     for element, state in zip(unstack(batch.columns, batch.num_rows), states, strict=True):
                         gone: tuple[Skipped, ...] = ()
                         if skipped:

@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.stream import StreamOptions, chunks
-from datarax_ray.plan.evidence import MAX_ROWS, Evidence, OtherRow, RowsDigested
+from datarax_ray.plan.evidence import MAX_ROWS, Evidence, RowsDigested
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import StatefulOrder, StreamState
 from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, followed, of_blocks, part_of, recent
@@ -46,8 +46,17 @@ class Trail:
         """Whether a state was restored, and no row was consumed since."""
         return self.saved is not None and not self.parts
 
-    def then(self, part: Part | None, state: StreamState, *, is_next: bool) -> Trail:
-        """The trail behind one more batch. state: before it. is_next: whether its rows follow those before."""
+    def then(self, batch: HostBatch, state: StreamState, *, is_written: bool, most: int = MAX_ROWS) -> Trail:
+        """The trail behind one more batch.
+
+        state: before the batch. is_written: whether the batch's owner may write to its arrays. most: rows to keep of
+        the batch.
+        """
+        part, is_next = batch.documents, False
+        if batch.pieces is None and batch.num_rows:
+            most = min(batch.last_run or batch.num_rows, most)
+            part = part_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=most)
+            is_next = batch.last_run == 0
         if part is None:
             return self
         first = (part,) if state.position == state.offset == 0 else self.first
@@ -71,57 +80,48 @@ def _before(state: StreamState, parts: Parts) -> RowsDigested:
     return rows.part(0, count)
 
 
-def part_consumed(batch: HostBatch, *, is_written: bool) -> Part | None:
-    """The last consecutive rows of a batch, as the trail keeps them; None for none."""
-    if batch.documents is not None:
-        return batch.documents
-    if batch.pieces is not None or not batch.num_rows:
-        return None
-    run = batch.last_run or batch.num_rows
-    return part_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=min(run, MAX_ROWS))
-
-
 def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Trail, options: StreamOptions) -> None:
     """Make the rows of a restored state again, and compare. trail: unverified. options: of the stream.
 
-    Raises: DriftError where a row is another now, with its file, record and field; what reading raises.
+    Raises: DriftError where a row differs, with its file, record and field; what reading raises.
     """
-    saved = trail.saved
+    saved, changed = trail.saved, ", ".join(trail.changed)
     assert saved is not None
-    begin = description.order.earlier(state, saved.start[0])
-    limit: int | None = state.position + (state.offset > 0)
+    begin, stop = description.order.earlier(state, saved.start[0]), state.position + (state.offset > 0)
     if begin is None and saved.start[0] == 0:  # the first rows of a stream
-        begin, limit = StreamState(amendments=state.amendments), None
+        begin, stop = StreamState(amendments=state.amendments), description.stop
     if begin is None:
         return  # these rows cannot be made from this state
-    stop = description.stop if limit is None else limit
-    rows = _made_again(description, pool, begin, saved, replace(options, batch_size=saved.num_rows, stop=stop))
+    options = replace(options, batch_size=saved.num_rows, stop=stop)
+    rows, failure = _made_again(description, pool, begin, saved, options)
+    if failure is not None and len(rows) < saved.num_rows:  # one by one where rows do not stack
+        rows, failure = _made_again(description, pool, begin, saved, replace(options, chunk_size=1))
+        if failure is not None and len(rows) < saved.num_rows:
+            raise failure
     other = saved.differing(rows)
     if other is None:
-        _report_code(trail.changed, saved)
+        if changed:
+            logger.warning("the code of %s changed %s; its last %d rows are the same", changed, _SINCE, saved.num_rows)
         return
-    raise DriftError(_refusal(description, begin, rows, other, trail.changed))
+    where = "the rows"
+    if other.row < len(rows):
+        position = rows.positions[other.row : other.row + 1]
+        where = f"position {position[0]}"
+        with contextlib.suppress(Exception):  # of a merged mixture, nobody knows before it is read
+            where = f"{description.locations(position, begin)[0]} (position {position[0]})"
+    code = f" The code of {changed} changed {_SINCE}." if changed else ""
+    raise DriftError(
+        "the checkpoint belongs to another stream: its last rows are not the same any more, so the remaining batches "
+        f"would not be either.\n  {where}: {other.difference}.\nSomething that they are made of changed {_SINCE}: the data, "
+        f"a transform or a value that it reads, a library, or the environment.{code} Restore it, or pass "
+        "allow_drift=('rows',) to continue with the new rows."
+    )
 
 
 def _made_again(
     description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
-) -> RowsDigested:
-    """The rows from the evidence's start on, as many as it is of, or fewer where the stream stops.
-
-    Raises: what reading raises, where it fails before all of these are made.
-    """
-    rows, failure = RowsDigested.none(), None
-    for chunk_size in (None, 1):  # one by one where rows do not stack
-        rows, failure = _read(description, pool, begin, saved, replace(options, chunk_size=chunk_size))
-        if failure is None or len(rows) == saved.num_rows:
-            return rows
-    assert failure is not None
-    raise failure
-
-
-def _read(
-    description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
 ) -> tuple[RowsDigested, Exception | None]:
+    """The rows of the evidence, as far as the stream gives them, and what fails."""
     parts: list[Part] = []
     failure: Exception | None = None
     with contextlib.closing(chunks(description, pool, begin, options)) as stream:
@@ -134,28 +134,3 @@ def _read(
     places = zip(rows.positions.tolist(), rows.ordinals.tolist(), strict=True)
     first = next((at for at, place in enumerate(places) if place >= saved.start), len(rows))
     return rows.part(first, first + saved.num_rows), failure
-
-
-def _refusal(
-    description: Stream, begin: StreamState, rows: RowsDigested, other: OtherRow, changed: tuple[str, ...]
-) -> str:
-    where = "the rows"
-    if other.row < len(rows):
-        position = rows.positions[other.row : other.row + 1]
-        where = f"position {position[0]}"
-        with contextlib.suppress(Exception):  # of a merged mixture, nobody knows before it is read
-            where = f"{description.locations(position, begin)[0]} (position {position[0]})"
-    code = f" The code of {', '.join(changed)} changed {_SINCE}." if changed else ""
-    return (
-        "the checkpoint belongs to another stream: its last rows are not the same any more, so the remaining batches "
-        f"would not be either.\n  {where}: {other.difference}.\nSomething that they are made of changed {_SINCE}: the "
-        f"data, a transform or a value that it reads, a library, or the environment.{code} Restore it, or pass "
-        "allow_drift=('rows',) to continue with the new rows."
-    )
-
-
-def _report_code(changed: tuple[str, ...], saved: Evidence) -> None:
-    if changed:
-        logger.warning(
-            "the code of %s changed %s; its last %d rows are the same", ", ".join(changed), _SINCE, saved.num_rows
-        )

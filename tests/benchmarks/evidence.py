@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.sample import sampled
 from datarax_ray.feed.source import Source
-from datarax_ray.feed.trail import Trail, part_consumed
+from datarax_ray.feed.trail import Trail
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.formats.random_access import ArraysReader
@@ -62,8 +62,7 @@ def main() -> None:
         def of_batch(batch: HostBatch = batch) -> Any:
             trail, begin = Trail(), StreamState(5)
             for _ in range(20):
-                part = part_consumed(batch, is_written=False)
-                trail = trail.then(part, begin, is_next=True)
+                trail = trail.then(batch, begin, is_written=False)
             return trail
 
         def resumed(stream: IndexedStream = stream, state: dict[str, Any] = state) -> None:

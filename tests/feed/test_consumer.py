@@ -245,7 +245,7 @@ def test_a_session_that_another_thread_closes_before_it_is_asked_is_no_end_of_th
         session.close(None)
         return session
 
-    with pytest.raises(RuntimeError, match="or as another thread closed what makes the batches"):
+    with pytest.raises(RuntimeError, match="or because another thread closed the stream"):
         recorded.consumer.take("batches", begin)
     assert recorded.rest(Stream()) == WHOLE[3:]
 

@@ -653,7 +653,7 @@ class TestSkipping:
         list(pipeline)
         assert pipeline.num_skipped == 1200
         assert [message.split()[0] for message in caplog.messages] == ["skipped"] * 1000 + ["1000"]
-        assert "1000 records were skipped; those from here on are counted" in caplog.messages[-1]
+        assert "1000 records were skipped; later ones are counted" in caplog.messages[-1]
 
 
 class TestByRank:
