@@ -29,11 +29,7 @@ def element(position: int) -> dict:
 def block(positions, skipped=()) -> Block:
     positions = list(positions)
     columns = stack([element(p) for p in positions]) if positions else None
-    return Block(np.array(positions, np.int64), columns, tuple(skip(p) for p in skipped))
-
-
-def skip(position: int) -> Skipped:
-    return Skipped(f"f[{position}]", position, "broken")
+    return Block(np.array(positions, np.int64), columns, tuple(Skipped(f"f[{p}]", p, "broken") for p in skipped))
 
 
 def as_rows(batch) -> list[dict]:
@@ -116,6 +112,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
             own = joined(share.of(len(rows)), rows_array(rows)).tolist()
             assert batch.positions.tolist() == own
             assert batch.positions.dtype == np.int64
+            assert {type(batch.start), type(batch.stop)} == {int}
             assert as_rows(batch) == rows_of(own)
             assert batch.columns["x"].dtype == np.float64
             assert [s.position for s in batch.skipped] == bad
@@ -133,49 +130,11 @@ def test_a_batch_is_not_changed_by_later_ones_nor_by_its_block():
     batcher = Batcher(TrainerRows(2), start=0, stop=4)
     source = block(range(4))
     first, second = batches_of(batcher, (0, 4, [source]))
+    assert not np.shares_memory(first.columns["x"], source.columns["x"])
     source.columns["x"][:] = 99
     assert as_rows(first) == rows_of([0, 1])
     first.columns["x"][:] = 7
     assert as_rows(second) == rows_of([2, 3])
-
-
-def test_a_batch_that_is_exactly_one_block_is_a_copy_of_it():
-    batcher = Batcher(TrainerRows(4), start=0, stop=4)
-    source = block(range(4))
-    (batch,) = batches_of(batcher, (0, 4, [source]))
-    assert not np.shares_memory(batch.columns["x"], source.columns["x"])
-
-
-def test_the_stop_of_a_full_batch_is_after_its_last_row_and_of_the_short_one_the_end():
-    batcher = Batcher(TrainerRows(2), start=0, stop=10, yields=Yields(False))
-    full, short = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([7])]))
-    assert (full.start, full.stop) == (0, 4)
-    assert (short.start, short.stop) == (4, 10)
-
-
-def test_nothing_follows_the_last_batch_when_the_rest_is_dropped():
-    batcher = Batcher(TrainerRows(2), start=0, stop=10, yields=Yields(False))
-    got = batches_of(batcher, (0, 5, [block([1, 3])]), (5, 10, [block([], skipped=[9])]))
-    assert [(b.start, b.stop) for b in got] == [(0, 4)]
-    assert batcher.intake.skipped_before(None) == (skip(9),)
-
-
-def test_a_record_skipped_before_the_rest_of_its_batch_arrives_is_counted_once_and_there():
-    batcher = Batcher(TrainerRows(3), start=0, stop=9, yields=Yields(False))
-    got = batches_of(
-        batcher,
-        (0, 3, [block([0, 2], skipped=[1])]),
-        (3, 6, [block([5], skipped=[3]), block([4])]),
-        (6, 9, [block([6, 7, 8])]),
-    )
-    assert [[s.position for s in batch.skipped] for batch in got] == [[1, 3], [], []]
-    assert [batch.positions.tolist() for batch in got] == [[0, 2, 4], [5, 6, 7], [8]]
-
-
-def test_positions_and_stops_are_plain_integers():
-    batcher = Batcher(TrainerRows(2), start=0, stop=3, yields=Yields(False))
-    for batch in batches_of(batcher, (0, 3, [block(range(3))])):
-        assert {type(batch.start), type(batch.stop)} == {int}
 
 
 def columns_block(start: int, columns) -> Block:

@@ -113,16 +113,6 @@ def test_what_was_handed_out_moves_with_each_batch_and_tells_of_what_it_leaves_o
     assert (stream.begun, stream.num_closed) == ([0], 1)
 
 
-def test_the_end_comes_again_and_nothing_is_read_or_told_twice(recorded: Recorded) -> None:
-    stream = Stream()
-    assert recorded.rest(stream) == WHOLE
-    for key in ("batches", "elements"):
-        assert recorded.rest(stream, key=key) == []
-    assert recorded.told == told(4, 5, 13, 16)
-    assert recorded.consumer.consumed.is_end
-    assert stream.begun == [0]
-
-
 @pytest.mark.parametrize("fails", ["in the stream", "in what is still to be done"])
 def test_after_a_failure_the_same_batch_comes_again_and_what_was_told_stays(recorded: Recorded, fails: str) -> None:
     broken: list[Exception] = []
@@ -169,15 +159,6 @@ def test_a_file_that_cannot_be_written_keeps_the_batch_for_later(recorded: Recor
     recorded.path.rmdir()
     assert recorded.rest(stream) == WHOLE[1:]
     assert recorded.told == told(4, 5, 13, 16)
-
-
-def test_another_kind_of_session_goes_on_from_what_was_handed_out(recorded: Recorded) -> None:
-    batches, elements = Stream(), Stream()
-    assert recorded.take(batches) == (0, 3)
-    assert recorded.take(elements, key="elements") == (3, 6)
-    assert recorded.take(batches) == (6, 9)
-    assert (batches.begun, batches.num_closed, elements.begun, elements.num_closed) == ([0, 6], 1, [3], 1)
-    assert recorded.told == told(4, 5)
 
 
 def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_state(recorded: Recorded) -> None:
@@ -234,20 +215,6 @@ def test_what_raises_stop_iteration_is_no_end_of_the_stream(recorded: Recorded) 
             recorded.take(stream, finish=lambda _: next(iter(())))
     assert recorded.consumer.consumed == Consumed(at(3))
     assert recorded.rest(stream) == WHOLE[1:]
-
-
-def test_a_session_that_another_thread_closes_before_it_is_asked_is_no_end_of_the_stream(recorded: Recorded) -> None:
-    closed = Stream()
-
-    def begin(consumed: Consumed) -> Reading:
-        session = closed.begin(consumed)
-        recorded.consumer.go_to(Consumed(at(9)))
-        session.close(None)
-        return session
-
-    with pytest.raises(RuntimeError, match="or because another thread closed the stream"):
-        recorded.consumer.take("batches", begin)
-    assert recorded.rest(Stream()) == WHOLE[3:]
 
 
 def elsewhere_by_a_thread(consumer: Consumer) -> None:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
@@ -184,12 +183,6 @@ def test_of_a_stream_of_shards_too(shards: Any) -> None:
         ]
         got = [(before + left + right) % 2**64 for (_, left), (_, right) in zip(*each, strict=True)]
         assert got == [total for _, total in whole[number:]]
-
-
-def test_who_wants_none_has_none() -> None:
-    stream = source_of(AddNoise()).describe()
-    batch: HostBatch = next(batches(stream, None, StreamState(), StreamOptions(8)))
-    assert batch.digest == 0
 
 
 def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one() -> None:

@@ -113,13 +113,6 @@ def test_a_node_that_can_read_nothing_has_no_say_in_what_is_left_out():
     assert found.blamed == {"b": "OSError: no file"}
 
 
-def test_a_part_that_came_to_the_same_node_again_is_asked_for_elsewhere():
-    opinions = Opinions()
-    first = opinions.heard(PART, failing(OSError("no file")), "a", NODES)
-    again = opinions.heard(first, failing(OSError("no file")), "a", NODES)
-    assert NODES[again.actor] != "a"
-
-
 def test_a_node_that_reads_all_of_it_when_it_is_asked_again_is_believed():
     opinions = Opinions()
     assert opinions.heard(PART, failing(OSError("a moment")), "a", NODES) == Part(0, 0, 2, PART.request)

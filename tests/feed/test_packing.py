@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datarax_ray.feed.packing import PackedBatcher
-from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack, segments
+from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
 from datarax_ray.read.block import Block
@@ -165,12 +165,6 @@ def test_a_short_last_batch_is_left_out_and_one_with_all_rows_is_not():
     assert [b.num_rows for b in pack(FirstFitPack(4, ("x",)), stream, 3, drop_remainder=True)] == [3]
 
 
-def test_a_batch_is_not_changed_by_later_ones():
-    first, second = pack(ConcatThenSplit(4, ("x",)), ([[8], [8]], [2], [0, 0]), 2)
-    first.columns["x"][:] = 0
-    assert second.columns["x"].min() == 1001
-
-
 def test_a_failure_comes_after_the_batches_before_it_and_its_own_error_where_the_stream_begins_there():
     batcher = PackedBatcher(ConcatThenSplit(4, ("x",)), TrainerRows(1), start=0, stop=3)
     failing = Block(
@@ -202,21 +196,6 @@ def test_a_record_that_has_become_shorter_is_an_error(packing):
 def test_what_fills_a_field_must_be_of_its_dtype(packing, message):
     with pytest.raises(ValueError, match=message):
         pack(packing, ([[3]], [1], [0]), 2)
-
-
-@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=4))
-@PROFILE
-def test_segments_are_those_of_a_loop(rows):
-    seq_len = 20
-    starts, ids, places = [], [], []
-    for number, sizes in enumerate(rows):
-        starts += (number * seq_len + np.cumsum([0, *sizes[:-1]])).tolist()
-        fill = [0] * (seq_len - sum(sizes))
-        ids.append([i + 1 for i, n in enumerate(sizes) for _ in range(n)] + fill)
-        places.append([j for n in sizes for j in range(n)] + fill)
-    got = segments(np.array(starts), np.array([sum(sizes) for sizes in rows]), seq_len)
-    assert [part.tolist() for part in got] == [ids, places]
-    assert {part.dtype for part in got} == {np.dtype(np.int32)}
 
 
 @pytest.mark.parametrize(

@@ -37,21 +37,6 @@ def test_of_a_batch_that_goes_on_all_that_may_be_a_trainers():
     assert selected(selector(1, is_fixed=True), 0, 10, *blocks) == [[2, 3, 6], []]
 
 
-def test_the_last_batch_is_split_evenly_once_it_is_known_to_be_the_last():
-    for rank, wanted in ((0, [0, 1, 4]), (1, [2, 3, 5, 6])):
-        assert selected(selector(rank, stop=10), 0, 10, block(0, 1, 2, 3, 4, 5, 6)) == [wanted]
-
-
-def test_a_batch_goes_on_in_the_next_chunk():
-    machine = selector(1)
-    assert selected(machine, 0, 10, block(0, 1, 2)) == [[0, 1, 2]]
-    assert selected(machine, 10, 20, block(10, 11, 12, 13, 14)) == [[0, 3, 4]]
-
-
-def test_several_elements_of_a_position_and_those_that_were_delivered_before():
-    assert selected(selector(1, offset=2), 0, 10, block(0, 0, 0, 4), block(2, 2)) == [[3], [1]]
-
-
 @given(st.data())
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_trainers_pick_what_a_loop_over_rows_gives_them(data):

@@ -181,25 +181,6 @@ def test_who_shares_actors_asks_the_same_of_them_whoever_was_there_before():
     assert asked((7, 8), (7, 8, 9)) == asked((7, 8, 9), (7, 9), (7, 8, 9)) == asked((7, 8, 9))
 
 
-def test_a_part_that_is_lost_twice_is_asked_for_in_pieces_of_whoever_owns_it():
-    machine = window(chunk_size=16)
-    first, second, *_ = machine.asks()
-    machine.lost(first)
-    (again,) = machine.asks()
-    machine.reassign((9, 8))
-    machine.lost(again)
-    pieces = machine.asks()
-    assert pieces == [
-        Part(0, index, 9, ReadRequest(2 * n, 2 * n + 2, PARTITIONING, (0, 2)), 1)
-        for n, index in enumerate([0, *range(2, 9)])
-    ]
-    assert machine.head == [pieces[0], second, *pieces[1:]]
-    for part in machine.head:
-        machine.arrived(part, 1)
-    machine.release()
-    assert machine.head_range == (16, 32)
-
-
 def test_a_part_that_only_stood_in_line_stays_whole_however_often_it_is_lost():
     machine = window()
     part, *_ = machine.asks()
@@ -360,13 +341,6 @@ def test_those_who_share_actors_cut_alike_though_they_learn_of_others_at_other_t
     assert len(cuts[0]) == 1
 
 
-def test_elements_without_bytes_do_not_open_chunks_without_end():
-    # Everything is filtered: 0 bytes arrive, and the bound in bytes never bites.
-    machine = window(stop=None, n=10**6)
-    list(turned(machine, 5, nbytes=0))
-    assert len({part.chunk for part in machine.asks()}) <= MAX_OPEN_CHUNKS
-
-
 @pytest.mark.parametrize("name", ["global", "none", "block"])
 @pytest.mark.parametrize("num_actors", [64, 1000, 2000])
 def test_thousands_of_actors_own_the_same_to_a_sixteenth(name, num_actors):
@@ -421,11 +395,6 @@ def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
     assert sizes[:2] == [FIRST_CHUNK_RECORDS] * 2  # the second was opened before anything was known
     assert all(b <= 4 * a for a, b in itertools.pairwise(sizes))
     assert sizes[-1] == TARGET_BLOCK_NBYTES // 1000
-
-
-def test_a_chunk_size_that_was_given_is_kept():
-    machine = window(stop=None, chunk_size=3)
-    assert [len(positions) for positions, _ in turned(machine, 20)] == [3] * 20
 
 
 def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
