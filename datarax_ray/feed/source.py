@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import Pool
-from datarax_ray.feed.in_process import held, locks_of
 from datarax_ray.feed.sample import REMEDY, sampled
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.feed.trail import Trail, verify
@@ -26,7 +25,7 @@ from datarax_ray.read.closing import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
-from datarax_ray.read.stream import Stream, transforms_of
+from datarax_ray.read.stream import Stream, held, locks_of, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 

@@ -2,11 +2,11 @@
 
 The story of one record, from its bytes to the device; a dozen steps, in order:
 
- 1. `batches`, below: opens the stream (`_opened`), and hands each chunk of blocks to the batcher. Each component of a
-    mixture with streams is opened so, and `Merger` (read.streams.merging) puts the components together.
- 2. `_Components.opened`, below: makes the scheduler and the window. In one process `read_in_process` (feed.in_process)
-    gives the chunks, by 4 and 6; with actors `_Components._received`, below, turns a flow, by 3 and 9. `_selected` does
-    so where actors are first asked for the places of the elements, and then for a trainer's own rows.
+ 1. `batches`, below: opens the stream, and hands each chunk of blocks to the batcher.
+ 2. `_Reading`, below: makes the scheduler and the window. In one process `read_in_process`, below, gives the chunks, by
+    4 and 6; with actors `_Reading._received` turns a flow, by 3 and 9. `_selected` turns two flows where actors are
+    first asked for the places of the elements, and then for a trainer's own rows. The components of a mixture with
+    streams are opened the same way, and `Merger` (read.streams.merging) puts them together.
  3. `Flow.poll` (feed.flow): sends to the actors, by `RayPool.send` (actors.pool), what 4 gives it.
  4. `Window.asks` (feed.window): opens chunks, as many as the bound in bytes allows. `RecordScheduler.next_chunk`
     (plan.scheduling) makes a request for each owner of some of a chunk; for shards `ShardScheduler.next_chunk`.
@@ -27,6 +27,7 @@ The story of one record, from its bytes to the device; a dozen steps, in order:
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -36,11 +37,10 @@ import numpy as np
 
 from datarax_ray.feed.batches import Batcher, Chunks, HostBatch
 from datarax_ray.feed.flow import Flow, Pool, Stall
-from datarax_ray.feed.in_process import read_in_process
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
 from datarax_ray.feed.stats import Timings
-from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYTES, Window
+from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
@@ -50,9 +50,10 @@ from datarax_ray.plan.requests import Sharing, Wanted
 from datarax_ray.plan.scheduling import Scheduler, StreamScheduler
 from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
+from datarax_ray.read.block import Block, timed
 from datarax_ray.read.errors import Skipped, UnlikeError
 from datarax_ray.read.skipped_records import check_skipped
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.stream import Stream, held, locks_of
 from datarax_ray.read.streams.merged import MergedStream
 from datarax_ray.read.streams.merging import Merger
 
@@ -136,17 +137,17 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; OverflowError where positions end;
     RuntimeError where no actor runs and none can be started, or where no element of any epoch will ever be kept.
     """
-    options = _until_end(description, options)
+    options = options if options.stop is not None else replace(options, stop=description.stop)
     if options.stop is not None and start.position >= options.stop:
         return ()
     batcher = _batcher(description, start, options)
-    opened = _opened(description, pool, start, _wanted(description, start, options), options)
-    with closing(opened):
-        for first, last, blocks in opened.chunks:
+    reading = _Reading(description, pool, start, options, _wanted(description, start, options))
+    with closing(reading):
+        for first, last, blocks in reading.chunks:
             assert not options.digest or all(b.digests is not None for b in blocks if len(b.positions))
             try:
                 for batch in batcher.add(first, last, blocks):
-                    yield _complete(batch, opened, start)
+                    yield _complete(batch, reading, start)
             except GeneratorExit:  # also at the program's end, when the name below is gone
                 raise
             except UnlikeError as error:
@@ -156,7 +157,7 @@ def batches(
     if options.cancelled():
         return ()
     for batch in batcher.finish():
-        yield _complete(batch, opened, start)
+        yield _complete(batch, reading, start)
     return batcher.intake.skipped_before(None)
 
 
@@ -166,11 +167,11 @@ def chunks(description: Stream, pool: Pool | None, start: StreamState, options: 
     Of the options, those count that bound what is in flight. A list of blocks is emptied when the next chunk is asked
     for: otherwise a consumer's variable would keep the blocks outside the bound.
     """
-    options = replace(_until_end(description, options), shares_actors=False)
-    if options.stop is not None and start.position >= options.stop:
-        return
-    with closing(_opened(description, pool, start, _wanted(description, start, options), options)) as opened:
-        yield from opened.chunks
+    stop = description.stop if options.stop is None else options.stop
+    options = replace(options, stop=stop, shares_actors=False)
+    if stop is None or start.position < stop:
+        with closing(_Reading(description, pool, start, options, _wanted(description, start, options))) as reading:
+            yield from reading.chunks
 
 
 def places(
@@ -182,63 +183,42 @@ def places(
     component), both int64 (k,).
     """
     options = StreamOptions(1, stop=description.stop)
-    opened = _opened(description, None, start, Wanted(documents=documents), options)
-    assert opened.merger is not None
-    with closing(opened):
-        for _ in opened.chunks:
-            if opened.merger.taken:
-                yield opened.merger.taken
+    with closing(_Reading(description, None, start, options, Wanted(documents=documents))) as reading:
+        assert reading.merger is not None
+        for _ in reading.chunks:
+            if reading.merger.taken:
+                yield reading.merger.taken
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A stream that is read. extra_at: see StreamScheduler. merger: of a merged mixture. flows: all that are turned."""
-
-    chunks: Chunks
-    extra_at: Callable[[int], Extra | None]
-    merger: Merger | None = None
-    flows: Sequence[Flow] = ()
-
-    def close(self) -> None:
-        """Forget what is in flight."""
-        self.chunks.close()
-        for flow in self.flows:
-            flow.close()
-
-
-def _until_end(description: Stream, options: StreamOptions) -> StreamOptions:
-    """The options with the position at which the stream ends; None for an endless stream."""
-    return options if options.stop is not None else replace(options, stop=description.stop)
-
-
-def _opened(
-    description: Stream, pool: Pool | None, start: StreamState, wanted: Wanted, options: StreamOptions
-) -> _Opened:
-    """The stream from a state on."""
-    if wanted.sharing is not None and wanted.sharing.part == "places":
-        assert pool is not None
-        scheduler = description.scheduler(start, options.stop, wanted)
-        found = _selected(description, pool, scheduler, _selector(start.offset, options), options)
-        return _Opened(_released(found, scheduler), scheduler.extra_at)
-    components = _Components(description, pool, options)
-    return replace(components.opened(description, start, options.stop, wanted), flows=components.flows)
-
-
-class _Components:
-    """The components of one stream over one pool: of a merged mixture several, of any other stream one.
+class _Reading:
+    """A stream that is read over one pool: of a merged mixture several components, of any other stream one.
 
     While a chunk of one component is waited for, the others go on as well.
+
+    chunks: of the stream. extra_at: see StreamScheduler. merger: of a merged mixture.
     """
 
-    def __init__(self, description: Stream, pool: Pool | None, options: StreamOptions) -> None:
+    def __init__(
+        self, description: Stream, pool: Pool | None, start: StreamState, options: StreamOptions, wanted: Wanted
+    ) -> None:
         self._description = description
         self._pool = pool
         self._options = options
         self._stall = Stall(description, options.stall_after_s)
-        self.flows: list[Flow] = []
+        self._flows: list[Flow] = []
+        self.merger: Merger | None = None
+        self.chunks, self.extra_at = self._opened(description, start, options.stop, wanted)
 
-    def opened(self, stream: Any, start: StreamState, stop: int | None, wanted: Wanted, share: float = 1.0) -> _Opened:
-        """A stream, or a component of one. share: the part of the bytes in flight that it may use."""
+    def close(self) -> None:
+        """Forget what is in flight."""
+        self.chunks.close()
+        for flow in self._flows:
+            flow.close()
+
+    def _opened(
+        self, stream: Any, start: StreamState, stop: int | None, wanted: Wanted, share: float = 1.0
+    ) -> tuple[Chunks, Callable[[int], Extra | None]]:
+        """The chunks of a stream, or of a component, and its extra. share: the part of the bytes that it may use."""
         if isinstance(stream, MergedStream):
             merger = Merger(stream.order, start, earliest([stop, stream.length]))
             parts = []
@@ -247,24 +227,27 @@ class _Components:
                 end = component.stop if merger.is_wanted(index) else state.position  # of weight 0 nothing is read
                 # amendments are recorded by the positions of the mixture
                 its = replace(wanted, amendments=(), components=(*wanted.components, index))
-                parts.append(self.opened(component, state, end, its, share * its_share))
-            return _Opened(self._merged(merger, parts), merger.extra_at, merger)
+                parts.append(self._opened(component, state, end, its, share * its_share))
+            self.merger = merger  # the outermost
+            return self._merged(merger, parts), merger.extra_at
         scheduler = stream.scheduler(start, None if stop is None else max(stop, start.position), wanted)
-        found = self._chunks(_window(scheduler, self._options, self._options.max_nbytes * share))
-        return _Opened(_released(found, scheduler, wanted.components), scheduler.extra_at)
-
-    def _chunks(self, window: Window) -> Chunks:
-        """The chunks of a window, each when it is the first and all of its blocks are here."""
-        if self._pool is None:
-            return read_in_process(window, self._description, self._options.timings, self._options.cancelled)
-        flow = Flow(window, self._pool, self._stall, self._options.timings)
-        self.flows.append(flow)
-        return self._received(flow)
+        if wanted.sharing is not None and wanted.sharing.part == "places":
+            assert self._pool is not None
+            found = _selected(stream, self._pool, scheduler, _selector(start.offset, self._options), self._options)
+        else:
+            window = _window(scheduler, self._options, self._options.max_nbytes * share)
+            if self._pool is None:
+                found = read_in_process(window, self._description, self._options.timings, self._options.cancelled)
+            else:
+                self._flows.append(Flow(window, self._pool, self._stall, self._options.timings))
+                found = self._received(self._flows[-1])
+        return _released(found, scheduler, wanted.components), scheduler.extra_at
 
     def _received(self, flow: Flow) -> Chunks:
+        """The chunks of a flow, each when it is the first and all of its blocks are here."""
         while not flow.window.is_finished and not self._options.cancelled():
             actors, weights = flow.readers()
-            lost = [each.poll(actors, weights) for each in self.flows]
+            lost = [each.poll(actors, weights) for each in self._flows]
             if any(lost):
                 continue
             if not flow.window.is_ready:
@@ -274,17 +257,17 @@ class _Components:
             yield start, stop, blocks
             flow.release()
 
-    def _merged(self, merger: Merger, parts: Sequence[_Opened]) -> Chunks:
+    def _merged(self, merger: Merger, parts: Sequence[tuple[Chunks, Callable[[int], Extra | None]]]) -> Chunks:
         """The chunks of a mixture. Each component is asked for its next chunk when that is due."""
-        extra_at = [part.extra_at for part in parts]
+        found, extra_at = zip(*parts, strict=True)
         with ExitStack() as stack:
-            for part in parts:
-                stack.enter_context(closing(part.chunks))
+            for each in found:
+                stack.enter_context(closing(each))
             while not merger.is_over:
                 lacking = merger.lacking
                 if lacking is None:
                     start, stop, blocks = merger.take(extra_at)
-                elif (chunk := next(parts[lacking].chunks, None)) is not None:
+                elif (chunk := next(found[lacking], None)) is not None:
                     merger.add(lacking, chunk[2])
                     if self._options.max_skipped is not None:
                         check_skipped(merger.skipped_of(lacking), 0, self._options.max_skipped)
@@ -307,6 +290,40 @@ def _window(scheduler: Scheduler, options: StreamOptions, max_nbytes: float, **g
         num_sharing=options.process_count,
         **given,
     )
+
+
+def read_in_process(
+    window: Window, description: Stream, timings: Timings | None, cancelled: Callable[[], bool]
+) -> Chunks:
+    """The chunks of a window, read in this process: a part of a chunk when the stream comes to it.
+
+    Raises: ValueError where the files lie on some nodes alone.
+    """
+    if description.traits.homes is not None:
+        raise ValueError(
+            "the files lie on some nodes alone (files_on_nodes), and only actors there can read them: give the source "
+            "to a RaySource, RaySource(source, num_actors=...)"
+        )
+    locks, timings = locks_of(description), timings or Timings()
+    waiting: deque[Part] = deque()
+    blocks: list[Block] = []
+    window.reassign((0,))
+    while not window.is_finished and not cancelled():
+        asked = window.asks()
+        waiting += asked
+        for part in asked if description.traits.reads_ahead else ():
+            description.expect(part.request)
+        if window.is_ready:
+            yield *window.head_range, blocks
+            blocks = []
+            window.release()
+            continue
+        part = waiting.popleft()
+        with timings.making.lap("waiting"), held(locks):
+            blocks.append(timed(description.read, part.request))
+        window.arrived(part, blocks[-1].memory_nbytes, blocks[-1].read_s)
+        window.scheduler.arrived(part.request, blocks[-1].learned)
+        timings.arrived(0, blocks[-1])
 
 
 def _selected(
@@ -375,7 +392,7 @@ def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, 
                 logger.warning("%s%s", "".join(f"component {each} of the mixture: " for each in components), message)
 
 
-def _complete(batch: HostBatch, opened: _Opened, start: StreamState) -> HostBatch:
+def _complete(batch: HostBatch, reading: _Reading, start: StreamState) -> HostBatch:
     """The batch, with the extra and the amendments in its state.
 
     Raises: OverflowError for a batch from whose state no stream could go on.
@@ -386,7 +403,7 @@ def _complete(batch: HostBatch, opened: _Opened, start: StreamState) -> HostBatc
             f"positions end at 2**62, and the next batch stands at [{batch.start}, {stop}): no stream would take "
             "its state. seek(0) begins again; a new run with another seed has another order"
         )
-    extra = opened.extra_at(stop)
+    extra = reading.extra_at(stop)
     if extra is None and not start.amendments:
         return batch
     return replace(batch, state=batch.state._replace(extra=extra, amendments=start.amendments))

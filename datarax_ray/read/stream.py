@@ -6,6 +6,9 @@ its settings. It holds no position and no open file.
 
 from __future__ import annotations
 
+import contextlib
+import types
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +20,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, StatefulOrder, StreamState
 from datarax_ray.read.block import Block
+from datarax_ray.read.forked import ThreadLock, lock_of
 
 MAX_NAMES = 4  # of files, in a line for people
 
@@ -219,3 +223,31 @@ def transforms_of(stream: Stream) -> list[Any]:
     """The transforms of a stream, and of a mixture's components."""
     parts: tuple[Any, ...] = getattr(stream, "components", (stream,))
     return [transform for part in parts for transform in getattr(part, "transforms", ())]
+
+
+def locks_of(description: Stream) -> Sequence[ThreadLock]:
+    """The locks of all objects that read a stream: of its reader, and of the transforms, which may write to arrays.
+
+    Another stream in this process, or who asks for single elements, may use one of the same objects, in another thread.
+    The locks come in one order for everybody: otherwise two threads would wait for each other.
+    """
+    found = {id(part): part for part in _parts(description)}
+    return [lock_of(found[key]) for key in sorted(found)]
+
+
+@contextlib.contextmanager
+def held(locks: Sequence[ThreadLock]) -> Iterator[None]:
+    """Hold all of them."""
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        yield
+
+
+def _parts(description: Any) -> Iterator[Any]:
+    """The objects that read a stream and the user's objects that transform its elements; of all components."""
+    for each in getattr(description, "components", ()):
+        yield from _parts(each)
+    yield getattr(description, "reader", description)
+    for transform in getattr(description, "transforms", ()):  # each access to a method makes another object
+        yield transform.__self__ if isinstance(transform, types.MethodType) else transform
