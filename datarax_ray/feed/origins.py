@@ -23,8 +23,8 @@ from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.stream import Stream
-from datarax_ray.read.streams.merged import MergedStream
-from datarax_ray.read.streams.merging import Merger, component_name
+from datarax_ray.read.streams.merged import MergedStream, Merger
+from datarax_ray.read.streams.mixture import component_name
 
 # Gives the batches of a stream from a state on: Source.batches.
 Batches = Callable[[StreamState, StreamOptions], Generator[HostBatch, None, object]]

@@ -6,7 +6,7 @@ The story of one record, from its bytes to the device; a dozen steps, in order:
  2. `_Reading`, below: makes the scheduler and the window. In one process `read_in_process`, below, gives the chunks, by
     4 and 6; with actors `_Reading._received` turns a flow, by 3 and 9. `_selected` turns two flows where actors are
     first asked for the places of the elements, and then for a trainer's own rows. The components of a mixture with
-    streams are opened the same way, and `Merger` (read.streams.merging) puts them together.
+    streams are opened the same way, and `Merger` (read.streams.merged) puts them together.
  3. `Flow.poll` (feed.flow): sends to the actors, by `RayPool.send` (actors.pool), what 4 gives it.
  4. `Window.asks` (feed.window): opens chunks, as many as the bound in bytes allows. `RecordScheduler.next_chunk`
     (plan.scheduling) makes a request for each owner of some of a chunk; for shards `ShardScheduler.next_chunk`.
@@ -54,8 +54,7 @@ from datarax_ray.read.block import Block, timed
 from datarax_ray.read.errors import Skipped, UnlikeError
 from datarax_ray.read.skipped_records import check_skipped
 from datarax_ray.read.stream import Stream, held, locks_of
-from datarax_ray.read.streams.merged import MergedStream
-from datarax_ray.read.streams.merging import Merger
+from datarax_ray.read.streams.merged import MergedStream, Merger
 
 logger = logging.getLogger("datarax_ray")
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from datarax_ray.read.elements.progress import Progress, element_rng
 from datarax_ray.read.elements.transforms import check_arguments, steps
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.streams.element_stream import ElementStream
+from datarax_ray.read.streams.indexed import ElementStream
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 

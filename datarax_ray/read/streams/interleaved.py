@@ -27,7 +27,7 @@ from datarax_ray.read.errors import RecordError, message_of
 from datarax_ray.read.formats.arrow.elements import with_loose
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
-from datarax_ray.read.streams.element_stream import ElementStream
+from datarax_ray.read.streams.indexed import ElementStream
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
 from datarax_ray.read.streams.rows import Pick, gather, rows_at
 

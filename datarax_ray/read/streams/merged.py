@@ -1,29 +1,34 @@
-"""A merged mixture as a description: of streams, whose elements have no number, beside records that are read by index.
+"""A merged mixture: of streams, whose elements have no number, beside records that are read by index.
 
-Each component is dealt, read and transformed as if it were alone. Its elements come to stand in the mixture where they
-are delivered; see read.streams.merging.
+Each component is scheduled, read and transformed as if it were alone. Its elements are counted as they arrive in
+blocks, and the mixture says where the next elements of each component stand. No element is copied: blocks are cut, and
+their parts get other positions.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.merged import MergedOrder
+from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, MergedOrder
 from datarax_ray.plan.orders.mixture import Mixture
-from datarax_ray.plan.position import Yields
+from datarax_ray.plan.position import Yields, runs_of
 from datarax_ray.plan.requests import Request, Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
-from datarax_ray.plan.state import BEGIN, StreamState
+from datarax_ray.plan.state import BEGIN, Extra, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
 from datarax_ray.read.block import Block
+from datarax_ray.read.errors import RecordError, Skipped
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
-from datarax_ray.read.streams.merging import component_name
-from datarax_ray.read.streams.mixture import Mixed, MixtureStream
+from datarax_ray.read.streams.mixture import Mixed, MixtureStream, component_name
 
 
 @dataclass(frozen=True)
@@ -112,3 +117,231 @@ def mixed(components: tuple[AnyComponent, ...], *given: Any) -> AnyMixture:
     if all(isinstance(each, IndexedStream | MixtureStream) for each in components):
         return MixtureStream(components, *given)  # type: ignore[arg-type]
     return MergedStream(components, *given)
+
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass
+class _Supply:
+    """What is there of one component.
+
+    name: of the component, for people.
+    taken: elements of it before the next position of the mixture.
+    state: where it can be taken up.
+    drop: elements that still come, and were taken before.
+    own: the positions of the elements of its chunk, int64 (k,), ascending; done: how many of these were taken.
+    parts: each block, and the ranks of its elements among these.
+    skipped: broken records, each with the rank of the element that comes next.
+    failure: why nothing comes behind the chunk's elements.
+    is_begun: whether any chunk has come.
+    """
+
+    name: str
+    taken: int
+    state: ComponentState
+    drop: int
+    own: Indices = field(default_factory=lambda: _NONE)
+    done: int = 0
+    parts: list[tuple[Block, Indices]] = field(default_factory=list)
+    skipped: list[tuple[int, Skipped]] = field(default_factory=list)
+    failure: Exception | None = None
+    failed_at: int = 0
+    is_begun: bool = False
+
+    @property
+    def available(self) -> int:
+        return len(self.own) - self.done
+
+    def add(self, blocks: Sequence[Block]) -> None:
+        """Its next chunk, once all of the last one was taken."""
+        failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+        self.failed_at, self.failure = min(failures, key=lambda pair: pair[0], default=(0, None))
+        found = [block for block in blocks if len(block.positions)]
+        own = np.concatenate([_NONE, *(block.positions for block in found)])
+        order = np.argsort(own, kind="stable")  # all of a position are in one block, and in order there
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(len(order))
+        own = own[order]
+        if self.failure is not None:
+            own = own[: np.searchsorted(own, self.failed_at)]
+        waiting = [(0, skip) for _, skip in self.skipped]
+        self._check_offset(own)
+        self.is_begun = True
+        self.own, self.done = own, min(self.drop, len(own))
+        self.drop -= self.done
+        self.parts = list(
+            zip(found, np.split(ranks, np.cumsum([len(block.positions) for block in found])), strict=False)
+        )
+        new = sorted((skip for block in blocks for skip in block.skipped), key=lambda skip: skip.position)
+        at = np.searchsorted(own, [skip.position for skip in new]).tolist()
+        told = [*waiting, *zip(at, new, strict=True)]
+        self.skipped = [(rank, skip) for rank, skip in told if rank >= self.done]
+
+    def _check_offset(self, own: Indices) -> None:
+        """Raise ValueError where the record that it goes on in gives less than it has given of it."""
+        position, offset = self.state.state.position, self.state.state.offset
+        if not self.is_begun and np.count_nonzero(own == position) < offset:
+            raise ValueError(
+                f"a component of a mixture goes on behind {offset} elements of its record at position {position}, and "
+                "that gives fewer: a transform gives other elements than when the state was taken, so going on would "
+                "skip or repeat some. Make flat_map and filter functions of their element alone."
+            )
+
+    def take(self, at: Indices, gone: Indices) -> list[Block]:
+        """The next elements, at these positions of the mixture; those at positions that are gone are left out."""
+        lo, hi = self.done, self.done + len(at)
+        kept = runs_of(lo + np.flatnonzero(~np.isin(at, gone))).tolist() if len(gone) else [(lo, hi)]
+        blocks = []
+        for block, ranks in self.parts:
+            for first, last in kept:
+                start, stop = np.searchsorted(ranks, (first, last)).tolist()
+                if start < stop:
+                    blocks.append(block.part(start, stop, at[ranks[start:stop] - lo]))
+        self.done, self.taken = hi, self.taken + len(at)
+        if due := [self.skip_at(int(at[rank - lo]), skip) for rank, skip in self.skipped if rank < hi]:
+            blocks.append(Block(_NONE, None, tuple(due)))
+            self.skipped = [(rank, skip) for rank, skip in self.skipped if rank >= hi]
+        if not self.available:
+            self.parts = []  # or they would be held while the next chunk is waited for
+        return blocks
+
+    def skip_at(self, position: int, skip: Skipped) -> Skipped:
+        """A broken record of it, at this position of the mixture."""
+        return skip.moved(self.name, position)
+
+    def settle(self, extra_at: Callable[[int], Extra | None]) -> None:
+        """It can be taken up behind what was taken."""
+        last, offset = int(self.own[self.done - 1]), 0
+        if self.available and self.own[self.done] == last:  # a record of which more is to come
+            offset = self.done - int(np.searchsorted(self.own, last))
+        position = last + (offset == 0)
+        self.state = ComponentState(self.taken, StreamState(position, offset, extra=extra_at(position)))
+
+
+class Merger:
+    """Puts the chunks of components together, from a state of the mixture on. stop: where to end, None for no end.
+
+    A component's next chunk is asked for when there is nothing left of its last one, and its next element is due.
+    """
+
+    def __init__(self, order: MergedOrder, start: StreamState, stop: int | None) -> None:
+        extra = start.extra
+        assert extra is None or isinstance(extra, ComponentStates)
+        self._mixture = order.amended(start.amendments).mixture
+        self._amendments = start.amendments
+        counts = self._mixture.counts(start.position)
+        states = (ComponentState(),) * len(counts) if extra is None else extra.components
+        self._supplies = [
+            _Supply(component_name(index), count, state, drop=count - state.count + state.state.offset)
+            for index, (count, state) in enumerate(zip(counts, states, strict=True))
+        ]
+        self._start = self._next = start.position
+        self._stop = stop
+        self._saved = [ComponentStates(start.position, states)]  # ascending
+        self.is_over = start.position == stop
+        # of each component that has any in the chunk taken last: their positions, and their own
+        self.taken: list[tuple[int, Indices, Indices]] = []
+
+    @property
+    def states(self) -> list[StreamState]:
+        """Where to begin with each component."""
+        return [supply.state.state for supply in self._supplies]
+
+    def is_wanted(self, component: int) -> bool:
+        """Whether any element of it is, from here on."""
+        return self._mixture.end_of(component, self._supplies[component].taken) is not None
+
+    @property
+    def lacking(self) -> int | None:
+        """The component whose element stands next, where it is not there; None where chunks can be taken.
+
+        At first every one of which elements before the start are still to come: where it has not so many, the start is
+        behind the end of the mixture, and there is nothing to take.
+        """
+        for index, supply in enumerate(self._supplies):
+            if supply.drop and supply.failure is None and self.is_wanted(index):
+                return index
+        ready, component = self._ready
+        is_there = ready > self._next or component is None or self._supplies[component].failure is not None
+        return None if is_there else component
+
+    def add(self, component: int, blocks: Sequence[Block]) -> None:
+        """Event: the next chunk of a component that is lacking."""
+        self._supplies[component].add(blocks)
+
+    def skipped_of(self, component: int) -> list[Skipped]:
+        """The broken records of a component that stand before its next element."""
+        supply = self._supplies[component]
+        return [supply.skip_at(self._next, skip) for _, skip in supply.skipped]
+
+    def end(self, component: int) -> tuple[int, int, list[Block]]:
+        """Event: a component that is lacking has no chunk any more: the mixture's end. What is left to say, as `take`.
+
+        Raises: ValueError where it gives less than it has given.
+        """
+        supply = self._supplies[component]
+        if supply.drop:
+            raise ValueError(
+                f"the stream goes on at position {self._start}, behind {supply.taken} elements of component "
+                f"{component}, and that gives {supply.taken - supply.drop}: the position is behind the end, or the "
+                "component gives fewer than when the state was taken"
+            )
+        self.is_over = True
+        return self._next, self._next, [Block(_NONE, None, tuple(self.skipped_of(component)))]
+
+    def take(self, extra_at: Sequence[Callable[[int], Extra | None]]) -> tuple[int, int, list[Block]]:
+        """What stands next, as far as it is there: (start, stop, blocks). Not while a component is lacking.
+
+        extra_at: of each component, see StreamScheduler.
+        """
+        start, (stop, component) = self._next, self._ready
+        if start == stop:
+            assert component is not None
+            self.is_over = True
+            return start, start + 1, [self._failed(component)]
+        self.taken = []
+        positions = np.arange(start, stop)
+        components, _ = self._mixture.place(positions)
+        gone = positions[are_skipped(self._amendments, positions)]
+        blocks = []
+        for index, supply in enumerate(self._supplies):
+            if len(at := positions[components == index]):
+                self.taken.append((index, at, supply.own[supply.done : supply.done + len(at)]))
+                blocks += supply.take(at, gone)
+                supply.settle(extra_at[index])
+        self._next = stop
+        self._saved.append(ComponentStates(stop, tuple(supply.state for supply in self._supplies)))
+        self.is_over = stop == self._stop
+        return start, stop, blocks
+
+    def extra_at(self, position: int) -> ComponentStates:
+        """Where the components can be taken up for what stands at a position; asked for ascending ones."""
+        while len(self._saved) > 1 and self._saved[1].position <= position:
+            self._saved.pop(0)
+        return self._saved[0]
+
+    @property
+    def _ready(self) -> tuple[int, int | None]:
+        """Up to where elements are there, and the component that ends it; None for the stop."""
+        ends = [
+            (end, index)
+            for index, supply in enumerate(self._supplies)
+            if (end := self._mixture.end_of(index, supply.taken + supply.available)) is not None
+        ]
+        ready, component = min(ends)
+        if self._stop is not None and ready >= self._stop:
+            return self._stop, None
+        return max(ready, self._next), component
+
+    def _failed(self, component: int) -> Block:
+        """What fails where a component's element stands next."""
+        supply = self._supplies[component]
+        failure = supply.failure
+        if isinstance(failure, RecordError):
+            failure.move(supply.name, supply.failed_at, self._next)
+            failure.add_note(
+                "A broken record gives a mixture with streams no element that amend(skip=...) could leave out; "
+                'on_error="skip" of its source leaves it out'
+            )
+        return Block(_NONE, None, failure=failure, failure_position=self._next)

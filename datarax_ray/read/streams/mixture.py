@@ -32,7 +32,6 @@ from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.stream import StreamTraits
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
-from datarax_ray.read.streams.merging import component_name
 from datarax_ray.read.streams.rows import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
@@ -40,6 +39,11 @@ Located: TypeAlias = RecordError | UnlikeError
 
 # Settings of a component take up to 500 bytes, and a state less than 4 KB: of more components, a digest of each.
 _MAX_WHOLE_SETTINGS = 4
+
+
+def component_name(index: int) -> str:
+    """What stands before the names of a component's records, for two may have files or shards of the same name."""
+    return f"component {index}"
 
 
 @dataclass(frozen=True)

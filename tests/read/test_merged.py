@@ -18,7 +18,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import WeightSchedule, pieces_of, weights_given
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError, Skipped
-from datarax_ray.read.streams.merging import Merger
+from datarax_ray.read.streams.merged import Merger
 
 WEIGHTS: dict[str, Any] = {
     "two": [3, 1],
