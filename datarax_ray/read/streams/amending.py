@@ -6,10 +6,9 @@ positions those that stand there.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -106,59 +105,49 @@ def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tupl
     return [(record, record + 1) for record in np.unique(np.concatenate(found or [np.empty(0, np.int64)])).tolist()]
 
 
-class _File(NamedTuple):
-    """components: of mixtures, the outermost first, as they stand before the path in the names of its records."""
-
-    components: str
-    path: str
-
-    def __str__(self) -> str:
-        return "".join(self)
-
-    def is_named(self, components: str, path: str) -> bool:
-        """Whether that may be said of it: the outermost components, or none, and the end of the path."""
-        return self.components.startswith(components) and f"/{self.path}".endswith(f"/{path}")
-
-
 def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     """The numbers of the records that errors and `locate` name so, as ranges.
 
-    Raises: ValueError where one of them is in no file, and where several files have a path that ends so, or several
-    components that file.
+    Raises: ValueError where a record is in no file, or where several files or components have the name.
     """
     asked = _NAME.fullmatch(name)
     if asked is None:
         raise ValueError(f"a record is named by its place in a file, 'part-0.array_record[17]', got {shown(name)}")
     if not hasattr(stream, "locate"):
         raise ValueError(
-            f"{name} is a record, and those of a stream of shards have no number to leave them out by; give the "
-            "positions at which it stands, as locate tells them"
+            f"{name} is a record, and records of a stream of shards have no number; give their positions, by locate"
         )
-    said, first = _File(asked["components"], asked["path"]), int(asked["start"])
+    first = int(asked["start"])
     last = int(asked["stop"] or first + 1)
-    runs = list(_runs(stream.locate, 0, stream.order.num_records))
-    named = [run for run in runs if run[0].is_named(*said)]
-    of_file = [run for run in named if run[0].path == said.path] or named
-    if len(files := sorted({run[0] for run in of_file})) > 1:
+    # a name may omit outer folders, and inner components
+    named = [
+        run
+        for run in _runs(stream.locate, 0, stream.order.num_records)
+        if run[0][0].startswith(asked["components"]) and f"/{run[0][1]}".endswith(f"/{asked['path']}")
+    ]
+    named = [run for run in named if run[0][1] == asked["path"]] or named
+    if len(files := sorted({"".join(run[0]) for run in named})) > 1:
         raise ValueError(
             f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}; give more of the path"
         )
-    parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in of_file]
+    parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in named]
     parts = [part for part in parts if part[0] < part[1]]
-    known = ranges_of(part[:2] for part in parts)
-    if (count := sum(stop - start for start, stop in known)) < last - first or not parts:
-        names = sorted({f"{run[0].components}{os.path.basename(run[0].path)}" for run in runs})
-        remedy = f" Its files are {shown(names)}; `locate` tells what fed a batch"
-        if of_file:
-            remedy = f" The last of that file is [{max(index + size for _, index, _, size in of_file) - 1}]"
-        raise ValueError(f"{name}: the source has {count} of the {max(0, last - first)} records of this name.{remedy}")
+    if (
+        count := sum(stop - start for start, stop in ranges_of(part[:2] for part in parts))
+    ) < last - first or not parts:
+        size = max((index + count for _, index, _, count in named), default=0)
+        raise ValueError(
+            f"{name}: the source has {count} of the {max(0, last - first)} records of this name, and {size} of this "
+            "file. `locate` names the records that fed a batch"
+        )
     return [(start + base, stop + base) for start, stop, base in parts]
 
 
-def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[_File, int, int, int]]:
+def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[tuple[str, str], int, int, int]]:
     """(file, number in it, number in the source, count) of each run of the records [start, stop) that lies in one file.
 
-    Asks for the place of about log2(stop) records of each file.
+    file: the components of mixtures, the outermost first, and the path. Asks for the place of about log2(stop) records
+    of each file.
     """
     todo = [(start, stop)]
     while todo:
@@ -171,7 +160,7 @@ def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple
             todo += [(middle, hi), (lo, middle)]
 
 
-def _place(name: str) -> tuple[_File, int]:
+def _place(name: str) -> tuple[tuple[str, str], int]:
     found = _NAME.fullmatch(name)
     assert found is not None, name
-    return _File(found["components"], found["path"]), int(found["start"])
+    return (found["components"], found["path"]), int(found["start"])
