@@ -564,8 +564,8 @@ class TestNamesOfFiles:
         self, stream: Any, tmp_path: Path
     ) -> None:
         for name in ("part-0.jsonl[3]", "day1/part-0.jsonl[3]"):
-            said = rf"2 files, such as {tmp_path}/a/day1/part-0.jsonl and {tmp_path}/b/day1/part-0.jsonl\. .* "
-            with pytest.raises(ValueError, match=said + r"apart: a/day1/part-0\.jsonl\[3\]$"):
+            said = rf"2 files, such as {tmp_path}/a/day1/part-0.jsonl and {tmp_path}/b/day1/part-0.jsonl; give"
+            with pytest.raises(ValueError, match=said):
                 self.records(stream, name)
         assert self.records(stream, "a/day1/part-0.jsonl[3:20]") == [((3, 20),)]
         assert self.records(stream, "b/day1/part-0.jsonl[3]") == [((23, 24),)]
