@@ -7,9 +7,9 @@ Legend: a rank counts the elements of a chunk from 0. A row is an index into a g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,8 @@ from datarax_ray.plan.trainer_rows import TrainerRows, within
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import merged
 
-
-class Selector(Protocol):
-    """Selects the rows of one trainer, chunk by chunk, in order."""
-
-    def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
-        """The selection of each block of the chunk [start, stop)."""
-        ...
+# Gives the selection of each block of the chunk [start, stop): one trainer's rows, chunk by chunk, in order.
+Select: TypeAlias = Callable[[int, int, Sequence[Block]], list[Indices]]
 
 
 class RowSelector:
@@ -89,10 +84,10 @@ class _Places:
 class SelectedRowsScheduler:
     """Deals the selected rows of chunks, once the requests of another scheduler brought the places."""
 
-    def __init__(self, places: Scheduler, selector: Selector) -> None:
+    def __init__(self, places: Scheduler, select: Select) -> None:
         self._places = places
         self.limits = ChunkLimits(max_actors=places.limits.max_actors, homes=places.limits.homes)
-        self._selector = selector
+        self._select = select
         self._known: deque[_Places] = deque()  # not dealt yet
         self._dealt: deque[_Places] = deque()
 
@@ -110,7 +105,7 @@ class SelectedRowsScheduler:
 
     def add_places(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
         """Event: the places of the next chunk are here, a block for each part."""
-        self._known.append(_Places(start, stop, parts, blocks, self._selector.select(start, stop, blocks)))
+        self._known.append(_Places(start, stop, parts, blocks, self._select(start, stop, blocks)))
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """The next known chunk, of any size. Each part is asked of the actor that made its block."""

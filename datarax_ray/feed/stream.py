@@ -38,7 +38,7 @@ import numpy as np
 from datarax_ray.feed.batches import Batcher, Chunks, HostBatch
 from datarax_ray.feed.flow import Flow, Pool, Stall
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
-from datarax_ray.feed.row_selection import RowSelector, SelectedRowsScheduler, Selector
+from datarax_ray.feed.row_selection import RowSelector, Select, SelectedRowsScheduler
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYTES, Part, Window
 from datarax_ray.plan.amendments import yields_from
@@ -232,7 +232,7 @@ class _Reading:
         scheduler = stream.scheduler(start, None if stop is None else max(stop, start.position), wanted)
         if wanted.sharing is not None and wanted.sharing.part == "places":
             assert self._pool is not None
-            found = _selected(stream, self._pool, scheduler, _selector(start.offset, self._options), self._options)
+            found = _selected(stream, self._pool, scheduler, _select(start.offset, self._options), self._options)
         else:
             window = _window(scheduler, self._options, self._options.max_nbytes * share)
             if self._pool is None:
@@ -326,7 +326,7 @@ def read_in_process(
 
 
 def _selected(
-    description: Stream, pool: Pool, scheduler: StreamScheduler, selector: Selector, options: StreamOptions
+    description: Stream, pool: Pool, scheduler: StreamScheduler, select: Select, options: StreamOptions
 ) -> Chunks:
     """The same chunks, whose blocks have the columns of this trainer's rows alone.
 
@@ -336,7 +336,7 @@ def _selected(
     take different rows: together they have what one has alone.
     """
     stall = Stall(description, options.stall_after_s)
-    selected = SelectedRowsScheduler(scheduler, selector)
+    selected = SelectedRowsScheduler(scheduler, select)
     max_nbytes = max(1, options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1))
     max_actor_nbytes = DEPTH * options.block_nbytes // 2
     ahead = _window(scheduler, options, max_nbytes, max_actor_nbytes=max_actor_nbytes)
@@ -432,12 +432,13 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
     return Batcher(options.rows, yields=yields, **common)
 
 
-def _selector(offset: int, options: StreamOptions) -> Selector:
+def _select(offset: int, options: StreamOptions) -> Select:
     """What selects the rows of this trainer."""
     is_fixed = options.drop_remainder or options.pad_remainder or options.stop is None
-    if options.packing is not None:
-        return PackedRowSelector(options.packing, options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
-    return RowSelector(options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
+    if options.packing is None:
+        return RowSelector(options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed).select
+    selector = PackedRowSelector(options.packing, options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
+    return selector.select
 
 
 def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> Wanted:

@@ -41,7 +41,7 @@ class Placed:
     """A batch on the device before the stages.
 
     columns: None where nothing goes to the device.
-    row_words: uint32 (rows, 2), see stages.words; None like columns.
+    row_words: uint32 (rows, 2), see stages.words; None like columns, and without stages.
     start: the id of its first element.
     host: the fields that stay on the host.
     """
@@ -121,39 +121,38 @@ class BatchProducer:
     def place(self, host_batch: HostBatch) -> Placed:
         """The batch on the device, before the stages. Waits for no other process."""
         on_device, on_host = split_host(host_batch.columns)
-        start = element_ids(host_batch.start, host_batch.offset)
-        if on_device is None:
-            return Placed(None, None, start, on_host)
-        rows, global_rows = self.options.rows, host_batch.global_rows
-        check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
+        row_words, start = None, 0
+        if on_device is not None:
+            rows, global_rows = self.options.rows, host_batch.global_rows
+            check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
+            on_device = to_device(on_device, self.sharding, rows, global_rows)
+            if self.stages.graph.nodes:
+                start = element_ids(host_batch.start, host_batch.offset)
+                row_words = self._row_words(host_batch)
+        return Placed(on_device, row_words, start, on_host)
+
+    def _row_words(self, host_batch: HostBatch) -> Any:
+        """What random stages draw each row's numbers from, where the rows are."""
         row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
-        return Placed(
-            to_device(on_device, self.sharding, rows, global_rows),
-            to_device(row_words, by_rows(self.sharding), rows, global_rows),
-            start,
-            on_host,
-        )
+        return to_device(row_words, by_rows(self.sharding), self.options.rows, host_batch.global_rows)
 
     def finish(self, placed: Placed) -> Any:
         """The batch after the stages, with the fields that stayed on the host."""
         on_device, on_host = placed.columns, placed.host
-        if on_device is not None:
-            beside = () if on_host is None else tuple(".".join(path) for path, _ in leaves(on_host))
-            try:
-                on_device = self.stages(on_device, placed.start, placed.row_words, beside)
-            except Exception as error:
-                if beside:
-                    error.add_note(
-                        f"on the host, where stages do not see them: {', '.join(beside)}; make numbers of them in a "
-                        "transform"
-                    )
-                raise
-        elif self.stages.graph.nodes:
+        if not self.stages.graph.nodes:
+            return merge_host(on_device, on_host)
+        if on_device is None:
             raise ValueError(
                 "no field can go to the device (they are bytes, strings, lists), so the stages have no input; decode "
                 "the records in transforms, as DecodeFields does." + _advice(on_host)
             )
-        return merge_host(on_device, on_host)
+        beside = () if on_host is None else tuple(".".join(path) for path, _ in leaves(on_host))
+        try:
+            return merge_host(self.stages(on_device, placed.start, placed.row_words, beside), on_host)
+        except Exception as error:
+            if beside:
+                error.add_note(f"on the host, where stages do not see them: {', '.join(beside)}")
+            raise
 
     def feed(self, host_batch: HostBatch) -> FedBatch | None:
         """The batch for scan, before the stages: on the host, or on devices of several processes; None if short."""
@@ -165,11 +164,10 @@ class BatchProducer:
                 "every field stays on the host (strings, bytes, lists), so there is nothing to scan over; iterate."
                 + _advice(host_batch.columns)
             )
+        start = words(element_ids(host_batch.start, host_batch.offset))
         if spans_processes(self.sharding):
-            placed = self.place(host_batch)
-            return FedBatch(placed.columns, placed.row_words, words(placed.start))
-        row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
-        return FedBatch(narrow(on_device), row_words, words(element_ids(host_batch.start, host_batch.offset)))
+            return FedBatch(self.place(host_batch).columns, self._row_words(host_batch), start)
+        return FedBatch(narrow(on_device), words(element_ids(host_batch.positions, host_batch.ordinals)), start)
 
 
 def _advice(columns: Any) -> str:
