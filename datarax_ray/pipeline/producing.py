@@ -148,11 +148,14 @@ class BatchProducer:
             )
         beside = () if on_host is None else tuple(".".join(path) for path, _ in leaves(on_host))
         try:
-            return merge_host(self.stages(on_device, placed.start, placed.row_words, beside), on_host)
+            on_device = self.stages(on_device, placed.start, placed.row_words, beside)
         except Exception as error:
             if beside:
-                error.add_note(f"on the host, where stages do not see them: {', '.join(beside)}")
+                error.add_note(
+                    f"on the host, where stages do not see them: {', '.join(beside)}; make numbers of them in a transform"
+                )
             raise
+        return merge_host(on_device, on_host)
 
     def feed(self, host_batch: HostBatch) -> FedBatch | None:
         """The batch for scan, before the stages: on the host, or on devices of several processes; None if short."""
