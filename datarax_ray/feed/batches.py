@@ -95,9 +95,9 @@ class Intake:
     """Takes the blocks of chunks in order; knows what elements look like, and which records were skipped."""
 
     def __init__(self) -> None:
-        self._spec: dict[Path, FieldSpec] = {}
+        self.like: Any = None  # the FieldSpec of each field seen first, as the columns are nested; None before
+        self._spec: dict[Path, FieldSpec] = {}  # the same, by path
         self._first = 0  # the position of an element of this spec
-        self.like: Columns = None  # zero rows of the columns seen first, to make buffers from; None before
         self._memories: list[ReusedMemory] = []  # of each field
         self.skipped: list[Skipped] = []  # that no batch has reported, by position
 
@@ -113,8 +113,10 @@ class Intake:
         found = sorted((b for b in blocks if len(b.positions)), key=lambda b: int(b.positions[0]))
         for block in found:
             first = int(block.positions[0])
-            if not self._spec:
-                self._look_at(block.columns, first)
+            if self.like is None:
+                self.like, self._first = spec(block.columns), first
+                self._spec = dict(leaves(self.like))
+                self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
             elif (odd := odd_one(self._spec, self._first, block.columns, first)) is not None:
                 failures.append((first, odd))
         if not failures:
@@ -122,23 +124,27 @@ class Intake:
         failed_at, failure = min(failures, key=lambda pair: pair[0])
         return [block for block in found if block.positions[0] < failed_at], failed_at, failure
 
+    @property
+    def num_fields(self) -> int:
+        return len(self._spec)
+
     def skipped_before(self, stop: int | None) -> tuple[Skipped, ...]:
         """The broken records before this position, or all of them, each reported once."""
         if not self.skipped:
             return ()
-        told = tuple(skip for skip in self.skipped if stop is None or skip.position < stop)
-        self.skipped = self.skipped[len(told) :]
-        return told
+        found = tuple(skip for skip in self.skipped if stop is None or skip.position < stop)
+        self.skipped = self.skipped[len(found) :]
+        return found
 
-    def empty(self, rows: int) -> Columns:
-        """Columns of this many rows like those seen first, to be written."""
-        memories = iter(self._memories)
-        return map_leaves(lambda array: next(memories).empty((rows, *array.shape[1:]), array.dtype), self.like)
+    def empty(self, rows: int) -> list[np.ndarray]:
+        """An array of this many rows for each field, like those seen first, to be written."""
+        kinds = zip(self._memories, self._spec.values(), strict=True)
+        return [memory.empty((rows, *kind.shape), kind.dtype) for memory, kind in kinds]
 
-    def _look_at(self, columns: Columns, first: int) -> None:
-        self._spec, self._first = dict(leaves(spec(columns))), first
-        self.like = map_leaves(lambda array: np.empty((0, *array.shape[1:]), array.dtype), columns)
-        self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
+    def columns(self, arrays: Sequence[np.ndarray]) -> Columns:
+        """The columns that have these arrays, in the order of `empty`; arrays behind them are ignored."""
+        each = iter(arrays)
+        return map_leaves(lambda _: next(each), self.like)
 
 
 @dataclass(frozen=True)
@@ -332,7 +338,6 @@ class Batcher:
         """Start the batch at this place; its buffers are made with the first rows."""
         self._start, self._offset = start, offset
         self._row = 0
-        self._columns: Columns = None
         self._buffers: list[np.ndarray] = []  # as the arrays of a part; [] before there are any
         rows = self._batch_size
         if self._yields.is_one_to_one and self._stop is not None:
@@ -363,41 +368,34 @@ class Batcher:
         size = num_rows_in(self._ranges)
         if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
-        self._columns = self.intake.empty(size)
-        columns = [column for _, column in leaves(self._columns)]
-        buffers = [*columns, *(np.full(size, _MISSING, array.dtype) for array in part.arrays[len(columns) :])]
+        buffers = self.intake.empty(size)
+        buffers += [np.full(size, _MISSING, array.dtype) for array in part.arrays[len(buffers) :]]
         for new, old in zip(buffers, self._buffers, strict=False):
             new[:have] = old
         self._buffers, self._room = buffers, size
 
     def _emit(self, stop: int, offset: int) -> HostBatch:
         """The batch, and the next one begun: behind `offset` elements of the record at stop."""
-        if not self._buffers:
+        arrays, ranges = self._buffers, self._ranges
+        if not arrays:
             if self.intake.like is None:
                 raise ValueError(
                     f"the stream has fewer elements than there are trainers ({self._rows.share.num_parts}), and the "
                     f"one with process_index {self._rows.share.parts[0]} got none; use fewer trainers, or "
                     "drop_remainder=True."
                 )
-            self._columns = self.intake.empty(0)
-            self._buffers = [
-                *(column for _, column in leaves(self._columns)),
-                *[np.empty(0, np.int64)] * (1 + self._yields.may_repeat),
-            ]
-        columns, arrays, ranges = self._columns, self._buffers, self._ranges
+            arrays = [*self.intake.empty(0), *[np.empty(0, np.int64)] * (1 + self._yields.may_repeat)]
         if not self._yields.is_one_to_one:
             ranges = self._rows.of(self._row)
             arrays = [joined(ranges, array) for array in arrays]
-            kept = iter(arrays)
-            columns = map_leaves(lambda _: next(kept), columns)
-        positions, *others = arrays[len(list(leaves(columns))) :]
+        positions, *others = arrays[self.intake.num_fields :]
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
         nth = others.pop(0) if self._yields.may_repeat else None
         counted = [others[0][local(ranges, *each)] for each in self._rows.counted(self._row)] if others else []
         batch = HostBatch(
-            columns,
+            self.intake.columns(arrays),
             positions,
             self._start,
             StreamState(stop, offset),

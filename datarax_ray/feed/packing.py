@@ -301,7 +301,7 @@ class PackedBatcher:
         self._last = _last_documents(pieces, held) or self._last
         if self._buffers is None:
             self._check_fill(self.intake.like)
-            self._buffers = self.intake.empty(self._batch_size * self._packing.seq_len)
+            self._buffers = self.intake.columns(self.intake.empty(self._batch_size * self._packing.seq_len))
         starts, sizes, owner, source = pieces.start, pieces.size, pieces.block, pieces.begin
         follows = (
             (owner[1:] == owner[:-1])

@@ -151,8 +151,9 @@ class BatchProducer:
             on_device = self.stages(on_device, placed.start, placed.row_words, beside)
         except Exception as error:
             if beside:
+                names = ", ".join(beside)
                 error.add_note(
-                    f"on the host, where stages do not see them: {', '.join(beside)}; make numbers of them in a transform"
+                    f"on the host, where stages do not see them: {names}; make numbers of them in a transform"
                 )
             raise
         return merge_host(on_device, on_host)
