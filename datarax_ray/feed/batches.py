@@ -38,10 +38,10 @@ _MISSING = np.int64(-1)  # the position of a row that nobody has written
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a packed batch is made of, on the flat line of its batch_size * seq_len tokens: int64 (m,) each.
+    """The pieces of a packed batch, on the flat line of its batch_size * seq_len tokens: int64 (m,) each.
 
-    A piece is a document, or the part of one that the batch holds. start: where it stands; size: its tokens. position:
-    of its record; units: tokens or documents of that record, as states count them, before it.
+    A piece is a document, or the part of a document in the batch. start: its place; size: its tokens. position: of its
+    record; units: tokens or documents of the record before the piece, as states count them.
     """
 
     start: Indices
@@ -57,15 +57,15 @@ class HostBatch:
     columns: arrays of shape (num_rows, ...), written by nobody else.
     positions: int64 (num_rows,), of each row.
     start: the position at which the global batch begins.
-    state: where the stream goes on after it.
-    global_rows: of all trainers together.
-    skipped: the broken records among them.
-    ordinals: int64 (num_rows,), which element of its position each row is; None where all are the first.
-    offset: how much of the record at start was in the batches before.
-    pieces: of all rows of the global batch, where they are packed.
-    digest: of those of its elements that count in this trainer's, see plan.evidence; 0 where nobody wants one.
-    last_run: how many of the last rows are consecutive in the stream; 0 where all are.
-    documents: of packed rows, the last documents that end in them; see read.elements.rows_consumed.
+    state: where the stream goes on after the batch.
+    global_rows: rows of all trainers together.
+    skipped: the broken records in the batch.
+    ordinals: int64 (num_rows,), the number of each row among the elements of its position; None where all are 0.
+    offset: elements of the record at start in earlier batches.
+    pieces: of all packed rows of the global batch; None for elements.
+    digest: of the elements that count for this trainer (plan.evidence); 0 without digests.
+    last_run: number of last rows that are consecutive in the stream; 0 where all are.
+    documents: the last documents that end in packed rows; see read.elements.rows_consumed.
     """
 
     columns: Columns

@@ -66,25 +66,23 @@ STALL_AFTER_S = 30.0
 class StreamOptions:
     """How a stream is cut into batches, and how much of it is in flight.
 
-    batch_size: of the global batch.
-    process_index, process_count: which of how many trainers this is.
-    share: what it gets of every batch; None to divide batches by rank.
-    drop_remainder: leave out a short last batch.
-    pad_remainder: it will be padded at its end, so its rows are dealt to the trainers as those of a full one.
-    packing: how documents are made into rows; None for a row for each element.
-    chunk_size: positions read at a time, None to choose.
-    max_nbytes: bound on blocks in flight, of which the pool allows a part where others have some of it
-        (Pool.allowance).
-    block_nbytes: how large a block should be.
-    stall_after_s: how long a wait for a batch is before it is logged who and what is waited for.
-    shares_actors: whether the other trainers ask the same actors, which then read once for all what all of them ask
-        for.
+    batch_size: rows of the global batch.
+    process_index, process_count: the rank of this trainer, and the number of trainers.
+    share: this trainer's parts of every batch; None to divide batches by rank.
+    drop_remainder: skip a short last batch.
+    pad_remainder: the caller pads a short last batch, so its rows are divided like those of a full batch.
+    packing: how documents become rows; None for one row per element.
+    chunk_size: positions per chunk; None to choose.
+    max_nbytes: bound on the bytes in flight; Pool.allowance may change it.
+    block_nbytes: wanted size of a block.
+    stall_after_s: seconds of waiting for a batch before the log names actors and files.
+    shares_actors: other trainers ask the same actors, which then read once for all.
     stop: the position to end at, None for the end of the source.
-    digest: whether batches are to have one.
-    max_skipped: broken records that a batch may wait behind: more are an error, though no batch comes; None for any.
-    cancelled: asked now and then while the stream waits; once it is true the stream ends.
-    timings: what counts where the time goes.
-    rows: of every batch, that this trainer gets; they follow from the others.
+    digest: give every batch a digest.
+    max_skipped: broken records before an error, even where no batch comes; None for any number.
+    cancelled: polled while the stream waits; once true, the stream ends.
+    timings: counts where the time goes.
+    rows: this trainer's rows of every batch, derived from the others.
     """
 
     batch_size: int
