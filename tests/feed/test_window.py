@@ -404,33 +404,24 @@ def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
 
 
 @pytest.mark.parametrize(
-    ("size", "per_position", "num_actors", "max_nbytes", "wanted"),
+    ("size", "per_position", "read_s", "num_actors", "max_nbytes", "wanted"),
     [
-        (256, 64.0, 1, BIG, 1024),  # growth
-        (10**6, 64.0, 1, BIG, MAX_PART_RECORDS),  # tiny records: bounded by time
-        (10**6, 64.0, 3, BIG, 3 * MAX_PART_RECORDS),
-        (10**6, 1e6, 2, BIG, 33),  # 16 MiB for each of two actors
-        (10**6, 1e6, 2, 16 * 10**6, 4),  # a quarter of the window
-        (10**6, 1e9, 2, BIG, 1),  # elements larger than a block come alone
-        (1, 0.0, 1, BIG, 4),  # everything was filtered
-        (1, 1.0, 1, 1, 1),
+        (256, 64.0, 0.0, 1, BIG, 1024),  # growth
+        (10**6, 64.0, 0.0, 1, BIG, MAX_PART_RECORDS),  # tiny records: bounded by time
+        (10**6, 64.0, 0.0, 3, BIG, 3 * MAX_PART_RECORDS),
+        (10**6, 1e6, 0.0, 2, BIG, 33),  # 16 MiB for each of two actors
+        (10**6, 1e6, 0.0, 2, 16 * 10**6, 4),  # a quarter of the window
+        (10**6, 1e9, 0.0, 2, BIG, 1),  # elements larger than a block come alone
+        (1, 0.0, 0.0, 1, BIG, 4),  # everything was filtered
+        (1, 1.0, 0.0, 1, 1, 1),
+        (64, 64.0, 0.001, 2, BIG, 256),  # 64 ms: grow
+        (64, 64.0, 0.01, 2, BIG, 100),  # a second
+        (64, 64.0, 0.1, 2, BIG, 10),  # 6 seconds: shrink
+        (64, 64.0, 5.0, 2, BIG, 1),
     ],
 )
-def test_the_next_chunk_size_by_bytes(size, per_position, num_actors, max_nbytes, wanted):
-    assert next_chunk_size(size, per_position, num_actors=num_actors, max_nbytes=max_nbytes) == wanted
-
-
-@pytest.mark.parametrize(
-    ("size", "read_s", "wanted"),
-    [
-        (64, 0.001, 256),  # 64 ms: grow
-        (64, 0.01, 100),  # a second
-        (64, 0.1, 10),  # 6 seconds: shrink
-        (64, 5.0, 1),
-    ],
-)
-def test_the_next_chunk_takes_an_actor_a_second_at_most(size, read_s, wanted):
-    assert next_chunk_size(size, 64.0, read_s, num_actors=2, max_nbytes=BIG) == wanted
+def test_the_next_chunk_size_by_bytes_and_seconds(size, per_position, read_s, num_actors, max_nbytes, wanted):
+    assert next_chunk_size(size, per_position, read_s, num_actors=num_actors, max_nbytes=max_nbytes) == wanted
 
 
 def sizes_of(machine: Window, count: int, nbytes: float, read_s: float) -> list[int]:
@@ -451,8 +442,7 @@ def test_what_a_request_takes_beside_its_records_keeps_no_chunk_small():
     sizes, num_parts = [], 0
     for _ in range(16):
         machine.asks()
-        start, stop = machine.head_range
-        sizes.append(stop - start)
+        sizes.append(len(range(*machine.head_range)))
         num_parts += len(machine.head)
         num_records = sizes[-1] / len(machine.head)
         complete_head(machine, int(100 * num_records), 0.002 + 0.001 * num_records)
