@@ -20,7 +20,7 @@ from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_i
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.rows_consumed import Part
-from datarax_ray.read.errors import Skipped
+from datarax_ray.read.errors import Skipped, gives_fewer
 from datarax_ray.read.reused_memory import ReusedMemory
 
 # (start, stop, blocks) of consecutive chunks.
@@ -299,12 +299,8 @@ class Batcher:
         if self._batch_size < _FEW_ROWS * len(parts):
             parts = [_Together.of(parts)]
         done, self._done = self._done, 0
-        if done and failed_at > start and done > (given := ranks.num_at(start)):
-            raise ValueError(
-                f"the stream goes on behind {done} elements of the record at position {start}, and that gives {given}: "
-                "a transform gives other elements than when the state was taken, so going on would skip or repeat "
-                "some. Make flat_map and filter functions of their element alone."
-            )
+        if done and failed_at > start and done > ranks.num_at(start):
+            raise gives_fewer(start, done)
         while done < ranks.total:
             take = min(self._batch_size - self._row, ranks.total - done)
             for part in parts:

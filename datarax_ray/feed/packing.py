@@ -23,6 +23,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.elements.rows_consumed import Part, part_of
+from datarax_ray.read.errors import gives_fewer
 
 # Documents of a batch that a state records, and among how many they are looked for, where other trainers have some.
 _MAX_LAST, _MAX_SEEN = 8, 32
@@ -145,11 +146,7 @@ class _Placing:
         index = int(np.searchsorted(of_first, offset, "right")) - 1
         behind = offset - int(of_first[index]) if len(of_first) else offset
         if not len(of_first) or behind > documents.size[index]:
-            raise ValueError(
-                f"the stream goes on behind {offset} {self._packing.unit} of the record "
-                f"at position {start}, and that has fewer: a transform gives others than when the state was taken, so "
-                "going on would skip or repeat some. Make transforms functions of their element alone."
-            )
+            raise gives_fewer(start, offset, self._packing.unit)
         return (index + 1, 0) if behind == documents.size[index] else (index, behind)
 
     def _place_at(self, documents: _Documents, index: int, skip: int) -> tuple[int, int]:

@@ -76,6 +76,15 @@ class StorageError(OSError):
     """The storage failed again and again, for longer than was waited. No record is broken, and none is skipped."""
 
 
+def gives_fewer(position: int, offset: int, unit: str = "elements") -> ValueError:
+    """The error for a record that gives fewer elements than the state says were consumed of it."""
+    return ValueError(
+        f"the stream goes on behind {offset} {unit} of the record at position {position}, which gives fewer now: a "
+        "transform changed since the state was taken, so going on would skip or repeat some. Make transforms functions "
+        "of their element alone"
+    )
+
+
 class SkippedError(RuntimeError):
     """More broken records than max_skipped allows; the stream stays before the batch that leaves them out."""
 

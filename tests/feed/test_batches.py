@@ -287,7 +287,7 @@ def test_positions_of_many_elements_make_the_batches_of_a_plain_loop_and_go_on_i
 
 
 def test_fewer_elements_than_were_delivered_of_a_record_are_an_error():
-    with pytest.raises(ValueError, match=r"behind 3 elements of the record at position 1, and that gives 2"):
+    with pytest.raises(ValueError, match=r"behind 3 elements of the record at position 1, which gives fewer"):
         fanned_batches([1, 2], [2], [0, 0], 4, start=1, offset=3)
 
 

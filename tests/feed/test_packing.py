@@ -182,7 +182,7 @@ def test_a_failure_comes_after_the_batches_before_it_and_its_own_error_where_the
 
 @pytest.mark.parametrize("packing", [ConcatThenSplit(4, ("x",)), FirstFitPack(14, ("x",))])
 def test_a_record_that_has_become_shorter_is_an_error(packing):
-    with pytest.raises(ValueError, match="behind 9 (tokens|documents) of the record at position 1, and that has fewer"):
+    with pytest.raises(ValueError, match="behind 9 (tokens|documents) of the record at position 1, which gives fewer"):
         pack(packing, ([[3], [2, 3], [20]], [3], [0, 0, 0]), 2, start=1, offset=9)
 
 

@@ -24,7 +24,7 @@ from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, Extra, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
 from datarax_ray.read.block import Block
-from datarax_ray.read.errors import RecordError, Skipped
+from datarax_ray.read.errors import RecordError, Skipped, gives_fewer
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
@@ -166,7 +166,11 @@ class _Supply:
         if self.failure is not None:
             own = own[: np.searchsorted(own, self.failed_at)]
         waiting = [(0, skip) for _, skip in self.skipped]
-        self._check_offset(own)
+        position, offset = self.state.state.position, self.state.state.offset
+        if not self.is_begun and np.count_nonzero(own == position) < offset:
+            error = gives_fewer(position, offset)
+            error.add_note(f"in {self.name} of a mixture")
+            raise error
         self.is_begun = True
         self.own, self.done = own, min(self.drop, len(own))
         self.drop -= self.done
@@ -177,16 +181,6 @@ class _Supply:
         at = np.searchsorted(own, [skip.position for skip in new]).tolist()
         told = [*waiting, *zip(at, new, strict=True)]
         self.skipped = [(rank, skip) for rank, skip in told if rank >= self.done]
-
-    def _check_offset(self, own: Indices) -> None:
-        """Raise ValueError where the record that it goes on in gives less than it has given of it."""
-        position, offset = self.state.state.position, self.state.state.offset
-        if not self.is_begun and np.count_nonzero(own == position) < offset:
-            raise ValueError(
-                f"a component of a mixture goes on behind {offset} elements of its record at position {position}, and "
-                "that gives fewer: a transform gives other elements than when the state was taken, so going on would "
-                "skip or repeat some. Make flat_map and filter functions of their element alone."
-            )
 
     def take(self, at: Indices, gone: Indices) -> list[Block]:
         """The next elements, at these positions of the mixture; those at positions that are gone are left out."""
