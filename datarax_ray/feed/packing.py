@@ -57,23 +57,27 @@ class _Pieces:
     """Consecutive pieces of one batch: int64 (m,) each, m may be 0.
 
     start: the place in the flat batch; size: tokens.
-    block, begin: where the tokens are.
-    position: of the document; units: of the position, before the piece.
+    begin: where the tokens are in the block; units: of the position, before the piece.
+    documents: of the chunk. of: the documents of the pieces; ended: the documents that end with these pieces.
     is_full: whether these pieces complete the batch.
-    digest: of the documents that end with these pieces.
-    ended: the last of these documents, as their numbers among `documents`.
     """
 
     start: Indices
     size: Indices
-    block: Indices
     begin: Indices
-    position: Indices
     units: Indices
-    is_full: bool
-    digest: int
     documents: _Documents
+    of: slice
     ended: range
+    is_full: bool
+
+    @property
+    def block(self) -> Indices:
+        return self.documents.block[self.of]
+
+    @property
+    def position(self) -> Indices:
+        return self.documents.position[self.of]
 
 
 class _Placing:
@@ -110,12 +114,7 @@ class _Placing:
                 if skip == documents.length[index]:
                     index, skip = index + 1, 0
                 self.after = self._place_at(documents, index, skip)
-            digest = 0 if documents.digest is None else int(documents.digest[first:index].sum())
-            of_record = documents.position[of]
-            ended = range(first, index)
-            yield _Pieces(
-                starts, sizes, documents.block[of], begin, of_record, units, is_full, digest, documents, ended
-            )
+            yield _Pieces(starts, sizes, begin, units, documents, of, range(first, index), is_full)
             if is_full:
                 self._placer = self._packing.placer(self._batch_size)
 
@@ -294,7 +293,8 @@ class PackedBatcher:
     def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
         """Copy the held tokens to their places: one slice for each run that is a run in its block, too."""
         self._pieces.append(pieces)
-        self._digest += pieces.digest
+        if pieces.documents.digest is not None:
+            self._digest += int(pieces.documents.digest[pieces.ended.start : pieces.ended.stop].sum())
         self._last = _last_documents(pieces, held) or self._last
         if self._buffers is None:
             self._check_fill(self.intake.like)
