@@ -69,10 +69,10 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
     ) -> Consumed:
         """With a batch that ends at this state and skips these. digest, num_rows: of the batch. trail: behind it."""
         whole = None if self.digest is None else self.digest.plus(digest)
-        return Consumed(state, self.num_told, skipped, is_end, whole, num_rows, trail or self.trail)
+        return Consumed(state, self.num_reported, skipped, is_end, whole, num_rows, trail or self.trail)
 
     @property
-    def num_told(self) -> int:
+    def num_reported(self) -> int:
         """Broken records reported so far, with those at the end of the stream."""
         return self.num_before + len(self.skipped)
 
@@ -255,7 +255,7 @@ class Consumer:
 
     def check(self, leg: Leg, skipped: Sequence[Skipped]) -> None:
         """Raise SkippedError where these, skipped in what is handed out next, would be too many."""
-        self._skipped_records.check(skipped, leg.consumed.num_told)
+        self._skipped_records.check(skipped, leg.consumed.num_reported)
 
     def commit(self, leg: Leg, consumed: Consumed, skipped: tuple[Skipped, ...]) -> None:
         """Hand out, in one assignment, the last, a batch that skips these records.

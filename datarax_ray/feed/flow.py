@@ -199,7 +199,7 @@ class Flow:
         for part in ended:
             self._backups.read(part, now)
             if part in self._left:
-                self._hear_out(part)
+                self._receive_unused(part)
             elif part in self._sent[part.chunk]:
                 self._read[part.chunk].append(part)
                 self._drop_others(part)  # of two that are read at once, one is dropped
@@ -304,7 +304,7 @@ class Flow:
         self._backups.over(part)
         return self._places[part.chunk].pop(part.index).asked
 
-    def _hear_out(self, part: Part) -> None:
+    def _receive_unused(self, part: Part) -> None:
         """Receive a part that was read for nobody, since it shows how fast its actor is."""
         sent = {part: self._left.pop(part)}
         with contextlib.suppress(Exception):  # nobody waits for it, and another actor's block is here
@@ -335,8 +335,8 @@ class Flow:
             self._places[found.chunk][found.index] = _Place(asked)
             self._send(found)
             return
-        for node, said in found.blamed.items():
-            self._pool.blame(node, said)
+        for node, reason in found.blamed.items():
+            self._pool.blame(node, reason)
         part, block = found.part, found.block
         self._pool.used(block)
         self.window.arrived(asked, block.memory_nbytes, block.read_s)

@@ -31,7 +31,7 @@ Select: TypeAlias = Callable[[int, int, Sequence[Block]], list[Indices]]
 class RowSelector:
     """Selects the elements of this trainer.
 
-    A chunk may begin a batch and not end it. A short last batch that is neither padded nor dropped deals its rows
+    A chunk may begin a batch and not end it. A short last batch that is neither padded nor dropped divides its rows
     differently, so all elements are selected that may be this trainer's.
 
     stop, offset: as of a Batcher. is_fixed: whether each batch has all rows: the last one is padded or dropped, or
@@ -88,8 +88,8 @@ class SelectedRowsScheduler:
         self._places = places
         self.limits = ChunkLimits(max_actors=places.limits.max_actors, homes=places.limits.homes)
         self._select = select
-        self._known: deque[_Places] = deque()  # not dealt yet
-        self._dealt: deque[_Places] = deque()
+        self._known: deque[_Places] = deque()  # not scheduled yet
+        self._scheduled: deque[_Places] = deque()
 
     @property
     def partitioning(self) -> Partitioning:
@@ -100,7 +100,7 @@ class SelectedRowsScheduler:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all known places were dealt; more may come."""
+        """Whether all known places were scheduled; more may come."""
         return not self._known
 
     def add_places(self, start: int, stop: int, parts: list[Part], blocks: list[Block]) -> None:
@@ -110,7 +110,7 @@ class SelectedRowsScheduler:
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """The next known chunk, of any size. Each part is asked of the actor that made its block."""
         chunk = self._known.popleft()
-        self._dealt.append(chunk)
+        self._scheduled.append(chunk)
         requests = tuple(
             (part.actor, _part_of(part.request, selected, len(block.positions)))
             for part, block, selected in zip(chunk.parts, chunk.blocks, chunk.selections, strict=True)
@@ -119,8 +119,8 @@ class SelectedRowsScheduler:
         return Chunk(chunk.start, chunk.stop, max(1, sum(map(num_rows_of, chunk.selections))), requests)
 
     def merged(self, blocks: Sequence[Block]) -> list[Block]:
-        """The blocks of the chunk that was dealt first: the places, with the columns of these blocks."""
-        chunk, parts = self._dealt.popleft(), iter(blocks)
+        """The blocks of the chunk that was scheduled first: the places, with the columns of these blocks."""
+        chunk, parts = self._scheduled.popleft(), iter(blocks)
         return [
             merged(block, next(parts), selected) if len(selected) else block
             for block, selected in zip(chunk.blocks, chunk.selections, strict=True)

@@ -71,7 +71,7 @@ class Source(Uncopied):
     @property
     def num_skipped(self) -> int:
         """How many broken records were skipped since the last seek."""
-        return self._consumer.consumed.num_told
+        return self._consumer.consumed.num_reported
 
     @property
     def state(self) -> StreamState:
@@ -88,10 +88,10 @@ class Source(Uncopied):
         return self.description.order.num_records
 
     def __iter__(self) -> Iterator[Any]:
-        self.tell_if_over()
+        self.warn_if_over()
         return _Iterator(self)
 
-    def tell_if_over(self) -> None:
+    def warn_if_over(self) -> None:
         """Log that a loop which begins now gets nothing, where the stream is over."""
         stop = self.description.stop
         if self._consumer.consumed.is_end or (stop is not None and self.position >= stop):
@@ -217,18 +217,18 @@ class Source(Uncopied):
         """The options as a stream of this source begins, with its bounds on reading ahead."""
         return options
 
-    def _told(self, options: StreamOptions) -> StreamOptions:
+    def _capped(self, options: StreamOptions) -> StreamOptions:
         return replace(self._bounded(options), max_skipped=self.skip_options.max_skipped)
 
     # No reading holds the source: a source that is dropped ends at once, and its pool with it.
 
     def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
-        options = self._told(options)
+        options = self._capped(options)
         self.verify()
         return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
     def _elements(self, consumed: Consumed) -> Reading:
-        many, one = (self._told(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
+        many, one = (self._capped(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
         self.verify()
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
 

@@ -347,7 +347,7 @@ def _selected(
         while not (ahead.is_finished and own.is_finished) and not options.cancelled():
             actors, weights = places.readers()
             is_lost = places.poll(actors, weights) | rows.poll(actors, weights)
-            while ahead.is_ready and selected.is_exhausted:  # known places are dealt when there is room for them
+            while ahead.is_ready and selected.is_exhausted:  # known places are scheduled when there is room for them
                 selected.add_places(*places.first())
                 places.release()
                 # rows first: an actor answers in the order in which it is asked, and these cost it nothing

@@ -154,7 +154,7 @@ class Window:
     max_nbytes: bound on the bytes in flight and not yet released.
     max_actor_nbytes: the same for each actor that gets requests; None for no such bound.
     block_nbytes: how large a block should be.
-    num_sharing: the trainers of one job that are dealt the same chunks. Chunk sizes count these trainers alone, since
+    num_sharing: the trainers of one job that have the same chunks. Chunk sizes count these trainers alone, since
         each trainer learns of other drivers at another time.
 
     allowed: the share of max_nbytes that holds now; may be set at any time. One chunk is in flight in any case.
@@ -359,9 +359,9 @@ class Window:
         return len(set(self._owners))
 
     def _open(self) -> _Chunk:
-        dealt = self.scheduler.next_chunk(self._size, self._owners)
-        parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(dealt.requests)]
-        chunk = _Chunk(self._num_opened, dealt.start, dealt.stop, dealt.size, self._size, parts)
+        found = self.scheduler.next_chunk(self._size, self._owners)
+        parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(found.requests)]
+        chunk = _Chunk(self._num_opened, found.start, found.stop, found.size, self._size, parts)
         self._chunks.append(chunk)
         self._num_opened += 1
         return chunk

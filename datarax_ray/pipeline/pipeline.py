@@ -212,7 +212,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         After a flat_map, failing elements are skipped and counted.
         """
-        return self._consumer.consumed.num_told
+        return self._consumer.consumed.num_reported
 
     @property
     def skipped(self) -> list[Skipped]:

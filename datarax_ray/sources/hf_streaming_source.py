@@ -164,7 +164,7 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
         return True
 
     def __iter__(self) -> Self:
-        self._source.tell_if_over()
+        self._source.warn_if_over()
         return self
 
     def __next__(self) -> Any:

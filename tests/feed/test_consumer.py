@@ -85,7 +85,7 @@ class Recorded:
         """Skipped records: how many, those listed, those in the file."""
         listed = [skip.position for skip in self.consumer.skipped]
         lines = self.path.read_text().splitlines() if self.path is not None and self.path.exists() else []
-        return self.consumer.consumed.num_told, listed, [json.loads(line)["position"] for line in lines]
+        return self.consumer.consumed.num_reported, listed, [json.loads(line)["position"] for line in lines]
 
 
 def told(*positions: int) -> tuple[int, list[int], list[int]]:
@@ -172,7 +172,7 @@ def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_
     recorded.consumer.go_to(Consumed.from_json(saved, Kind(), {}))
     for _ in range(2):
         assert recorded.rest(stream) == []
-        assert recorded.consumer.consumed.num_told == 4
+        assert recorded.consumer.consumed.num_reported == 4
         assert recorded.told[2] == [4, 5, 13, 16]
 
 
@@ -194,7 +194,7 @@ def test_going_elsewhere_counts_and_lists_anew_and_strikes_out_what_comes_again(
     stream = Stream()
     recorded.rest(stream)
     recorded.consumer.go_to(Consumed(at(6), num_before=2))
-    assert (recorded.consumer.consumed.num_told, recorded.consumer.skipped) == (2, [])
+    assert (recorded.consumer.consumed.num_reported, recorded.consumer.skipped) == (2, [])
     assert recorded.take(stream) == (6, 9)
     assert recorded.told == (2, [], [4, 5])
     assert recorded.rest(stream) == WHOLE[3:]

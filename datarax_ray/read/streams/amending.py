@@ -48,10 +48,10 @@ def amended_state(
         )
     if not isinstance(why, str) or len(why) > 200:
         raise ValueError(f"why is a text of at most 200 characters, got {shown(why)}")
-    said = list(skip)
-    names = [each for each in said if isinstance(each, str)]
+    given = list(skip)
+    names = [each for each in given if isinstance(each, str)]
     # what `locate` gives is a tuple too
-    positions = ranges_of(getattr(each, "position", each) for each in said if not isinstance(each, str))
+    positions = ranges_of(getattr(each, "position", each) for each in given if not isinstance(each, str))
     if positions and stream.stop is not None and positions[-1][1] > stream.stop:
         raise ValueError(
             f"position {max(positions[-1][0], stream.stop)} is beyond the end: the stream has positions 0 to "
@@ -72,7 +72,7 @@ def amended_state(
         log = amended(log, Amendment(start, (), ranges_of(records), why=why), first)
     if new_weights is not None:
         last = next((each for each in reversed(log) if each.weights is not None), None)
-        if at is None and last is not None and last.weights == new_weights:  # said again, it holds from where it began
+        if at is None and last is not None and last.weights == new_weights:  # given again, it holds from where it began
             start = last.at
         log = amended(log, Amendment(start, weights=new_weights, why=why), first)
     stream.order.check(log)

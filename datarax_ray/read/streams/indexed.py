@@ -56,7 +56,7 @@ def names_of(records: Indices, locate: Callable[[int], str]) -> list[str]:
 
 
 def scheduler_of(stream: Any, order: Order, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-    """What deals a stream of records, in this order, from a state on."""
+    """The scheduler of a stream of records, in this order, from a state on."""
     return RecordScheduler(
         order,
         order.partitioning(stream.run_records),
@@ -150,7 +150,7 @@ class ElementStream:
 
     @functools.cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The transforms, told apart."""
+        """The transforms, by kind."""
         return steps(self.transforms)
 
     @property
@@ -246,7 +246,7 @@ class IndexedStream(ElementStream):
         return self.order if homes is None else HomedOrder(self.order, homes)
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-        """What deals it from this state on; see Stream.scheduler."""
+        """See Stream.scheduler."""
         return scheduler_of(self, self._order_at_home, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:

@@ -63,7 +63,7 @@ class InterleavedStream(ElementStream):
         return f"num_shards={self.order.num_shards}, shuffle={self.order.shuffle!r}"
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> ShardScheduler:
-        """What deals it from this state on; see Stream.scheduler."""
+        """See Stream.scheduler."""
         return ShardScheduler(
             self.order,
             start=start,

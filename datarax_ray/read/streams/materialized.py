@@ -89,7 +89,7 @@ class MaterializedStream(IndexedStream):
         progress, _ = read_records(self.reader, positions, records, self.on_error, ended, in_rows=True)
         with lap("reading"):
             columns = _decoded(progress, are_last=not todo)
-        progress.locate = self.locate  # what fails from here on is told as the live stream tells it
+        progress.locate = self.locate  # failures from here on name the live record
         progress.gave_several = any(step.kind == "flat_map" for step in done)
         return progress, transformed(progress, columns, todo, self.order.seed)
 
@@ -130,11 +130,11 @@ def _decoded(progress: Progress, are_last: bool) -> Columns:
 def _settle(progress: Progress) -> None:
     """Take what failed when it was written for a failure now, as on_error says, and elements for what they are."""
     parts, kept = progress.elements, []
-    for index, (ordinal, *told) in enumerate(parts):
+    for index, (ordinal, *failed) in enumerate(parts):
         if ordinal is not None:
             kept.append(index)
         else:
-            where, reason = told
+            where, reason = failed
             if not progress.record_failure(index, where, reason, ValueError("it failed so when it was materialised")):
                 break
     progress.elements = [parts[index][1] for index in kept]

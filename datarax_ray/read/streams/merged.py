@@ -72,7 +72,7 @@ class MergedStream(Mixed):
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> StreamScheduler:
         """Raises: TypeError. Each component has one of its own; feed.stream turns them."""
-        raise TypeError("the components of a mixture of streams are dealt each by itself")
+        raise TypeError("the components of a mixture of streams are scheduled one by one")
 
     def read(self, request: Request, ended: str = "") -> Block:
         """The block that the request asks for, by the positions of its component; see Stream.read."""
@@ -179,8 +179,8 @@ class _Supply:
         )
         new = sorted((skip for block in blocks for skip in block.skipped), key=lambda skip: skip.position)
         at = np.searchsorted(own, [skip.position for skip in new]).tolist()
-        told = [*waiting, *zip(at, new, strict=True)]
-        self.skipped = [(rank, skip) for rank, skip in told if rank >= self.done]
+        skips = [*waiting, *zip(at, new, strict=True)]
+        self.skipped = [(rank, skip) for rank, skip in skips if rank >= self.done]
 
     def take(self, at: Indices, gone: Indices) -> list[Block]:
         """The next elements, at these positions of the mixture; those at positions that are gone are left out."""

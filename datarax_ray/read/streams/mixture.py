@@ -163,7 +163,7 @@ class MixtureStream(Mixed):
         return Yields(all(c.is_one_to_one for c in each), any(c.may_repeat for c in each))
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-        """What deals it from this state on; see Stream.scheduler."""
+        """See Stream.scheduler."""
         return scheduler_of(self, self.order, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:

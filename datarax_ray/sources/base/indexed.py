@@ -115,7 +115,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
     def __iter__(self) -> Self:
         self.iterator_initialized.set_value(True)
         if self._set_to() is None:
-            self._source.tell_if_over()
+            self._source.warn_if_over()
         return self
 
     def __next__(self) -> Any:
