@@ -52,7 +52,7 @@ def but(**changes: object) -> PipelineStats:
         (but(up_s=100.0), "the trainer waits 60% of its time, and then the actors are at work for 40%"),
         (but(up_s=100.0, at_work_while_waiting=0.9), "bound by DecodeImage in the actors (75% of the reading): 8 more"),
         (but(up_s=44.0, at_work_while_waiting=0.4), "and then the actors are at work for 40%"),
-        (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: RaySource("),
+        (but(num_actors=0, actors={}), "bound by DecodeImage (75% of the reading), in this process: use RaySource("),
         (but(num_batches=2), "too early to say: 2 batches"),
         (but(elapsed_s=0.25, waited_s=0.2), "too early to say: 101 batches, 0.25 s since the first; ask again after 3"),
     ],
