@@ -96,7 +96,7 @@ class Intake:
 
     def __init__(self) -> None:
         self.like: Any = None  # the FieldSpec of each field seen first, as the columns are nested; None before
-        self._spec: dict[Path, FieldSpec] = {}  # the same, by path
+        self.spec: dict[Path, FieldSpec] = {}  # the same, by path
         self._first = 0  # the position of an element of this spec
         self._memories: list[ReusedMemory] = []  # of each field
         self.skipped: list[Skipped] = []  # that no batch has reported, by position
@@ -115,18 +115,14 @@ class Intake:
             first = int(block.positions[0])
             if self.like is None:
                 self.like, self._first = spec(block.columns), first
-                self._spec = dict(leaves(self.like))
-                self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self._spec]
-            elif (odd := odd_one(self._spec, self._first, block.columns, first)) is not None:
+                self.spec = dict(leaves(self.like))
+                self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
+            elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
                 failures.append((first, odd))
         if not failures:
             return found, stop, None
         failed_at, failure = min(failures, key=lambda pair: pair[0])
         return [block for block in found if block.positions[0] < failed_at], failed_at, failure
-
-    @property
-    def num_fields(self) -> int:
-        return len(self._spec)
 
     def skipped_before(self, stop: int | None) -> tuple[Skipped, ...]:
         """The broken records before this position, or all of them, each reported once."""
@@ -138,7 +134,7 @@ class Intake:
 
     def empty(self, rows: int) -> list[np.ndarray]:
         """An array of this many rows for each field, like those seen first, to be written."""
-        kinds = zip(self._memories, self._spec.values(), strict=True)
+        kinds = zip(self._memories, self.spec.values(), strict=True)
         return [memory.empty((rows, *kind.shape), kind.dtype) for memory, kind in kinds]
 
     def columns(self, arrays: Sequence[np.ndarray]) -> Columns:
@@ -339,7 +335,9 @@ class Batcher:
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
         # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
-        self._ranges = self._rows.of(rows) if self._yields.is_one_to_one else ((0, rows),)
+        self._ranges: tuple[tuple[int, int], ...] = ((0, rows),)
+        if self._yields.is_one_to_one:
+            self._ranges = self._rows.full if rows == self._batch_size else self._rows.of(rows)
 
     def _scatter(self, part: _Part, first: int, last: int) -> None:
         """Copy what the part has of the ranks [first, last) to their rows of this batch."""
@@ -384,7 +382,7 @@ class Batcher:
         if not self._yields.is_one_to_one:
             ranges = self._rows.of(self._row)
             arrays = [joined(ranges, array) for array in arrays]
-        positions, *others = arrays[self.intake.num_fields :]
+        positions, *others = arrays[len(self.intake.spec) :]
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")

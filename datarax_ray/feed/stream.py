@@ -53,7 +53,7 @@ from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, 
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.errors import Skipped, UnlikeError
 from datarax_ray.read.skipped_records import check_skipped
-from datarax_ray.read.stream import Stream, held, locks_of
+from datarax_ray.read.stream import Stream, locks_of
 from datarax_ray.read.streams.merged import MergedStream, Merger
 
 logger = logging.getLogger("datarax_ray")
@@ -150,7 +150,8 @@ def batches(
             except UnlikeError as error:
                 _name_records(error, description, start)
                 raise
-            check_skipped(batcher.intake.skipped, 0, options.max_skipped)
+            if batcher.intake.skipped:
+                check_skipped(batcher.intake.skipped, 0, options.max_skipped)
     if options.cancelled():
         return ()
     for batch in batcher.finish():
@@ -301,14 +302,14 @@ def read_in_process(
             "the files lie on some nodes alone (files_on_nodes), and only actors there can read them: give the source "
             "to a RaySource, RaySource(source, num_actors=...)"
         )
-    locks, timings = locks_of(description), timings or Timings()
+    locks, timings, reads_ahead = locks_of(description), timings or Timings(), description.traits.reads_ahead
     waiting: deque[Part] = deque()
     blocks: list[Block] = []
     window.reassign((0,))
     while not window.is_finished and not cancelled():
         asked = window.asks()
         waiting += asked
-        for part in asked if description.traits.reads_ahead else ():
+        for part in asked if reads_ahead else ():
             description.expect(part.request)
         if window.is_ready:
             yield *window.head_range, blocks
@@ -316,7 +317,9 @@ def read_in_process(
             window.release()
             continue
         part = waiting.popleft()
-        with timings.making.lap("waiting"), held(locks):
+        with timings.making.lap("waiting"), ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
             blocks.append(timed(description.read, part.request))
         window.arrived(part, blocks[-1].memory_nbytes, blocks[-1].read_s)
         window.scheduler.arrived(part.request, blocks[-1].learned)

@@ -183,6 +183,7 @@ class Window:
         self._size = chunk_size or min(FIRST_CHUNK_RECORDS, limits.first_size, limits.max_size)
         self._partitioning = scheduler.partitioning
         self._owners: tuple[int, ...] = ()  # of each partition of it
+        self._num_actors = 0  # actors that get requests
         self._is_growing = chunk_size is None
         self._nbytes_per_position = 0.0  # the largest of any complete chunk of late; 0 until there is one
         self._nbytes_size = 1  # positions of that chunk
@@ -199,7 +200,11 @@ class Window:
             self._waiting = [part for part in asks if (part.chunk, part.request.first_partition) > last]
             return [part for part in asks if (part.chunk, part.request.first_partition) <= last]
         while self._may_open():
-            asks += self._open().parts
+            found = self.scheduler.next_chunk(self._size, self._owners)
+            parts = [Part(self._num_opened, nth, actor, request) for nth, (actor, request) in enumerate(found.requests)]
+            self._chunks.append(_Chunk(self._num_opened, found.start, found.stop, found.size, self._size, parts))
+            self._num_opened += 1
+            asks += parts
         return asks
 
     @property
@@ -303,7 +308,7 @@ class Window:
                 return False
         else:
             owners = assign(self._partitioning, actors, last, weights)
-        self._owners = owners
+        self._owners, self._num_actors = owners, len(set(owners))
         self._waiting = [self._ask_owner(part) for part in self._waiting]
         return True
 
@@ -352,19 +357,6 @@ class Window:
     def _bound(self, allowed: float) -> int:
         nbytes = max(1, int(self._max_nbytes * allowed))
         return nbytes if self._max_actor_nbytes is None else min(nbytes, self._max_actor_nbytes * self._num_actors)
-
-    @property
-    def _num_actors(self) -> int:
-        """Actors that get requests."""
-        return len(set(self._owners))
-
-    def _open(self) -> _Chunk:
-        found = self.scheduler.next_chunk(self._size, self._owners)
-        parts = [Part(self._num_opened, index, actor, request) for index, (actor, request) in enumerate(found.requests)]
-        chunk = _Chunk(self._num_opened, found.start, found.stop, found.size, self._size, parts)
-        self._chunks.append(chunk)
-        self._num_opened += 1
-        return chunk
 
     def _again(self, chunk: _Chunk, part: Part, was_read: bool) -> list[Part]:
         """The parts to ask for in place of a lost part: itself, or its pieces as parts of the chunk."""

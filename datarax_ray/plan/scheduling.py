@@ -127,7 +127,7 @@ class EmptyEpochs:
         self._are_alike = are_cycles_alike and not amendments
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
-        self._next_reported = 1
+        self.next_reported = 1
 
     def seen(self, number: int, what: str, is_empty: bool = False, may_come: bool = False) -> str | None:
         """A line for the log after so many empty epochs in a row; None where the log has one already.
@@ -138,12 +138,12 @@ class EmptyEpochs:
         Raises: RuntimeError where no element will ever come.
         """
         if not number:
-            self._next_reported = 1
-        if number < self._next_reported:
+            self.next_reported = 1
+        if number < self.next_reported:
             return None
         if is_empty or (self._are_alike and not may_come):
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
-        self._next_reported = 2 * number
+        self.next_reported = 2 * number
         return (
             f"no element of {what} was kept, nor of {number} epochs in a row: {self._why}. In a later epoch "
             "that may differ, so the stream goes on."
@@ -230,7 +230,8 @@ class RecordScheduler:
         if may_come:
             self._may_come_until = stop
         if has_elements or self._wanted.positions is not None:  # where trainers count positions, nothing is dropped
-            self._last_element = stop
+            self._last_element, self._empty.next_reported = stop, 1
+            return None
         # Whole epochs count: the only element that a filter keeps may be the first of one epoch, and the last of the
         # next.
         cycle = self._order.cycle

@@ -86,7 +86,7 @@ class TrainerRows:
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
 
-    @property
+    @functools.cached_property
     def full(self) -> tuple[tuple[int, int], ...]:
         """The ranges of a full batch."""
         return self.of(self.batch_size)

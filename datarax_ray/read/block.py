@@ -114,7 +114,7 @@ def digested(read: Callable[[Any], Block], request: Any) -> Block:
 def timed(read: Callable[[Any], Block], request: Any) -> Block:
     """As `digested`, with the time that reading took."""
     with counted() as laps, laps.lap("reading"):
-        block = digested(read, request)
+        block = digested(read, request) if request.wanted.is_digested else read(request)
     return replace(block, spent=laps.spent, read_at=time.time())
 
 

@@ -6,7 +6,6 @@ its settings. It holds no position and no open file.
 
 from __future__ import annotations
 
-import contextlib
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -233,15 +232,6 @@ def locks_of(description: Stream) -> Sequence[ThreadLock]:
     """
     found = {id(part): part for part in _parts(description)}
     return [lock_of(found[key]) for key in sorted(found)]
-
-
-@contextlib.contextmanager
-def held(locks: Sequence[ThreadLock]) -> Iterator[None]:
-    """Hold all of them."""
-    with contextlib.ExitStack() as stack:
-        for lock in locks:
-            stack.enter_context(lock)
-        yield
 
 
 def _parts(description: Any) -> Iterator[Any]:

@@ -256,7 +256,7 @@ class IndexedStream(ElementStream):
 
         Raises: OSError and ValueError for a file that is gone or replaced.
         """
-        return self.block_at(*request.select(self._order_at_home), request.wanted.documents, ended)
+        return block_of(*self._elements(*request.select(self._order_at_home), ended), request.wanted.documents)
 
     def expect(self, request: ReadRequest) -> None:
         """See Stream; this one will be read soon."""
