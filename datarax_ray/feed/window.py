@@ -314,8 +314,9 @@ class Window:
 
     def release(self) -> None:
         """Event: the consumer is done with the first chunk, which is complete."""
-        chunk = self._chunks.popleft()
+        chunk = self._chunks[0]
         assert chunk.is_complete, chunk
+        self._chunks.popleft()
         nbytes = chunk.nbytes / chunk.size
         faded = self._nbytes_per_position * DECAY ** min(MAX_FADING, max(1.0, chunk.size / self._nbytes_size))
         self._nbytes_per_position = max(nbytes, faded)
