@@ -15,13 +15,14 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.trail import Trail
 from datarax_ray.plan.evidence import Evidence, RollingDigest
 from datarax_ray.plan.fingerprint import code_changes
 from datarax_ray.plan.state import Stateful, StatefulOrder, StreamState, Unit, num_skipped_in
+from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
 
@@ -117,42 +118,25 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
 Delivery: TypeAlias = tuple[Any, Consumed]
 
 
-class Session(Protocol):
-    """Makes deliveries from one place on; a BackgroundIterator does so ahead of use. One that is dropped ends."""
-
-    def next(self) -> Delivery:
-        """The next delivery. Not called again after an error, or after the delivery at the end."""
-        ...
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether `next` was interrupted while another thread makes the delivery."""
-        ...
-
-    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> Any:
-        """Drop what was made ahead. timeout_s: how long to wait for a delivery in the making. then: called last."""
-        ...
-
-
-Begin: TypeAlias = Callable[[Consumed], Session]
-
-
 class Reading:
     """A session whose deliveries are made when they are asked for, in the thread that asks."""
+
+    is_waiting = False
 
     def __init__(self, deliveries: Generator[Delivery, None, None]) -> None:
         self._deliveries = deliveries
         self.next = deliveries.__next__  # itself: it is called for every element
-
-    @property
-    def is_waiting(self) -> bool:
-        return False
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
         with suppress(ValueError):  # it runs in another thread, or below this signal's handler, which finds out
             self._deliveries.close()
         if then is not None:
             then()
+
+
+# Makes deliveries from one place on; a BackgroundIterator makes them ahead of use. A session that is dropped ends.
+Session: TypeAlias = Reading | BackgroundIterator[Delivery]
+Begin: TypeAlias = Callable[[Consumed], Session]
 
 
 class Leg:
@@ -167,7 +151,7 @@ class Leg:
         self.key: Any = None
 
     def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
-        """End the session; see Session.close."""
+        """End the session; see BackgroundIterator.close."""
         session, self.session = self.session, None
         if session is not None:
             session.close(timeout_s, then)
@@ -288,7 +272,7 @@ class Consumer:
         self._skipped_records.restart()
 
     def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
-        """End the session; the place stays, and taking begins another session. See Session.close."""
+        """End the session; the place stays, and taking begins another session. See BackgroundIterator.close."""
         self._leg.end(timeout_s, then)
 
 

@@ -92,10 +92,6 @@ def test_an_actor_that_reads_what_nobody_waits_for_any_more_has_no_time_until_it
     assert asked(found, 2.0) == [(2, 1, 0, False)]
 
 
-def test_only_those_that_run_are_asked():
-    assert asked(backups(part(1, 0), part(2, 0)), 9.0, actors=(0,)) == []
-
-
 def test_what_is_in_doubt_is_asked_of_nobody_else_and_does_not_say_what_requests_take():
     found = backups(part(1, 0), part(2, 0), in_doubt=[part(1, 0)])
     assert asked(found, 1.1 + LATE) == [(2, 0, 1, False)]  # which stands in line behind it
@@ -215,29 +211,6 @@ def test_the_stream_is_the_same_and_no_actor_is_waited_for_that_is_slow(kind, ch
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
     assert told(batches(description, pool, StreamState(), options)) == want
     assert pool.now < 0.2 * 50.0 * len(want)  # there are more requests than batches, of 50 each for the slow one
-
-
-class Counted(Slow):
-    """num_received, num_used: elements."""
-
-    slow_s = 8.0  # it ends what others have read long ago, while the stream goes on
-    num_received = num_used = 0
-
-    def receive(self, sent):
-        event = super().receive(sent)
-        self.num_received += 0 if event is None else len(event.block.positions)
-        return event
-
-    def used(self, block):
-        self.num_used += len(block.positions)
-
-
-def test_what_is_read_for_nobody_is_told_apart_from_what_the_stream_has(monkeypatch):
-    description = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Numbers(1200)).describe()
-    pool = Counted(description)
-    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
-    found = list(batches(description, pool, StreamState(), StreamOptions(16, chunk_size=24)))
-    assert pool.num_used == sum(batch.num_rows for batch in found) == 1200 < pool.num_received
 
 
 class Accounted(Slow):
