@@ -147,7 +147,7 @@ def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> st
                 parts += of_blocks(blocks)
         if time.monotonic() > until:
             break
-    first, again = rows.at(np.array(tried)), digested(parts) if parts else RowsDigested.none()
+    first, again = rows.at(np.array(tried)), digested(parts)
     return Sample(first).differing(Sample(again)) if len(first) == len(again) else "choice of elements"
 
 

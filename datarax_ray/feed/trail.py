@@ -19,7 +19,7 @@ from datarax_ray.feed.stream import StreamOptions, chunks
 from datarax_ray.plan.evidence import MAX_ROWS, Evidence, RowsDigested
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import StatefulOrder, StreamState
-from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, followed, of_blocks, part_of, recent
+from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, of_blocks, recent, rows_of
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -52,15 +52,18 @@ class Trail:
         state: before the batch. is_written: whether the batch's owner may write to its arrays. most: rows to keep of
         the batch.
         """
-        part, is_next = batch.documents, False
-        if batch.pieces is None and batch.num_rows:
-            most = min(batch.last_run or batch.num_rows, most)
-            part = part_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=most)
-            is_next = batch.last_run == 0
-        if part is None:
+        parts: Parts = () if batch.documents is None else (batch.documents,)
+        if batch.pieces is None and len(batch.positions):
+            count = min(batch.last_run or len(batch.positions), most)
+            parts = (rows_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=count),)
+            is_next = batch.last_run == 0 and not parts[0].is_cut
+            for each in reversed(self.parts) if is_next else ():
+                if count >= MAX_ROWS:
+                    break
+                parts, count = (each, *parts), count + len(each.positions)
+        if not parts:
             return self
-        first = (part,) if state.position == state.offset == 0 else self.first
-        return Trail(followed(self.parts, part, is_next=is_next), first, self.saved)
+        return Trail(parts, parts[-1:] if state.position == state.offset == 0 else self.first, self.saved)
 
     def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
         """What a state records. None where nothing was consumed, or nothing that could be made again."""
@@ -73,7 +76,7 @@ class Trail:
 
 def _before(state: StreamState, parts: Parts) -> RowsDigested:
     """The rows that were consumed in this state: parts may hold elements that are given one by one."""
-    rows = digested(parts) if parts else RowsDigested.none()
+    rows = digested(parts)
     count = int(np.searchsorted(rows.positions, state.position))
     if state.offset and state.unit == "elements":
         count += int(np.searchsorted(rows.ordinals[rows.positions == state.position], state.offset))
@@ -130,7 +133,7 @@ def _made_again(
             parts += of_blocks(blocks)
             if failure is not None or sum(len(part.positions) for part in parts) >= saved.num_rows + saved.start[1]:
                 break
-    rows = digested(parts) if parts else RowsDigested.none()
+    rows = digested(parts)
     places = zip(rows.positions.tolist(), rows.ordinals.tolist(), strict=True)
     first = next((at for at, place in enumerate(places) if place >= saved.start), len(rows))
     return rows.part(first, first + saved.num_rows), failure

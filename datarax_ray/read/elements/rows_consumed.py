@@ -1,12 +1,12 @@
 """The last consumed rows, kept until a state is taken, and their digests, the evidence in a state.
 
-Legend: a part is some consecutive rows of one batch, or of one block. A field of a part is a view of the batch's column
-where nobody writes to the column, a copy where it is small, and digests otherwise.
+Legend: a part is some consecutive rows of one batch, or of one block; its fields are views of the batch's columns where
+nobody writes to them, copies where they are small, and digests otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,16 +42,21 @@ class Part(NamedTuple):
     fields: dict[str, Field]
     is_cut: bool = False
 
-    def last(self, count: int) -> Part:
-        """The last `count` rows."""
-        if count >= len(self.positions):
-            return self
-        rows = slice(len(self.positions) - count, len(self.positions))
-        fields = {name: _rows_of(field, rows) for name, field in self.fields.items()}
-        return Part(self.positions[rows], self.ordinals[rows], fields, is_cut=True)
+
+class Rows(NamedTuple):
+    """The last rows of a batch that nobody writes to, at most `most`: a Part is made of them when it is needed."""
+
+    positions: Indices
+    ordinals: Indices | None
+    columns: Columns
+    most: int
+
+    @property
+    def is_cut(self) -> bool:
+        return self.most < len(self.positions)
 
 
-Parts: TypeAlias = tuple[Part, ...]
+Parts: TypeAlias = tuple[Part | Rows, ...]
 
 
 def part_of(
@@ -90,22 +95,25 @@ def part_of(
     return Part(positions, ordinals, fields, first > 0)
 
 
-def followed(parts: Parts, part: Part, *, is_next: bool) -> Parts:
-    """The parts and one more, up to the rows that evidence needs. is_next: whether it follows the last part."""
-    if not is_next or part.is_cut:
-        return (part,)
-    found, count = [part], len(part.positions)
-    for each in reversed(parts):
-        if count >= MAX_ROWS:
-            break
-        found.append(each.last(MAX_ROWS - count))
-        count += len(found[-1].positions)
-    return tuple(reversed(found))
+def rows_of(
+    positions: Indices, ordinals: Indices | None, columns: Columns, *, is_written: bool, most: int
+) -> Part | Rows:
+    """As part_of, at little cost where nobody writes to the columns, and they are small and hold no objects."""
+    arrays = [array for _, array in leaves(columns)]
+    if is_written or sum(array.nbytes for array in arrays) > _MAX_NBYTES or any(a.dtype == object for a in arrays):
+        return part_of(positions, ordinals, columns, is_written=is_written, most=most)
+    return Rows(positions, ordinals, columns, most)
 
 
-def digested(parts: Iterable[Part]) -> RowsDigested:
-    """The digests of all rows, in order of position."""
-    parts = [part for part in parts if len(part.positions)]
+def digested(consecutive: Sequence[Part | Rows]) -> RowsDigested:
+    """The digests of all rows, in order of position; of those behind the last gap."""
+    parts: list[Part] = []
+    for each in consecutive:
+        part = part_of(each.positions, each.ordinals, each.columns, most=each.most) if isinstance(each, Rows) else each
+        if len(part.positions):
+            parts = [part] if part.is_cut else [*parts, part]
+    if not parts:
+        return RowsDigested.none()
     positions, ordinals = (np.concatenate([getattr(p, name) for p in parts]) for name in ("positions", "ordinals"))
     order = np.lexsort((ordinals, positions))
     kinds: dict[str, str] = {name: field.kind for part in reversed(parts) for name, field in part.fields.items()}
@@ -154,17 +162,6 @@ def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_writ
 
 def _is_immutable(array: np.ndarray) -> bool:
     return all(type(value) in _IMMUTABLE for value in array[-MAX_ROWS:].flat)
-
-
-def _rows_of(field: Field, rows: slice) -> Field:
-    values, lengths = field.values, field.lengths
-    if values is not None and lengths is not None:
-        ends = np.cumsum(lengths)
-        values = values[int(ends[rows.start] - lengths[rows.start]) : int(ends[rows.stop - 1])]
-    elif values is not None:
-        values = values[rows]
-    digests = None if field.digests is None else field.digests[rows]
-    return Field(field.kind, values, None if lengths is None else lengths[rows], digests)
 
 
 def of_blocks(blocks: Sequence[Any]) -> list[Part]:
