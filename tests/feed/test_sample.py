@@ -28,6 +28,11 @@ class Noise:
         return element | {"noise": rng.random()}
 
 
+class Several:
+    def flat_map(self, element):
+        return [element | {"copy": copy} for copy in range(int(element["x"]) % 4)]
+
+
 class Draw:
     def map(self, element):
         return element | {"drawn": np.random.rand()}
@@ -67,7 +72,7 @@ def stream(*transforms, num_records=50) -> IndexedStream:
     return IndexedStream(reader, order_of(num_records, 1, "global"), 2, transforms)
 
 
-@pytest.mark.parametrize("transforms", [(Double(),), (Noise(), Double()), ()])
+@pytest.mark.parametrize("transforms", [(Double(),), (Noise(), Double()), (), (Several(),)])
 def test_functions_of_their_element_are_taken(transforms):
     sample = sampled(stream(*transforms))
     assert sample is not None
