@@ -4,9 +4,9 @@ The story of one record, from its bytes to the device; a dozen steps, in order:
 
  1. `batches`, below: opens the stream, and hands each chunk of blocks to the batcher.
  2. `_Reading`, below: makes the scheduler and the window. In one process `read_in_process`, below, gives the chunks, by
-    4 and 6; with actors `_Reading._received` turns a flow, by 3 and 9. `_selected` turns two flows where actors are
-    first asked for the places of the elements, and then for a trainer's own rows. The components of a mixture with
-    streams are opened the same way, and `Merger` (read.streams.merged) puts them together.
+    4 and 6; with actors `_Reading._received` turns a flow, by 3 and 9. `_Reading._selected` turns two flows: one asks
+    for the places of the elements, one for a trainer's own rows. The components of a mixture with streams are opened
+    the same way, and `Merger` (read.streams.merged) puts them together.
  3. `Flow.poll` (feed.flow): sends to the actors, by `RayPool.send` (actors.pool), what 4 gives it.
  4. `Window.asks` (feed.window): opens chunks, as many as the bound in bytes allows. `RecordScheduler.next_chunk`
     (plan.scheduling) makes a request for each owner of some of a chunk; for shards `ShardScheduler.next_chunk`.
@@ -229,17 +229,20 @@ class _Reading:
             self.merger = merger  # the outermost
             return self._merged(merger, parts), merger.extra_at
         scheduler = stream.scheduler(start, None if stop is None else max(stop, start.position), wanted)
+        options = self._options
         if wanted.sharing is not None and wanted.sharing.part == "places":
-            assert self._pool is not None
-            found = _selected(stream, self._pool, scheduler, _select(start.offset, self._options), self._options)
+            found = self._selected(scheduler, _select(start.offset, options))
+        elif self._pool is not None:
+            found = self._received(self._flow(_window(scheduler, options, options.max_nbytes * share)))
         else:
-            window = _window(scheduler, self._options, self._options.max_nbytes * share)
-            if self._pool is None:
-                found = read_in_process(window, self._description, self._options.timings, self._options.cancelled)
-            else:
-                self._flows.append(Flow(window, self._pool, self._stall, self._options.timings))
-                found = self._received(self._flows[-1])
+            window = _window(scheduler, options, options.max_nbytes * share)
+            found = read_in_process(window, self._description, options.timings, options.cancelled)
         return _released(found, scheduler, wanted.components), scheduler.extra_at
+
+    def _flow(self, window: Window) -> Flow:
+        assert self._pool is not None
+        self._flows.append(Flow(window, self._pool, self._stall, self._options.timings))
+        return self._flows[-1]
 
     def _received(self, flow: Flow) -> Chunks:
         """The chunks of a flow, each when it is the first and all of its blocks are here."""
@@ -254,6 +257,43 @@ class _Reading:
             start, stop, _, blocks = flow.first()
             yield start, stop, blocks
             flow.release()
+
+    def _selected(self, scheduler: StreamScheduler, select: Select) -> Chunks:
+        """The chunks, whose blocks have the columns of this trainer's rows alone.
+
+        Actors are first asked for the places of the elements. Half of what may be in flight is read ahead and waits
+        with the actors; the other half is on its way to this trainer. An actor keeps four times as much as may wait
+        with it (BlockCache), and would make again what it had to drop. Trainers that share actors wait for the same
+        blocks and take different rows: together they have what one has alone.
+        """
+        options = self._options
+        selected = SelectedRowsScheduler(scheduler, select)
+        max_nbytes = max(1, options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1))
+        max_actor_nbytes = DEPTH * options.block_nbytes // 2
+        ahead = _window(scheduler, options, max_nbytes, max_actor_nbytes=max_actor_nbytes)
+        share = num_rows_in(options.rows.full) / options.batch_size
+        mine = [max(1, int(nbytes * share)) for nbytes in (max_nbytes, max_actor_nbytes)]
+        own = Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1])
+        places, rows = self._flow(ahead), self._flow(own)
+        while not (ahead.is_finished and own.is_finished) and not options.cancelled():
+            actors, weights = places.readers()
+            is_lost = places.poll(actors, weights) | rows.poll(actors, weights)
+            while ahead.is_ready and selected.is_exhausted:  # known places are scheduled when there is room for them
+                selected.add_places(*places.first())
+                places.release()
+                # rows first: an actor answers in the order in which it is asked, and these cost it nothing
+                is_lost |= rows.poll(actors, weights) | places.poll(actors, weights)
+            if is_lost:
+                continue
+            if own.is_ready:
+                start, stop, _, blocks = rows.first()
+                blocks = selected.merged(blocks)
+                yield start, stop, blocks
+                rows.release()
+            elif own.num_open:
+                rows.receive(places if selected.is_exhausted else None)
+            else:  # no rows are in flight
+                places.receive()
 
     def _merged(self, merger: Merger, parts: Sequence[tuple[Chunks, Callable[[int], Extra | None]]]) -> Chunks:
         """The chunks of a mixture. Each component is asked for its next chunk when that is due."""
@@ -324,48 +364,6 @@ def read_in_process(
         window.arrived(part, blocks[-1].memory_nbytes, blocks[-1].read_s)
         window.scheduler.arrived(part.request, blocks[-1].learned)
         timings.arrived(0, blocks[-1])
-
-
-def _selected(
-    description: Stream, pool: Pool, scheduler: StreamScheduler, select: Select, options: StreamOptions
-) -> Chunks:
-    """The same chunks, whose blocks have the columns of this trainer's rows alone.
-
-    Actors are first asked for the places of the elements. Half of what may be in flight is read ahead and waits with
-    the actors; the other half is on its way to this trainer. An actor keeps four times as much as may wait with it
-    (BlockCache), and would make again what it had to drop. Trainers that share actors wait for the same blocks and
-    take different rows: together they have what one has alone.
-    """
-    stall = Stall(description, options.stall_after_s)
-    selected = SelectedRowsScheduler(scheduler, select)
-    max_nbytes = max(1, options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1))
-    max_actor_nbytes = DEPTH * options.block_nbytes // 2
-    ahead = _window(scheduler, options, max_nbytes, max_actor_nbytes=max_actor_nbytes)
-    share = num_rows_in(options.rows.full) / options.batch_size
-    mine = [max(1, int(nbytes * share)) for nbytes in (max_nbytes, max_actor_nbytes)]
-    places = Flow(ahead, pool, stall, options.timings)
-    own = Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1])
-    rows = Flow(own, pool, stall, options.timings)
-    with closing(places), closing(rows):
-        while not (ahead.is_finished and own.is_finished) and not options.cancelled():
-            actors, weights = places.readers()
-            is_lost = places.poll(actors, weights) | rows.poll(actors, weights)
-            while ahead.is_ready and selected.is_exhausted:  # known places are scheduled when there is room for them
-                selected.add_places(*places.first())
-                places.release()
-                # rows first: an actor answers in the order in which it is asked, and these cost it nothing
-                is_lost |= rows.poll(actors, weights) | places.poll(actors, weights)
-            if is_lost:
-                continue
-            if own.is_ready:
-                start, stop, _, blocks = rows.first()
-                blocks = selected.merged(blocks)
-                yield start, stop, blocks
-                rows.release()
-            elif own.num_open:
-                rows.receive(places if selected.is_exhausted else None)
-            else:  # no rows are in flight
-                places.receive()
 
 
 def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, ...] = ()) -> Chunks:
