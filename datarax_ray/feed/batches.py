@@ -7,6 +7,7 @@ elements of one position, where the position gives several. Ranges are the rows 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -200,15 +201,15 @@ class Ranks:
 
 @dataclass(frozen=True)
 class _Part:
-    """Elements of one block. ranks: of each in its chunk, ascending, so that a run of ranks is a slice.
+    """Elements of one block. ranks: of each in its chunk, ascending; a range where they are consecutive.
 
     arrays: what is copied to the batch: every column, the positions, and, where there are any, ordinals and digests.
     """
 
-    ranks: Indices
+    ranks: Indices | range
     arrays: list[np.ndarray]
 
-    def copy(self, lo: int, hi: int, rows: Indices, buffers: list[np.ndarray]) -> None:
+    def copy(self, lo: int, hi: int, rows: Any, buffers: list[np.ndarray]) -> None:
         """Copy elements [lo, hi) to these rows of the buffers, ascending: consecutive rows are one memory copy."""
         pieces: list[tuple[slice, Any]] = [(slice(lo, hi), slice(int(rows[0]), int(rows[0]) + len(rows)))]
         if rows[-1] - rows[0] + 1 != len(rows):
@@ -221,6 +222,10 @@ class _Part:
         for source, where in pieces:
             for buffer, array in zip(buffers, self.arrays, strict=True):
                 buffer[where] = array[source]
+
+
+def _shifted(rows: Any, by: int) -> Any:
+    return range(rows.start + by, rows.stop + by) if isinstance(rows, range) else rows + by
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,7 @@ class _Together(_Part):
         index = np.concatenate([np.arange(size) for size in sizes])[order]
         return cls(ranks[order], parts[0].arrays, [part.arrays for part in parts], block, index)
 
-    def copy(self, lo: int, hi: int, rows: Indices, buffers: list[np.ndarray]) -> None:
+    def copy(self, lo: int, hi: int, rows: Any, buffers: list[np.ndarray]) -> None:
         """One by one, as slices: an array in a column of objects is no row of numbers."""
         where = zip(rows.tolist(), self.block[lo:hi].tolist(), self.index[lo:hi].tolist(), strict=True)
         for row, block, index in where:
@@ -324,7 +329,9 @@ class Batcher:
         if block.selected is not None:
             selected = rows_of(block.selected)
             rank, arrays = rank[selected], [array[selected] for array in arrays]
-        return _Part(rank, [*(column for _, column in leaves(block.columns)), *arrays])
+        is_run = len(rank) and int(rank[-1]) - int(rank[0]) + 1 == len(rank)
+        ranks = range(int(rank[0]), int(rank[-1]) + 1) if is_run else rank
+        return _Part(ranks, [*(column for _, column in leaves(block.columns)), *arrays])
 
     def _begin(self, start: int, offset: int) -> None:
         """Start the batch at this place; its buffers are made with the first rows."""
@@ -341,12 +348,12 @@ class Batcher:
 
     def _scatter(self, part: _Part, first: int, last: int) -> None:
         """Copy what the part has of the ranks [first, last) to their rows of this batch."""
-        lo, hi = np.searchsorted(part.ranks, (first, last))
-        rows = part.ranks[lo:hi] - first + self._row
+        lo, hi = bisect_left(part.ranks, first), bisect_left(part.ranks, last)
+        rows = _shifted(part.ranks[lo:hi], self._row - first)
         for begin, end, place in placed(self._ranges):
-            at, to = np.searchsorted(rows, (begin, end))
+            at, to = bisect_left(rows, begin), bisect_left(rows, end)
             if at < to:
-                mine = rows[at:to] - begin + place
+                mine = _shifted(rows[at:to], place - begin)
                 self._make_room(int(mine[-1]) + 1, part)
                 part.copy(lo + at, lo + to, mine, self._buffers)
 
