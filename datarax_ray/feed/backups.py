@@ -110,7 +110,7 @@ class Backups:
         return at_it_s if at_it_s > max(MIN_LATE_S, LATE * self._usual_s(part)) else 0.0
 
     def _waiting(self, late: Mapping[int, float]) -> Iterator[tuple[Part, int]]:
-        """The parts that another actor may read sooner, each with the number of parts before it in line."""
+        """(part, number of parts before it in line) of parts that another actor may read sooner."""
         for actor, queue in self._queues.items():
             for num_before, part in enumerate(itertools.islice(queue, MAX_SEEN)):
                 if part.attempt or part in self._left or part in self._in_doubt:

@@ -84,7 +84,7 @@ class HostBatch:
 
     @property
     def stop(self) -> int:
-        """The position at which the stream goes on after it."""
+        """The position after the batch."""
         return self.state.position
 
     @property

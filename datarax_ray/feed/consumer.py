@@ -183,7 +183,7 @@ class Consumer:
 
     @property
     def consumed(self) -> Consumed:
-        """What was handed out: one value, whenever it is asked for."""
+        """The batches handed out, as one value; safe to ask for at any time."""
         return self._leg.consumed
 
     @property
@@ -223,7 +223,7 @@ class Consumer:
         return batch
 
     def opened(self, key: Any, begin: Begin) -> tuple[Leg, Session]:
-        """The current leg, and its session of this key: the running one, or one that begins here."""
+        """The current leg and its session of this key; begins a session where none runs."""
         leg = self._leg
         if leg.key != key:
             leg.end()
@@ -277,7 +277,7 @@ class Consumer:
 
 
 class Turns:
-    """Threads that take from one stream do so one after the other. In a process that was forked off nobody has one."""
+    """Lets threads take from one stream one after the other. A forked process begins with a free turn."""
 
     def __init__(self) -> None:
         self._made_in = os.getpid()

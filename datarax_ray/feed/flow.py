@@ -53,7 +53,7 @@ class Pool:
         raise NotImplementedError
 
     def nodes(self) -> Mapping[int, str]:
-        """The node of each actor that runs, the most promising first."""
+        """The nodes of running actors, the most promising first."""
         return {}
 
     def blame(self, node: str, reason: str) -> None:
@@ -264,7 +264,7 @@ class Flow:
         return self._sent[self.window.head_number] if self.window.num_open else {}
 
     def _seen_first(self) -> dict[Part, Any]:
-        """One of these that is known to be read, if there is one: then the pool need not look at the others."""
+        """A part of the first chunk known to be read, if any: then the pool need not look at the others."""
         going = self._going()
         seen = self._read[self.window.head_number] if going else []
         while seen:
@@ -273,7 +273,7 @@ class Flow:
         return {}
 
     def _take(self, part: Part) -> Any:
-        """The handle of a part that is on its way no more."""
+        """Remove a sent part, and return its handle."""
         self._places[part.chunk][part.index].parts.remove(part)
         return self._sent[part.chunk].pop(part)
 
@@ -305,14 +305,14 @@ class Flow:
         return self._places[part.chunk].pop(part.index).asked
 
     def _receive_unused(self, part: Part) -> None:
-        """Receive a part that was read for nobody, since it shows how fast its actor is."""
+        """Receive a part nobody waits for: the block shows the speed of its actor."""
         sent = {part: self._left.pop(part)}
         with contextlib.suppress(Exception):  # nobody waits for it, and another actor's block is here
             self._pool.receive(sent)
         self._pool.discard(sent)
 
     def _drop_others(self, part: Part) -> None:
-        """Drop the part at the other actors that were asked for it."""
+        """Drop the copies of the part at other actors."""
         for each in [each for each in self._places[part.chunk][part.index].parts if each != part]:
             if self._backups.is_begun(each):
                 self._left[each] = self._take(each)  # it cannot be ended, and its actor is busy until it is read

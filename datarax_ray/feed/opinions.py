@@ -23,7 +23,7 @@ MAX_NODES = 3
 
 @dataclass(frozen=True)
 class Believed:
-    """The part and its block are kept. blamed: nodes that failed where others did not, each with its error."""
+    """The part and block to keep. blamed: the error by node, of nodes that failed where others did not."""
 
     part: Part
     block: Block

@@ -95,7 +95,7 @@ class _Placing:
 
     @property
     def used(self) -> Indices:
-        """Tokens in each row of the batch that has any."""
+        """Tokens per row of the batch, of rows with any."""
         return self._placer.used
 
     def place(self, start: int, failed_at: int, blocks: Sequence[Block]) -> Iterator[_Pieces]:
@@ -201,7 +201,7 @@ class _Held:
         return cls(block.columns, *(part.tolist() for part in (runs[:, 0], runs[:, 1], np.cumsum(sizes) - sizes)))
 
     def of_run(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """[first, last) of each held part of a run, and the row of the columns at which it begins."""
+        """(first, last, row in the columns) of every held part of a run."""
         for at in range(bisect_right(self.ends, begin), bisect_left(self.begins, end)):
             first = max(begin, self.begins[at])
             yield first, min(end, self.ends[at]), self.rows[at] + first - self.begins[at]
@@ -291,7 +291,7 @@ class PackedBatcher:
         self._last: Part | None = None
 
     def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
-        """Copy the held tokens to their places: one slice for each run that is a run in its block, too."""
+        """Copy the held tokens to their places, one slice per run of tokens in a block."""
         self._pieces.append(pieces)
         if pieces.documents.digest is not None:
             self._digest += int(pieces.documents.digest[pieces.ended.start : pieces.ended.stop].sum())

@@ -72,7 +72,7 @@ def rows_of_tail(rows: TrainerRows, num_rows: int | None, *, is_fixed: bool) -> 
 
 @dataclass(frozen=True)
 class _Places:
-    """A chunk with known places: of each block, the part that it answers, and the selection."""
+    """A chunk with known places: its parts, their blocks, and the selections of these blocks."""
 
     start: int
     stop: int
@@ -108,7 +108,7 @@ class SelectedRowsScheduler:
         self._known.append(_Places(start, stop, parts, blocks, self._select(start, stop, blocks)))
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
-        """The next known chunk, of any size. Each part is asked of the actor that made its block."""
+        """The next known chunk, of any size. The actor that made a block is asked for its rows."""
         chunk = self._known.popleft()
         self._scheduled.append(chunk)
         requests = tuple(

@@ -38,7 +38,7 @@ _options_of = lru_cache(16, typed=True)(StreamOptions)
 
 
 class Describes(Protocol):
-    """A source that can be distributed: everything that decides its stream is one picklable value."""
+    """A source for actors: one picklable value decides the stream."""
 
     def describe(self) -> Stream: ...
 
@@ -76,7 +76,7 @@ class Source(Uncopied):
 
     @property
     def state(self) -> StreamState:
-        """Where the stream goes on; one value, whenever it is asked for."""
+        """Where the stream goes on, as one value; safe to ask for at any time."""
         return self._consumer.consumed.state
 
     @property
@@ -263,10 +263,10 @@ def _one_by_one(
     many: StreamOptions,
     one: StreamOptions,
 ) -> Generator[Delivery, None, None]:
-    """The elements, read many at a time; where that fails, one alone, so that what is good before the failure comes,
-    and so do elements that do not stack.
+    """The elements, read many at a time. After a failure they are read one by one, up to the failing element; elements
+    that do not stack are read the same way.
 
-    The stream goes on from each as it does from a batch that ends there.
+    A state after an element equals the state after a batch with the same last element.
     """
     options = many
     while True:

@@ -245,7 +245,7 @@ class _Reading:
         return self._flows[-1]
 
     def _received(self, flow: Flow) -> Chunks:
-        """The chunks of a flow, each when it is the first and all of its blocks are here."""
+        """The chunks of a flow in order, each once all of its blocks are here."""
         while not flow.window.is_finished and not self._options.cancelled():
             actors, weights = flow.readers()
             lost = [each.poll(actors, weights) for each in self._flows]
@@ -296,7 +296,7 @@ class _Reading:
                 places.receive()
 
     def _merged(self, merger: Merger, parts: Sequence[tuple[Chunks, Callable[[int], Extra | None]]]) -> Chunks:
-        """The chunks of a mixture. Each component is asked for its next chunk when that is due."""
+        """The chunks of a mixture. A component is asked for a chunk when its next element is due."""
         found, extra_at = zip(*parts, strict=True)
         with ExitStack() as stack:
             for each in found:
@@ -319,7 +319,7 @@ class _Reading:
 
 
 def _window(scheduler: Scheduler, options: StreamOptions, max_nbytes: float, **given: Any) -> Window:
-    """The window over a scheduler. max_nbytes: at least one byte, with which one chunk is in flight."""
+    """The window over a scheduler. max_nbytes: below the size of a chunk, one chunk is in flight."""
     return Window(
         scheduler,
         chunk_size=options.chunk_size,

@@ -146,7 +146,7 @@ class Timeline:
             return Drawn(self._began, self._bin_s, num_bins, rows)
 
     def up_s(self) -> float:
-        """Seconds for which actors were there, all together: each from its first block to its last, unless lost."""
+        """Seconds of all actors from their first to their last blocks, without lost time."""
         with self._lock:
             lost_s = float(self._of(_ALL, LOST).sum())
             return max(0.0, sum(last - first for first, last in self._seen.values()) - lost_s)
@@ -167,7 +167,7 @@ class Timeline:
         return np.zeros(MAX_BINS) if found is None else found
 
     def _overlaps(self, began: float, ended: float) -> np.ndarray:
-        """Seconds of each bin that are between these times."""
+        """Seconds per bin between two moments."""
         edges = (self._began or 0.0) + self._bin_s * np.arange(MAX_BINS + 1)
         found: np.ndarray = np.diff(np.clip(edges, began, ended))
         return found
@@ -216,7 +216,7 @@ def page(drawn: Drawn, stats: Any, title: str) -> str:
 
 
 def _key(heading: str, names: Iterable[str], colours: Mapping[str, str]) -> str:
-    """A heading, and the colour of each name below it."""
+    """A heading, with a legend of colours."""
     keys = "".join(f'<i style="background:{colours[name]}"></i>{escape(name)}' for name in names)
     return f"<h2>{heading}</h2><p>{keys}</p>"
 
@@ -231,7 +231,7 @@ def _mean(actors: Mapping[int, Mapping[str, list[float]]], drawn: Drawn) -> dict
 
 
 def _row(label: str, of: Mapping[str, list[float]], drawn: Drawn, colours: Mapping[str, str], kind: str = "") -> str:
-    """One line: its label, its bins from left to right, and the busy part of the time."""
+    """One line: label, bins from left to right, busy part of the time."""
     base = [0] * drawn.num_bins
     paths = []
     for name in sorted(of, key=list(colours).index):

@@ -75,7 +75,7 @@ class Trail:
 
 
 def _before(state: StreamState, parts: Parts) -> RowsDigested:
-    """The rows that were consumed in this state: parts may hold elements that are given one by one."""
+    """The rows consumed before this state. The last part may hold later elements, handed out one by one."""
     rows = digested(parts)
     count = int(np.searchsorted(rows.positions, state.position))
     if state.offset and state.unit == "elements":

@@ -107,12 +107,12 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Positions that it asks for; a part of one position cannot be split."""
+        """Number of positions; a part of one position cannot be split."""
         return self.request.stop - self.request.start
 
     @property
     def is_trial(self) -> bool:
-        """Whether to read it in a process of its own."""
+        """Whether to read the part in a separate process."""
         return self.attempt >= TRY_AFTER and (self.attempt - TRY_AFTER) % 2 == 0 and self.size == 1
 
 

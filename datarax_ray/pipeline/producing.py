@@ -124,7 +124,8 @@ class BatchProducer:
         row_words, start = None, 0
         if on_device is not None:
             rows, global_rows = self.options.rows, host_batch.global_rows
-            check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
+            if self.sharding is not None:
+                check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
             on_device = to_device(on_device, self.sharding, rows, global_rows)
             if self.stages.graph.nodes:
                 start = element_ids(host_batch.start, host_batch.offset)

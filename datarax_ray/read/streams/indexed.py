@@ -1,4 +1,4 @@
-"""A stream of records that are read by index: everything that decides it, and how its requests are read."""
+"""Streams of records by index: everything that decides the stream, and the reading of requests."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _MAX_RUN_RECORDS = 1024  # more of them make a read no cheaper
 
 
 def run_of(reader: Reader, most: int = _MAX_RUN_RECORDS) -> int:
-    """Records that one actor should read in a row: 256 KiB of them, at most `most`.
+    """Records for one actor to read in a row: 256 KiB of records, at most `most`.
 
-    Small, so that every chunk has runs for every actor; large enough that a run is one read.
+    Small enough for runs for every actor in every chunk, and large enough to be one read.
     """
     return max(1, min(most, _RUN_NBYTES // max(1, reader.mean_nbytes)))
 
 
 def request_at(start: int, stop: int, state: StreamState) -> ReadRequest:
-    """For all at these positions of the stream that has this state."""
+    """A request for these positions of the stream in this state."""
     return ReadRequest(start, stop, wanted=Wanted(amendments=state.amendments))
 
 
@@ -86,8 +86,8 @@ def read_records(
     call = Call(lambda *_: None, "reading", catch=ChildProcessError if ended else reader.traits.broken)
 
     def read(first: int, stop: int) -> bool:
-        """Read these, in parts where that fails: an error does not say which record it is about. Returns whether what
-        comes behind them is wanted.
+        """Read these records; after an error read them in parts, since the error names no record. Returns whether
+        later records are wanted.
         """
         try:
             if ended:
@@ -219,7 +219,7 @@ class IndexedStream(ElementStream):
 
     @property
     def yields(self) -> Yields:
-        """How many elements its positions give: those of records that a filter, say, leaves out give none."""
+        """The number of elements per position; 0 where a filter drops the record."""
         first = self.first_yields or ONE_TO_ONE
         kinds = {step.kind for step in self.steps[self.first_yields is not None :]}
         is_one_to_one = first.is_one_to_one and self.on_error == "raise" and kinds.isdisjoint(("filter", "flat_map"))
@@ -277,11 +277,11 @@ class IndexedStream(ElementStream):
     def block_at(
         self, positions: Indices, records: Indices, documents: DocumentSpec | None = None, ended: str = ""
     ) -> Block:
-        """The block of these positions, ascending, with these records: int64 (k,) each. Else as read."""
+        """The block of these positions, ascending, with their records: int64 (k,) both. Else as read."""
         return block_of(*self._elements(positions, records, ended), documents)
 
     def elements_at(self, positions: Indices, records: Indices) -> tuple[list[int], list[Any]]:
-        """The elements of these positions with these records, and the position of each. Else as read_at."""
+        """The elements of these positions and records, with their positions. Else as read_at."""
         progress, columns = self._elements(positions, records)
         if progress.failure is not None:
             raise progress.failure

@@ -114,7 +114,7 @@ class InterleavedStream(ElementStream):
 
 @dataclass
 class _Piece:
-    """What a request gets of one shard. sources: where each row is in the shard, as stored."""
+    """The rows of one shard in a request. sources: places of the rows in the shard, as stored."""
 
     shard: int
     positions: Indices
@@ -122,7 +122,7 @@ class _Piece:
     portions: list[Portion]
 
     def picks(self, places: Indices) -> Iterator[Pick]:
-        """Its rows, portion by portion, put in these places."""
+        """The rows, portion by portion, for these places."""
         for portion in self.portions:
             inside = (self.sources >= portion.start) & (self.sources < portion.stop)
             yield Pick(portion.rows, self.sources[inside] - portion.start, places[inside])

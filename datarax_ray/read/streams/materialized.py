@@ -73,7 +73,7 @@ class MaterializedStream(IndexedStream):
         return replace(super().traits, homes=None)  # where the live stream's files lie says nothing of these
 
     def locate(self, record: int) -> str:
-        """Where the record was that this was made of, where that is known, else where it is now."""
+        """The place of the original record where known, else the place of the written element."""
         return self.origins.name(record) or self.reader.locate(record)
 
     def names(self, request: ReadRequest) -> list[str]:
@@ -108,9 +108,9 @@ def _compare(live: IndexedStream, found: MaterializedStream, where: str) -> None
 
 
 def _decoded(progress: Progress, are_last: bool) -> Columns:
-    """What was written, in place of its bytes: columns where it was such, or becomes such by stacking; else None.
+    """Decode the written elements: columns where they were written as columns, or stack; else None.
 
-    are_last: whether nothing is done to the elements any more.
+    are_last: whether no transform follows.
     """
     columns = columns_of(progress.elements, are_last)
     if columns is None and any(record[:1] not in _SINGLE for record in progress.elements):

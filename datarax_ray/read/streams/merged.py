@@ -33,13 +33,13 @@ from datarax_ray.read.streams.mixture import Mixed, MixtureStream, component_nam
 
 @dataclass(frozen=True)
 class MergedStream(Mixed):
-    """What a mixture with a stream in it is made of. Its positions count elements; its requests are its components'."""
+    """A mixture with a stream in it. Positions count elements; requests go to the components."""
 
     components: tuple[Any, ...]  # each AnyComponent
 
     @property
     def order(self) -> MergedOrder:
-        """Which element of which component stands at each position, with these weights from the beginning on."""
+        """The element of a component at each position, with these weights from the beginning on."""
         return self._order
 
     @functools.cached_property
@@ -65,13 +65,13 @@ class MergedStream(Mixed):
         return Yields(is_one_to_one=False)
 
     def shares(self) -> list[float]:
-        """What each component gets of what may be in flight: half of it by weight, the other half evenly."""
+        """The part of the bytes in flight of each component: half by weight, half evenly."""
         pieces = [weights for _, weights in pieces_of(self.weights)]
         most = [max(weights[index] / sum(weights) for weights in pieces) for index in range(len(self.components))]
         return [(each / sum(most) + 1 / len(most)) / 2 for each in most]
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> StreamScheduler:
-        """Raises: TypeError. Each component has one of its own; feed.stream turns them."""
+        """Raises: TypeError. The components have schedulers; feed.stream turns them."""
         raise TypeError("the components of a mixture of streams are scheduled one by one")
 
     def read(self, request: Request, ended: str = "") -> Block:
@@ -92,7 +92,7 @@ class MergedStream(Mixed):
         return [f"{name}: {each}" for each in component.names(its)]
 
     def _component(self, request: Any) -> tuple[Any, Any]:
-        """The component that a request is for, and what it asks that for."""
+        """The component of a request, and the request for the component."""
         index, *inner = request.wanted.components
         return self.components[index], replace(request, wanted=replace(request.wanted, components=tuple(inner)))
 
@@ -154,7 +154,7 @@ class _Supply:
         return len(self.own) - self.done
 
     def add(self, blocks: Sequence[Block]) -> None:
-        """Its next chunk, once all of the last one was taken."""
+        """Add the next chunk. Called once the last chunk was taken."""
         failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
         self.failed_at, self.failure = min(failures, key=lambda pair: pair[0], default=(0, None))
         found = [block for block in blocks if len(block.positions)]
@@ -183,7 +183,7 @@ class _Supply:
         self.skipped = [(rank, skip) for rank, skip in skips if rank >= self.done]
 
     def take(self, at: Indices, gone: Indices) -> list[Block]:
-        """The next elements, at these positions of the mixture; those at positions that are gone are left out."""
+        """The next elements, at these positions of the mixture, without the positions in `gone`."""
         lo, hi = self.done, self.done + len(at)
         kept = runs_of(lo + np.flatnonzero(~np.isin(at, gone))).tolist() if len(gone) else [(lo, hi)]
         blocks = []
@@ -205,7 +205,7 @@ class _Supply:
         return skip.moved(self.name, position)
 
     def settle(self, extra_at: Callable[[int], Extra | None]) -> None:
-        """It can be taken up behind what was taken."""
+        """Move the resume state behind the taken elements."""
         last, offset = int(self.own[self.done - 1]), 0
         if self.available and self.own[self.done] == last:  # a record of which more is to come
             offset = self.done - int(np.searchsorted(self.own, last))
@@ -265,7 +265,7 @@ class Merger:
         self._supplies[component].add(blocks)
 
     def skipped_of(self, component: int) -> list[Skipped]:
-        """The broken records of a component that stand before its next element."""
+        """The broken records of a component before its next element."""
         supply = self._supplies[component]
         return [supply.skip_at(self._next, skip) for _, skip in supply.skipped]
 

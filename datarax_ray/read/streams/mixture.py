@@ -78,7 +78,7 @@ class Mixed:
     @property
     @abstractmethod
     def order(self) -> WeightedOrder:
-        """What stands at each position, with these weights from the beginning on."""
+        """The element at each position, with these weights from the beginning on."""
 
     @property
     def are_cycles_alike(self) -> bool:
@@ -99,7 +99,7 @@ class Mixed:
         )
 
     def settings(self) -> dict[str, Any]:
-        """What the stream of elements depends on, in plain values; of many components, a digest of each one's."""
+        """Everything that decides the stream, in plain values; a digest per component where there are many."""
         settings: list[Any] = [component.settings() for component in self.components]
         if len(settings) > _MAX_WHOLE_SETTINGS:
             settings = [digest(without_code(each)) for each in settings]
@@ -126,7 +126,7 @@ class MixtureStream(Mixed):
 
     @property
     def order(self) -> MixtureOrder:
-        """Which record stands at each position, with these weights from the beginning on."""
+        """The record at each position, with these weights from the beginning on."""
         return self._order  # a cached_property is no property to a type checker, as Stream wants one
 
     @functools.cached_property
@@ -135,12 +135,12 @@ class MixtureStream(Mixed):
         return MixtureOrder(Mixture(self.weights, self.seed), orders)
 
     def order_of(self, request: ReadRequest) -> MixtureOrder:
-        """The order in which the stream stands that a request is of."""
+        """The order of the amended stream of a request."""
         return self.order.amended(request.wanted.amendments)
 
     @property
     def run_records(self) -> RunRecords:
-        """Of each component, the records that one actor should read in a row."""
+        """By component, the records for one actor to read in a row."""
         return tuple(component.run_records for component in self.components)
 
     @property
@@ -237,7 +237,7 @@ class MixtureStream(Mixed):
     def _parts(
         self, order: MixtureOrder, positions: Indices, records: Indices
     ) -> Iterator[tuple[int, Indices, Indices, Indices]]:
-        """Of each component that has any: its index, its positions in the mixture, its own positions and records."""
+        """(index, positions in the mixture, own positions, records) of every component with any."""
         components, own = order.mixture.place(positions)
         for index in np.unique(components).tolist():
             mine = components == index

@@ -43,7 +43,7 @@ class ShardRun(Protocol):
 
 
 class ShardReader(Protocol):
-    """Host-side code that reads the shards of one source. Picklable; opens what it needs when it needs it."""
+    """Host-side code that reads the shards of one source. Picklable; opens files on first use."""
 
     @property
     def num_shards(self) -> int: ...
@@ -133,7 +133,7 @@ class OpenShard:
 
     @property
     def cursor(self) -> Cursor:
-        """The last one at or before what is to be given next."""
+        """The last cursor at or before the next element."""
         return self._cursors[0]
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class OpenShard:
 
 
 class OpenShards:
-    """The live shards of one process. Several consumers may read one shard; each finds the iterator that it left.
+    """The live shards of one process. Several consumers may read one shard; each finds its own iterator again.
 
     Picklable, as an empty one.
     """
