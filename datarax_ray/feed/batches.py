@@ -201,12 +201,12 @@ class Ranks:
 
 @dataclass(frozen=True)
 class _Part:
-    """Elements of one block. ranks: of each in its chunk, ascending; a range where they are consecutive.
+    """Elements of one block. ranks: of each in its chunk, int64 (k,), ascending; a range where they are consecutive.
 
     arrays: what is copied to the batch: every column, the positions, and, where there are any, ordinals and digests.
     """
 
-    ranks: Indices | range
+    ranks: Any
     arrays: list[np.ndarray]
 
     def copy(self, lo: int, hi: int, rows: Any, buffers: list[np.ndarray]) -> None:

@@ -56,8 +56,8 @@ class Trail:
         if batch.pieces is None and len(batch.positions):
             count = min(batch.last_run or len(batch.positions), most)
             parts = (rows_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=count),)
-            is_next = batch.last_run == 0 and not parts[0].is_cut
-            for each in reversed(self.parts) if is_next else ():
+            older = self.parts if batch.last_run == 0 and not parts[0].is_cut else ()
+            for each in reversed(older):
                 if count >= MAX_ROWS:
                     break
                 parts, count = (each, *parts), count + len(each.positions)
@@ -90,7 +90,8 @@ def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Tr
     """
     saved, changed = trail.saved, ", ".join(trail.changed)
     assert saved is not None
-    begin, stop = description.order.earlier(state, saved.start[0]), state.position + (state.offset > 0)
+    begin = description.order.earlier(state, saved.start[0])
+    stop: int | None = state.position + (state.offset > 0)
     if begin is None and saved.start[0] == 0:  # the first rows of a stream
         begin, stop = StreamState(amendments=state.amendments), description.stop
     if begin is None:

@@ -119,8 +119,7 @@ def digested(consecutive: Sequence[Part | Rows]) -> RowsDigested:
     kinds: dict[str, str] = {name: field.kind for part in reversed(parts) for name, field in part.fields.items()}
     fields = {}
     for name in kinds:
-        each = [_digests(name, part) for part in parts]
-        fields[name] = np.concatenate(each)[order]
+        fields[name] = np.concatenate([_digests(name, part) for part in parts])[order]
     return RowsDigested(positions[order], ordinals[order], kinds, fields)
 
 
