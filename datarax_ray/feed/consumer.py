@@ -121,11 +121,13 @@ Delivery: TypeAlias = tuple[Any, Consumed]
 class Reading:
     """A session whose deliveries are made when they are asked for, in the thread that asks."""
 
-    is_waiting = False
-
     def __init__(self, deliveries: Generator[Delivery, None, None]) -> None:
         self._deliveries = deliveries
         self.next = deliveries.__next__  # itself: it is called for every element
+
+    @property
+    def is_waiting(self) -> bool:
+        return False
 
     def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
         with suppress(ValueError):  # it runs in another thread, or below this signal's handler, which finds out
