@@ -330,8 +330,8 @@ class Batcher:
             selected = rows_of(block.selected)
             rank, arrays = rank[selected], [array[selected] for array in arrays]
         is_run = len(rank) and int(rank[-1]) - int(rank[0]) + 1 == len(rank)
-        ranks = range(int(rank[0]), int(rank[-1]) + 1) if is_run else rank
-        return _Part(ranks, [*(column for _, column in leaves(block.columns)), *arrays])
+        run = range(int(rank[0]), int(rank[-1]) + 1) if is_run else rank
+        return _Part(run, [*(column for _, column in leaves(block.columns)), *arrays])
 
     def _begin(self, start: int, offset: int) -> None:
         """Start the batch at this place; its buffers are made with the first rows."""

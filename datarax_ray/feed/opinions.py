@@ -54,9 +54,9 @@ class Opinions:
     def __init__(self) -> None:
         self._cases: dict[tuple[int, int], _Case] = {}
 
-    def __contains__(self, part: Part) -> bool:
-        """Whether it is in doubt."""
-        return (part.chunk, part.index) in self._cases
+    def __contains__(self, part: object) -> bool:
+        """Whether a part is in doubt."""
+        return isinstance(part, Part) and (part.chunk, part.index) in self._cases
 
     def heard(self, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
         """Event: a node's block for a part is here. Returns what to believe, or the part to ask for instead.
