@@ -377,14 +377,13 @@ class PackedBatcher:
 
     def _check_fill(self, like: Columns) -> None:
         """Raise ValueError where the padding of a field, or its first token, is no value of its dtype."""
-        fill: list[tuple[str, str, int | None]] = [(name, "pad_id", v) for name, v in self._packing.padding.items()]
-        fill += [(name, "bos_token_id", self._packing.first_token(name)) for name in like]
-        for name, what, value in fill:
-            if value is None:
-                continue
+        for name in like:
             dtype = like[name].dtype
-            if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            values = {"pad_id": self._packing.padding[name], "bos_token_id": self._packing.first_token(name)}
+            for what, value in values.items():
+                if value is None or dtype.kind not in "iu" or np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+                    continue
                 raise ValueError(
-                    f"{what}={value} is no {dtype}, which {name!r} is; choose another, for this field alone with "
-                    f"pad_id={{{name!r}: ...}} or bos_fields, or convert the field in a transform"
+                    f"{what}={value} is no {dtype}, which {name!r} is; give {name!r} a value of its own (pad_id by "
+                    "field, bos_fields), or convert the field in a transform"
                 )

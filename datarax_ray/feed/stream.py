@@ -105,9 +105,10 @@ class StreamOptions:
     rows: TrainerRows = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "process_index", "process_count", "chunk_size"):
-            if (value := getattr(self, name)) is not None or name != "chunk_size":
-                object.__setattr__(self, name, whole(name, value))
+        for name in ("batch_size", "process_index", "process_count"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        if self.chunk_size is not None:
+            object.__setattr__(self, "chunk_size", whole("chunk_size", self.chunk_size, least=1))
         for name in ("drop_remainder", "pad_remainder", "digest"):
             object.__setattr__(self, name, flag(name, getattr(self, name)))
         if self.share is None:
@@ -115,8 +116,6 @@ class StreamOptions:
         else:
             rows = TrainerRows(self.batch_size, self.share, self.pad_remainder)
         object.__setattr__(self, "rows", rows)
-        if self.chunk_size is not None and self.chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, or None to choose it, got {self.chunk_size}")
         whole("max_nbytes", self.max_nbytes, ", in bytes", least=1)
         positive("stall_after_s", self.stall_after_s)
 

@@ -102,18 +102,6 @@ def test_what_is_in_doubt_is_asked_of_nobody_else_and_does_not_say_what_requests
 
 
 @pytest.mark.parametrize("is_mixed", [False, True])
-def test_what_an_actor_keeps_in_memory_is_asked_of_it_alone(is_mixed):
-    def limits(cacheable):
-        source = RandomAccessSource(RandomAccessSourceConfig(cacheable=cacheable), Numbers(9))
-        if is_mixed:
-            source = MixtureSource([source, source], weights=(0.5, 0.5))
-        return source.describe().scheduler(StreamState(), None, EVERYTHING).limits
-
-    assert limits(False).is_anywhere
-    assert not limits(True).is_anywhere
-
-
-@pytest.mark.parametrize("is_mixed", [False, True])
 @pytest.mark.parametrize(
     ("options", "is_anywhere"),
     [({}, True), ({"cacheable": True}, False), ({"shuffle": True, "shuffle_block_size": "auto"}, False)],

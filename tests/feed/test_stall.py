@@ -14,7 +14,6 @@ from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.hugging_face.shards import HFShards
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.interleaved import InterleavedStream
-from datarax_ray.read.streams.mixture import MixtureStream
 from tests.data import write_files
 
 PARTS = [
@@ -64,17 +63,3 @@ def test_shards_of_a_stream_are_named_with_their_files(tmp_path):
     assert stall.waited(1.0, [part]) == (
         "the stream has waited 1 s for actor 3: positions [0, 8) of lines, shard 0 (a.jsonl), lines, shard 2 (c.jsonl)"
     )
-
-
-def test_files_of_a_mixture_are_those_of_its_components(tmp_path):
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    inner = MixtureStream((described(tmp_path / "two"),), (1,))
-    stall = Stall(MixtureStream((described(tmp_path / "one"), inner), (1, 1)), 1.0)
-    part = Part(0, 0, 3, ReadRequest(20, 24))
-    stall.waited(0.0, [part])
-    one, two = (tmp_path / name / "part-00001.array_record" for name in ("one", "two"))
-    told = stall.waited(1.0, [part]) or ""
-    assert told.startswith("the stream has waited 1 s for actor 3: positions [20, 24) of ")
-    names = [f"component 0: {one}", f"component 1: component 0: {two}"]
-    assert sorted(told.partition(" of ")[2].split(", ")) == names
