@@ -356,7 +356,7 @@ class TestStreams:
         pipeline = make(self.source(), 5)
         with pytest.raises(ValueError, match="every_epoch=True .* give the positions of each epoch, as locate"):
             pipeline.amend(skip=[3], every_epoch=True)
-        with pytest.raises(ValueError, match="those of a stream of shards have no number .* as locate tells"):
+        with pytest.raises(ValueError, match="records of a stream of shards have no number; give their positions"):
             pipeline.amend(skip=["dataset[3]"])
         with pytest.raises(ValueError, match="is no mixture"):
             pipeline.amend(weights=[1])
@@ -581,12 +581,12 @@ class TestNamesOfFiles:
 
     def test_of_one_that_several_components_have_the_component_is_said(self, stream: Any, tmp_path: Path) -> None:
         mixture = MixtureStream((stream, MixtureStream((stream, stream), (1, 1))), (1, 1))
-        with pytest.raises(ValueError, match=r"6 files, .* apart: component 0: a/day1/part-0\.jsonl\[3\]$"):
+        with pytest.raises(ValueError, match="6 files, such as component 0: .* and component 0: .*; give more"):
             self.records(mixture, "part-0.jsonl[3]")
         named = "component 1: a/day1/part-0.jsonl[3]"
         path = f"{tmp_path}/a/day1/part-0.jsonl"
-        said = rf"such as component 1: component 0: {path} and component 1: component 1: {path}\. .* apart: "
-        with pytest.raises(ValueError, match=said + r"component 1: component 0: a/day1/part-0\.jsonl\[3\]$"):
+        said = rf"such as component 1: component 0: {path} and component 1: component 1: {path};"
+        with pytest.raises(ValueError, match=said):
             self.records(mixture, named)
         for record, name in enumerate(map(mixture.locate, range(96))):
             assert self.records(mixture, name) == [((record, record + 1),)]
@@ -609,7 +609,7 @@ class TestNamesOfFiles:
         whole, pipeline = ids(mixture()), mixture()
         told = [origin.record for origin in pipeline.locate(1)]
         assert told == [f"component {i // 100}: {name}[{i % 100}]" for i in whole[4:8]]
-        with pytest.raises(ValueError, match=rf"2 files, .* apart: component 0: {name}\[3\]$"):
+        with pytest.raises(ValueError, match=f"2 files, such as component 0: {name} and component 1: {name};"):
             pipeline.amend(skip=[f"{name}[3]"])
         pipeline.amend(skip=[f"component 1: {name}[3]"])
         assert ids(pipeline) == [i for i in whole if i != 103]
