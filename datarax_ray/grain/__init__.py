@@ -1,7 +1,7 @@
-"""Grain's DataLoader on Ray actors: the same batches, whatever their number, and checkpoints that do not name it.
+"""Grain's DataLoader on Ray actors: the same batches and checkpoints for any number of actors.
 
-Everything else here is Grain's own, so that `import datarax_ray.grain as grain` stands for `import grain.python as
-grain`, and for `import grain`; `datarax_ray.grain.python` stands for `grain.python` alone.
+Everything else here is Grain's own, so `import datarax_ray.grain as grain` replaces `import grain.python as grain` and
+`import grain`; `datarax_ray.grain.python` replaces `grain.python` alone.
 """
 
 import importlib

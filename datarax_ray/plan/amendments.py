@@ -31,9 +31,9 @@ Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 
 @dataclass(frozen=True)
 class Amendment:
-    """One change; str() describes it.
+    """One change; str() describes the change.
 
-    at: the first position that it changes.
+    at: the first changed position.
     positions: positions to skip.
     records: records to skip from `at` on, in every epoch, by their number in the source.
     weights: new weights of a mixture; a schedule begins at `at`; None for no change.
@@ -66,12 +66,12 @@ Amendments: TypeAlias = tuple[Amendment, ...]
 
 
 def amended(log: Amendments, new: Amendment, first: int) -> Amendments:
-    """The log with one more change, without its parts that the log has already, as after a restart.
+    """The log with one more change; parts that the log has already, as after a restart, are dropped.
 
     first: the first position that was not delivered yet.
 
-    Raises: ValueError for a change of earlier positions, for weights that begin before others in the log, and for a log
-    that is too large.
+    Raises: ValueError for a change of earlier positions, for weights that begin before others in the log, and for too
+    large a log.
     """
     positions = _without(new.positions, [each.positions for each in log])
     records = _without(new.records, [each.records for each in log if each.at <= new.at])
@@ -131,7 +131,7 @@ class Apart(NamedTuple):
 
 
 def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | None:
-    """The first positions in [since, end) in which two streams, which were equal before, differ by their logs.
+    """The first positions in [since, end) in which two streams, equal before, differ by their logs.
 
     Sure differences come first. None where the logs have the same effect.
     """
@@ -154,7 +154,7 @@ def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | N
 
 
 def yields_from(yields: Yields, log: Amendments, position: int) -> Yields:
-    """The yields from `position` on of a stream that gives `yields` without amendments."""
+    """The yields of an amended stream from `position` on. yields: without amendments."""
     if not log:
         return yields
     return replace(yields, is_one_to_one=yields.is_one_to_one and not skips_from(log, position))

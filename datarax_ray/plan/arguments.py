@@ -1,4 +1,4 @@
-"""Checks of arguments that Python would accept and misread. Each returns the argument in a plain type."""
+"""Checks of arguments that Python would accept and misread. They return arguments in plain types."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def mapping(name: str, value: Any, key: str) -> None:
 
 
 def nearest(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """The known names that are nearest to mistyped ones, as a question with a space before it; "" if none is near.
+    """The known names nearest to mistyped ones, as a question with a space before it; "" if none is near.
 
     >>> nearest(["lable"], ["image", "label"])
     " Did you mean 'label'?"

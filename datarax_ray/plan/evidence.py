@@ -1,16 +1,16 @@
 """Evidence and digest: the record that a state keeps of the rows that were consumed.
 
-Evidence is of the last rows, which a resume makes again: it continues only where they are the same. So nobody has to
-judge code: a change of data, a transform, a library or an environment variable is found where it changes a row. Rows
-are host elements behind the transforms and before the stages; under packing they are documents.
+Evidence is of the last rows. A resume makes them again, and continues only if they are the same. So nobody has to
+judge code: a change of data, a transform, a library or an environment variable is found where a row changes. Rows are
+host elements behind the transforms and before the stages; under packing they are documents.
 
 The rolling digest is one number for everything consumed:
 
     digest = sum, mod 2**64, over all elements wholly consumed, of a hash of (position, ordinal, fields)
 
-A sum is the same for any actors, chunks and batches, and the sums of several trainers, each of its own rows, add up to
-the sum of all rows. The hash covers the position, so rows that are swapped, dropped, repeated or changed by a bit give
-another sum, but for one chance in 1.8e19. It is no seal against forgery. Hashes: read.elements.row_digests.
+A sum is the same for any actors, chunks and batches, and the sums of trainers over their own rows add up to the sum of
+all rows. The hash covers the position, so swapped, dropped, repeated or changed rows give another sum, but for one
+chance in 1.8e19. The digest is no seal against forgery. Hashes: read.elements.row_digests.
 
 Nothing here reads.
 """
@@ -42,7 +42,7 @@ _LEN = 4  # hex digits of the digest of one field
 class RowsDigested:
     """Digests of consecutive rows.
 
-    positions, ordinals: int64 (k,), of each row. kinds: dtype and shape of each field. fields: uint64 (k,) for each.
+    positions, ordinals: int64 (k,), of the rows. kinds: dtype and shape, by field. fields: uint64 (k,), by field.
     """
 
     positions: Indices
@@ -131,7 +131,7 @@ class Evidence:
 
     @classmethod
     def from_json(cls, saved: Any) -> Self:
-        """The inverse of to_json. Raises: ValueError for anything that to_json does not give."""
+        """The inverse of to_json. Raises: ValueError for anything else."""
         with reading("evidence", saved):
             (position, ordinal), fields = saved["start"], {**saved["fields"]}
             found = cls((position, ordinal), saved["places"], fields, saved["rows"], saved["digest"])
@@ -142,7 +142,7 @@ class Evidence:
             return found
 
     def differing(self, found: RowsDigested) -> OtherRow | None:
-        """The first row that was made otherwise, None where all are the same. found: the rows from `start` on."""
+        """The first row that was made otherwise, None if all rows are the same. found: the rows from `start` on."""
         if not len(found):
             return OtherRow(0, f"none of the {self.num_rows} rows is made any more: all are filtered out, or gone")
         found = found.part(0, self.num_rows)
@@ -249,7 +249,7 @@ class RollingDigest(NamedTuple):
 
 
 def added(digests: Iterable[RollingDigest]) -> RollingDigest | None:
-    """The digest of all rows, from the digests of trainers, each counted once; None where some rows are missing.
+    """The digest of all rows, from the digests of all trainers; None where rows are missing or come twice.
 
     >>> one, other = RollingDigest((0, 0), 2, (0,), 2), RollingDigest((0, 0), 5, (1,), 2)
     >>> added([one, other]), added([one, one])

@@ -58,7 +58,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The chunk [start, stop) and its requests by actor. size: positions that may have an element."""
+    """The chunk [start, stop) and its requests by actor. size: positions with a possible element."""
 
     start: int
     stop: int
@@ -151,7 +151,7 @@ class EmptyEpochs:
 
 
 class RecordScheduler:
-    """Schedules positions of an order: each actor reads those whose records are in its partitions.
+    """Schedules positions of an order: an actor reads the positions of the records in its partitions.
 
     start: a state, or a position.
     stop: None for an endless stream.
@@ -217,7 +217,7 @@ class RecordScheduler:
         return Chunk(start, stop, max(1, stop - first), tuple(requests))
 
     def split(self, request: ReadRequest) -> Sequence[ReadRequest]:
-        """By position; some pieces may have no record of the partitions."""
+        """By position; a piece may have no record of the partitions."""
         return [replace(request, start=lo, stop=hi) for lo, hi in pieces(request.start, request.stop, NUM_PIECES)]
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:

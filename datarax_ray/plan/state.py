@@ -1,7 +1,7 @@
-"""Where a stream goes on: one value, which rides on every batch, is replaced in one assignment, and is saved.
+"""Where a stream continues: one value, which rides on every batch, is replaced in one assignment, and is saved.
 
-A saved state is external input. A checksum shows that its position and rest are those that were written; this module
-and the stream's order then check that they fit the stream. All other code trusts a StreamState.
+A saved state is external input. A checksum proves its position and rest to be as written; this module and the stream's
+order then check them against the stream. All other code trusts a StreamState.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from datarax_ray.plan.position import Yields, check_position, is_count, reading
 
 Unit = Literal["elements", "tokens", "documents"]
 
-# The name of an offset in a saved state says what it counts.
+# The name of an offset in a saved state names its unit.
 _NAMES: dict[Unit, str] = {"elements": "offset", "tokens": "token_offset", "documents": "document_offset"}
 _LOG = "amendments"
-# Of the position and the rest: `datasets` takes a damaged cursor, and a merged mixture the place of another one.
+# Of the position and the rest: `datasets` accepts a damaged cursor, and a merged mixture any place of a component.
 _CHECKSUM = "rest_checksum"
 
 
 class Extra(Protocol):
-    """What an order needs beside a position to continue; immutable. The default holds at one position alone."""
+    """An order's state beside the position; immutable. The default holds at one position alone."""
 
     @abstractmethod
     def plain(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Extra(Protocol):
 
 
 class StatefulOrder(Protocol):
-    """An order, as reading a state needs it. The defaults are for an order that needs a position alone."""
+    """An order, for reading a state. The defaults are for an order that needs a position alone."""
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
         """The state of an earlier position, to read its rows again; None where that is not possible."""
@@ -46,21 +46,21 @@ class StatefulOrder(Protocol):
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> Extra | None:
         """The extra of a saved state.
 
-        rest: its entries beside position and offset, which are in `state` already.
-        saved: its settings, which differ from this order's only where a person allowed it.
+        rest: the saved entries beside position and offset, which are in `state` already.
+        saved: the saved settings; only allowed drift differs from this order's.
 
-        Raises: ValueError for a rest that does not fit this order at this position.
+        Raises: ValueError for a rest of another order or position.
         """
         check_rest(rest)
         return None
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for amendments that do not fit this order: by default, weights."""
+        """Raise ValueError for amendments of another kind of order: by default, weights."""
         refuse_weights(amendments)
 
 
 class Stateful(Protocol):
-    """A description of a stream, as reading a state needs it."""
+    """A description of a stream, for reading a state."""
 
     @property
     def order(self) -> Any: ...
@@ -70,14 +70,14 @@ class Stateful(Protocol):
 
 
 class StreamState(NamedTuple):  # one is made for every element that is handed out, in half of a frozen dataclass's time
-    """Where a stream goes on.
+    """Where a stream continues.
 
     position: of the first record not delivered, or not wholly.
-    offset: how much of that record was delivered; 0 for nothing.
-    unit: what the offset counts of the record's output.
+    offset: the delivered part of this record; 0 for nothing.
+    unit: of the offset.
     extra: cursors of shards (ShardCursors), or places of the components of a merged mixture (ComponentStates); None
         where the order needs the position alone.
-    amendments: changes that people made to the stream.
+    amendments: people's changes to the stream.
     """
 
     position: int = 0
@@ -88,7 +88,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
 
     @classmethod
     def at(cls, start: int | StreamState) -> StreamState:
-        """The state of a position; a state is that already. Raises: ValueError, TypeError as check_position."""
+        """The state of a position; a state is returned as it is. Raises: ValueError, TypeError as check_position."""
         return start if isinstance(start, StreamState) else cls(check_position(start))
 
     def moved(self, position: int) -> StreamState:
@@ -98,7 +98,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         return StreamState(position, extra=extra, amendments=self.amendments)
 
     def to_json(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """As plain values: where the stream goes on, and its settings."""
+        """The position and the rest, with these settings, as plain values."""
         offset = {_NAMES[self.unit]: self.offset} if self.offset else {}
         log = {_LOG: [each.plain() for each in self.amendments]} if self.amendments else {}
         return written(self.position, (self.extra.plain() if self.extra else {}) | offset | log, settings)
@@ -113,9 +113,9 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         unit: Unit = "elements",
         allow_drift: Iterable[str] = (),
     ) -> Self:
-        """Read a saved state that fits this stream. unit: what offsets count in this stream.
+        """Read a saved state of this stream. unit: of this stream's offsets.
 
-        Raises: TypeError, ValueError for what is no state of this version; DriftError for another stream's.
+        Raises: TypeError, ValueError for anything but a state of this version; DriftError for another stream's state.
         """
         position, rest, saved = _parts_of(state)
         check_drift(saved, settings, allow_drift)
@@ -143,7 +143,7 @@ BEGIN = StreamState()
 
 
 def written(position: int, rest: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A state as it is saved. rest: the entries beside the position that say where the stream goes on."""
+    """A saved state. rest: its entries beside the position."""
     more = {"rest": rest, _CHECKSUM: _checksum(position, rest)} if rest else {}
     return {"version": VERSION, "position": position, **more, "settings": settings}
 
@@ -191,7 +191,7 @@ def num_skipped_in(state: Mapping[str, Any]) -> int:
 
 
 def check_rest(rest: Mapping[str, Any], *known: str) -> None:
-    """Raise ValueError where a state has other entries beside position and offset than those that an order knows."""
+    """Raise ValueError for entries of a saved state that its order does not know."""
     if others := {key: value for key, value in rest.items() if key not in known}:
         raise ValueError(
             f"this stream goes on from a position and {', '.join(known) or 'an offset in it'}, and the state has "
@@ -200,13 +200,13 @@ def check_rest(rest: Mapping[str, Any], *known: str) -> None:
 
 
 def refuse_weights(amendments: Amendments) -> None:
-    """Raise ValueError where weights are amended: for orders that have none."""
+    """Raise ValueError for amended weights: for orders without weights."""
     if changes := changes_of(amendments):
         raise ValueError(f"weights are amended to {shown(changes)}, and this stream is no mixture, so it has none")
 
 
 def refuse_records(amendments: Amendments) -> None:
-    """Raise ValueError where records are amended by number: for orders in which they have none."""
+    """Raise ValueError for records skipped by number: for orders of records without numbers."""
     if records := [each.records for each in amendments if each.records]:
         raise ValueError(
             f"records {shown(records)} are to be skipped, and records of a stream of shards have no number; give the "

@@ -18,7 +18,7 @@ from datarax_ray.plan.orders.cipher import Indices
 
 @dataclass(frozen=True)
 class Share:
-    """The parts of every batch that one trainer takes, of `num_parts` equal parts.
+    """One trainer's parts of every batch, of `num_parts` equal parts.
 
     parts: ascending, at least one; of a rank its own, of a process in a mesh the parts of its devices.
     num_equal: processes of the mesh with exactly these parts.
@@ -32,7 +32,7 @@ class Share:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """The parts that count in this trainer's digest; over all trainers each part counts once."""
+        """The parts that count in this trainer's digest; over all trainers every part counts once."""
         return tuple(part for part in self.parts if part not in self.counted_elsewhere)
 
     @property
@@ -72,7 +72,7 @@ def shares_of(held: Mapping[int, Collection[int]], num_parts: int) -> dict[int, 
 
 @dataclass(frozen=True)
 class TrainerRows:
-    """The rows that one trainer takes of every batch of a stream.
+    """One trainer's rows of every batch of a stream.
 
     batch_size: rows of the global batch; its parts are equal.
     is_padded: a short last batch is padded at its end, and divided as a full batch.
@@ -134,7 +134,7 @@ def rows_of_rank(batch_size: int, process_index: int, process_count: int, is_pad
 
 @dataclass(frozen=True)
 class TrainerPositions:
-    """The positions whose rows one trainer takes, in a stream with one element for each position.
+    """One trainer's positions, in a stream with one element at every position.
 
     Batch k is the positions origin + [k * batch_size, (k + 1) * batch_size).
 
@@ -163,7 +163,7 @@ class TrainerPositions:
         return mine
 
     def positions_in(self, start: int, stop: int) -> Indices:
-        """This trainer's positions in [start, stop), int64 (k,), ascending, without making those of other trainers.
+        """This trainer's positions in [start, stop), int64 (k,), ascending; other positions cost nothing.
 
         >>> TrainerPositions(0, 15, TrainerRows(8, share_of_rank(2, 4))).positions_in(5, 15).tolist()
         [5, 11, 12]

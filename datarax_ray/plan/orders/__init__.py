@@ -1,1 +1,1 @@
-"""Orders: the pure functions from a position to the record that stands there. One file for each."""
+"""Orders: pure functions from a position to a record."""

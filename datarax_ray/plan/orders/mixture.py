@@ -1,9 +1,9 @@
 """Mixtures: the pure function from a position to a component and a position in it, in closed form.
 
-The components are the leaves of a binary tree. At each node two sides take turns as evenly as whole numbers can: of the
-first m positions, floor((m * a + phase) / w) go left, where a / w is the share of the left side. Light components lie
-deep (Huffman's tree), so a position costs about log k divisions for k components, and the errors of the nodes above a
-component fade before they reach it.
+The components are the leaves of a binary tree. At every node two sides take turns as evenly as whole numbers can: of
+the first m positions, floor((m * a + phase) / w) go left, where a / w is the share of the left side. Light components
+lie deep (Huffman's tree), so a position costs about log k divisions for k components, and the errors of the nodes above
+a component fade before they reach the component.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ No other code asks for the kind of an order.
 
 Forwards, each of 64 actors computes the order of every position of a chunk and keeps its 64th. Backwards it inverts its
 own records once for a span of positions, and remembers them (OwnedPositions). A span is all positions that are permuted
-together, or a part of them where an owner holds more records than it may remember; it then inverts all its records for
-each span.
+together, or a part of them where an owner holds more records than it may remember; all its records are then inverted
+for every span.
 
 Legend: an offset counts the positions of an epoch, or of a span; a place is an offset before the permutation.
 """
@@ -313,7 +313,7 @@ class EpochOrder(Order):
 
     @abstractmethod
     def permuted(self, offsets: Indices, seed: int) -> Indices:
-        """The record at each offset of the epoch of this seed. offsets: int64 (k,), ascending, at least one."""
+        """The records at these offsets of the epoch of this seed. offsets: int64 (k,), ascending, at least one."""
         ...
 
     def records(self, positions: Indices) -> Indices:
