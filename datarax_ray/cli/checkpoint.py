@@ -100,8 +100,8 @@ def fits(target: str, directory: str, screen: Screen) -> int:
             pipeline.set_state(saved.state)
         except DriftError as error:
             found |= {"fits": False, "differences": [asdict(each) for each in error.differences]}
-            said = [each.said for each in error.differences]
-            line = f"{saved.directory} does not fit {target}:{listed(said, len(said))}"
+            lines = [each.line for each in error.differences]
+            line = f"{saved.directory} does not fit {target}:{listed(lines, len(lines))}"
         else:
             found |= {"fits": True, "position": pipeline.position}
             line = f"{saved.directory} fits: {target} goes on at position {pipeline.position}"

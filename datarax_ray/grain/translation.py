@@ -222,8 +222,8 @@ def sampler_settings(sampler: Any, shard: grain.sharding.ShardOptions, length: i
         names = ("num_records", "shuffle", "num_epochs", "seed")
         values = {name: getattr(sampler, f"_{name}", None) for name in names}
         its = sampler._shard_options
-        said = f"{its.shard_index} of {its.shard_count}" + (", drop_remainder" if its.drop_remainder else "")
-        return order | values | {"sampler": cls.__qualname__, "sampler_shard": said}
+        text = f"{its.shard_index} of {its.shard_count}" + (", drop_remainder" if its.drop_remainder else "")
+        return order | values | {"sampler": cls.__qualname__, "sampler_shard": text}
     return order | {"num_positions": length, "sampler": code_digests((sampler,))["code"][0]}
 
 

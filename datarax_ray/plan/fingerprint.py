@@ -87,12 +87,12 @@ _RENAMED = (
 
 @dataclass(frozen=True)
 class Difference:
-    """A changed setting. saved, current: its values, None for a missing one. said: the line of the error."""
+    """A changed setting. saved, current: its values, None for a missing one. line: of the error."""
 
     setting: str
     saved: Any
     current: Any
-    said: str
+    line: str
 
 
 class DriftError(ValueError):
@@ -129,7 +129,7 @@ seen. Set the old value, or start a new run.
     changed = [key for key in _changed(saved, current) if not any(_is_under(key, path) for path in allowed)]
     if changed:
         found = [Difference(key, old.get(key), new.get(key), _describe(key, old, new)) for key in changed]
-        raise DriftError(f"the checkpoint belongs to another stream:{listed([each.said for each in found])}", found)
+        raise DriftError(f"the checkpoint belongs to another stream:{listed([each.line for each in found])}", found)
 
 
 def code_changes(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:

@@ -110,7 +110,7 @@ class ReadRequest:
         return self.partitions[0]
 
     @property
-    def asked(self) -> Hashable:
+    def block_key(self) -> Hashable:
         """The request without sharing."""
         return replace(self, wanted=replace(self.wanted, sharing=None))
 

@@ -66,7 +66,7 @@ class Sharing:
     num_equal: int = 1
 
     @property
-    def part_asked(self) -> Hashable:
+    def part_key(self) -> Hashable:
         """A key of the part among the parts of one block."""
         return self.part if isinstance(self.part, str) else (self.part.tobytes(), self.num_elements)
 
@@ -112,7 +112,7 @@ class Request(Protocol):
         ...
 
     @property
-    def asked(self) -> Hashable:
+    def block_key(self) -> Hashable:
         """A key of the block: equal for requests of one block, by any trainers for any part."""
         ...
 

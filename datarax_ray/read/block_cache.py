@@ -45,13 +45,13 @@ class BlockCache:
         sharing = request.wanted.sharing
         if sharing is None:
             return make(request)
-        handed_as = request.asked, sharing.part_asked
-        is_for_several = hand is not None and sharing.num_equal > 1 and sharing.part_asked != "places"
+        handed_as = request.block_key, sharing.part_key
+        is_for_several = hand is not None and sharing.num_equal > 1 and sharing.part_key != "places"
         if is_for_several and (handed := self._take(handed_as)) is not None:
             answer, num_left, nbytes = handed
             self._keep(handed_as, answer, num_left - 1, nbytes)
             return answer
-        kept = self._take(request.asked)
+        kept = self._take(request.block_key)
         if kept is not None and sharing.num_elements not in (None, len(kept[0].positions)):
             kept = None  # made while data was missing that is back, or that other nodes have
         block, num_left, _ = kept or (make(request), sharing.num_trainers, 0)
@@ -62,11 +62,11 @@ class BlockCache:
                 "twice, so no stream over it can be exact"
             )
             return Block(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
-        if sharing.part_asked != "places":
+        if sharing.part_key != "places":
             num_left -= sharing.num_equal if is_for_several else 1
         if block.failure is not None:  # not kept: the next read may succeed
             return part_of(block, sharing.part)
-        self._keep(request.asked, block, num_left, block.nbytes)
+        self._keep(request.block_key, block, num_left, block.nbytes)
         part = part_of(block, sharing.part)
         if hand is None or not is_for_several:
             return part

@@ -313,7 +313,7 @@ def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str
     [differs] = found.pop("differences")
     assert found == {"directory": str(run / "10" / "data"), "fits": False}
     assert (differs["setting"], differs["saved"], differs["current"]) == ("order.seed", 1, 2)
-    assert differs["said"].startswith(
+    assert differs["line"].startswith(
         "order.seed: the checkpoint was written with 1, this pipeline has 2; records would"
     )
 

@@ -258,7 +258,7 @@ class ShardReadRequest:
         return self.shards[0][0]
 
     @property
-    def asked(self) -> Hashable:
+    def block_key(self) -> Hashable:
         """The same for any cursors."""
         return self.start, self.stop, tuple(shard for shard, _ in self.shards), replace(self.wanted, sharing=None)
 
