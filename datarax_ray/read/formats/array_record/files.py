@@ -5,24 +5,33 @@ Source: google/array_record, python/array_record_reader.cc. Its constructor neve
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.homes import Homes
-from datarax_ray.read.file_contents import head_and_content, lasting_stamp
+from datarax_ray.read.file_contents import (
+    HEAD_NBYTES,
+    NUM_PAGES,
+    TAIL_NBYTES,
+    head_and_content,
+    lasting_stamp,
+    sampled_spans,
+)
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail
-from datarax_ray.read.formats.remote.samples import looked_at
+from datarax_ray.read.formats.remote.pages import Image
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail, sampled
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.stream import MAX_NAMES
 
@@ -30,6 +39,7 @@ _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of the
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
 # one, or a group, is read past the buffer, so nothing was slower with 8.
 _BUFFER_SIZE = 8 * 1024
+_TAIL_NBYTES = TAIL_NBYTES + (NUM_PAGES + 1) * HEAD_NBYTES  # so that of a small file, this is all
 THREADS = OneProcess("what reads ArrayRecord files")  # a reader in a forked process crashes
 # "pread() failed: Input/output error; reading /data/a.array_record; at byte 15394"
 _SYSTEM_CALL = re.compile(r"\w+\(\) failed: (?P<why>[^;]+)")
@@ -150,13 +160,44 @@ def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
     if known is not None and (part.version or read_tail(url, 1, remote).version) == known["version"]:
         return RecordFile(url, **known)
     THREADS.check()
-    with looked_at(url, remote) as (image, version, footer):
+    with _looked_at(url, remote) as (image, version, footer):
         try:
             found = replace(_counted(image.path), path=url, version=version, footer=footer)
         except ValueError as error:
             raise ValueError(str(error).replace(image.path, redacted(url))) from error
     index.add(url, _known_of(found))
     return found
+
+
+@contextlib.contextmanager
+def _looked_at(url: str, remote: Remote) -> Iterator[tuple[Image, str, int]]:
+    """An image of an ArrayRecord file with its end, its footer and the bytes that file_contents digests; with the
+    version of the file, and the offset of its footer.
+
+    Raises: ValueError for what is no ArrayRecord file; as ranges.read_ranges.
+    """
+    footer = 0
+    problem: NoArrayRecordError | None = None
+
+    def spans(tail: bytes, nbytes: int) -> list[tuple[int, int]]:
+        nonlocal footer, problem
+        found = sampled_spans(nbytes)
+        try:
+            footer = footer_offset(tail, nbytes)
+        except NoArrayRecordError as error:
+            problem = error
+            return found[:1]  # the head tells what it is instead
+        return [*found, (footer, nbytes)]
+
+    with sampled(url, remote, _TAIL_NBYTES, spans) as (image, version):
+        try:
+            if problem is not None:
+                raise problem
+            chunks(image.read(footer, image.nbytes), footer)
+        except NoArrayRecordError as error:
+            instead = sniff.advice_at(image.path, "ArrayRecord")
+            raise sniff.incomplete(redacted(url), "ArrayRecord", error, instead) from error
+        yield image, version, footer
 
 
 def _counted_here(path: str) -> RecordFile:

@@ -32,8 +32,7 @@ from datarax_ray.read.formats.parquet.footer import (
 from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail
-from datarax_ray.read.formats.remote.samples import sampled
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail, sampled
 from datarax_ray.read.formats.written_folders import check_folders
 
 logger = logging.getLogger("datarax_ray")

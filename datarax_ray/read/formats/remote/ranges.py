@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -23,6 +24,7 @@ from datarax_ray.read.formats.remote.clients import (
     scheme_of,
 )
 from datarax_ray.read.formats.remote.hedging import Peers, hedged
+from datarax_ray.read.formats.remote.pages import Image
 from datarax_ray.read.formats.remote.urls import is_url, redacted, root_of
 from datarax_ray.read.retry import Tries, is_transient, status_of, words_of
 
@@ -178,6 +180,31 @@ def ask_ranges(wanted: Sequence[Span], remote: Remote, slots: asyncio.Semaphore 
         return [b"".join(parts) for parts in found]
 
     return Asked(all_of_them())
+
+
+@contextlib.contextmanager
+def sampled(
+    url: str, remote: Remote, tail_nbytes: int, spans: Callable[[bytes, int], Sequence[tuple[int, int]]]
+) -> Iterator[tuple[Image, str]]:
+    """An image with the last bytes of a file and some others, and the version of the file.
+
+    tail_nbytes: of the last bytes, which come by one request.
+    spans: gives the spans of the others from the last bytes and the size of the file.
+
+    Raises: as read_ranges.
+    """
+    tail = read_tail(url, tail_nbytes, remote)
+    begin = tail.nbytes - len(tail.data)
+    image = Image(tail.nbytes)
+    try:
+        image.fill(begin, tail.data)
+        others = [(start, min(stop, begin)) for start, stop in spans(tail.data, tail.nbytes) if start < begin]
+        found = read_ranges([(url, tail.version, start, stop) for start, stop in others], remote)
+        for (start, _), data in zip(others, found, strict=True):
+            image.fill(start, data)
+        yield image, tail.version
+    finally:
+        image.close()
 
 
 async def _asked(url: str, start: int | None, stop: int, remote: Remote, version: str = "") -> Answer:
