@@ -1,4 +1,4 @@
-"""Blocks: the elements of one part of one chunk, put through the transforms and stacked. What an actor answers with."""
+"""Blocks, the answers of actors: the elements of one part of one chunk, transformed and stacked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Block:
     columns: arrays of shape (k, ...), or Elements (grain.engine.pytrees) where they may be of any kind; None where k is
         0.
     skipped: records that were skipped.
-    failure: what to raise when the stream comes to failure_position; the block holds only what is before it.
+    failure: the error to raise when the stream comes to failure_position; the block ends before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
         ...).
     selected: which rows of all columns these hold, as runs (see plan.position); None for all.
@@ -51,9 +51,9 @@ class Block:
     learned: facts for the scheduler that reading found out: ShardEnds, of a stream of shards.
     may_come: whether a skipped element may come at another position, since a transform had the position or random
         numbers.
-    spent: what reading it took, in seconds by what they went into; {} where that was not measured.
-    read_at: when that ended, as time.time() has it there.
-    done: what else who read it has done; None for this process. None of the last three is a part of what the block is.
+    spent: the seconds of reading, by lap; {} where they were not measured.
+    read_at: the end of reading, by time.time() there.
+    done: the work of the actor that read it; None for this process. The last three do not count in a comparison.
     """
 
     positions: Indices
@@ -83,7 +83,7 @@ class Block:
 
     @property
     def read_s(self) -> float:
-        """What reading it took; 0 where that was not measured."""
+        """Seconds of reading; 0 where they were not measured."""
         return sum(self.spent.values())
 
     def part(self, start: int, stop: int, at: Indices | None = None) -> Block:

@@ -1,7 +1,7 @@
-"""Blocks that several trainers ask the same actors for: made once for all trainers, each of which may take a part.
+"""Blocks that several trainers request of the same actors: made once for all, and each trainer may take a part.
 
-Behind filters, and in shards, a trainer asks twice: first for the places of the elements, which tell it which elements
-are its own, and then for those. Keeping blocks in between only saves work: a missing block is made again, and is equal.
+Behind filters, and in shards, a trainer requests twice: first the places of the elements, then its own elements. The
+cache only saves work: a missing block is made again, and is equal.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ MAX_KEPT = 256
 
 
 class BlockCache:
-    """Keeps each block until all of its trainers had it, and only the latest, within bounds of bytes and number.
+    """Keeps each block until all of its trainers had it, and the latest within bounds of bytes and number.
 
-    A part for several trainers is kept as it was handed to the first of them, in place of the block. Trainers of one
-    job are a step or two apart, so the last one asks soon after the first; for a trainer further behind, blocks are
-    made again.
+    A part for several trainers is kept as the first of them got it. Trainers of one job are a step or two apart; for a
+    trainer further behind, blocks are made again.
     """
 
     def __init__(self, max_nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The time and work of a process that reads: laps, each second counted for one name, and counts of the work done."""
+"""Laps of a process that reads, each second counted for one name, and counts of its work."""
 
 from __future__ import annotations
 

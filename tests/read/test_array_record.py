@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record import open_files
@@ -479,19 +478,6 @@ def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_
     found = reader.read_rows(asked)
     assert (found[0], set(found[1:])) == (want[0], {b"small"})
     reader.close()
-
-
-def test_a_large_record_that_is_broken_is_named_and_the_others_are_there(tmp_path):
-    want = of_side(6, 0)
-    path = write_file(tmp_path / "a.array_record", want)
-    stored = bytearray(path.read_bytes())
-    stored[stored.index(want[3][:100]) + SIDE // 2] ^= 1
-    path.write_bytes(stored)
-    reader = ArrayRecordReader.of(path)
-    stream = IndexedStream(reader, order_of(6, 0, "none"), 1, (DecodeRaw("uint8", (SIDE,)),), "skip")
-    block = stream.read(ReadRequest(0, 6))
-    assert [skip.where for skip in block.skipped] == [f"{path}[3]"]
-    assert [row.tobytes() for row in block.columns["data"]] == [want[index] for index in (0, 1, 2, 4, 5)]
 
 
 def test_relative_paths_are_those_of_the_program_that_named_them(

@@ -289,23 +289,6 @@ def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(t
         ParquetReader.of(str(path), filesystem=flaky)
 
 
-def test_a_broken_row_group_on_a_failing_filesystem_is_broken_alone(tmp_path: Path) -> None:
-    from pyarrow import parquet
-
-    options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
-    (path,) = write_tables(tmp_path, (13,), **options)
-    chunk = parquet.read_metadata(path).row_group(1).column(0)
-    content = bytearray(path.read_bytes())
-    content[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4
-    path.write_bytes(content)
-    flaky = FlakyFileSystem()
-    flaky.every = 8
-    reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
-    block = of(reader).read(ReadRequest(0, 13))
-    assert block.columns["index"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12]
-    assert [skip.position for skip in block.skipped] == [4, 5, 6, 7]
-
-
 # ArrayRecord
 
 

@@ -26,11 +26,10 @@ from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_file, write_files
 from tests.http_files import HttpFiles
 
-GROUP, RECORD_NBYTES = 256, 2048
 HASTY = Remote(waits_s=(0.0, 0.0, 0.0, 0.0), timeout_s=60)
 
 
-def noise(seed, size=RECORD_NBYTES):
+def noise(seed, size=2048):
     """A record that does not compress."""
     return np.random.default_rng(seed).bytes(size)
 
@@ -150,35 +149,6 @@ def test_files_that_came_since_are_listed_though_the_client_keeps_listings(tmp_p
             bucket.pipe(f"/bucket/train/more-{len(bucket.store)}-{more}.array_record", path.read_bytes())
             num_files = len(bucket.ls("/bucket/train"))
             assert len(find_on(paths, None, [".array_record"])[1]) == len(find(paths)) == num_files
-
-
-def blocks_of(url, num_records, block_size, **options):
-    reader = ArrayRecordReader.of(url, **options)
-    order = order_of(num_records, 7, "block", block_size=block_size, window_blocks=8)
-    return IndexedStream(reader.with_room_for(2 * 8 * block_size), order, 1)
-
-
-def test_block_order_asks_for_each_group_once_and_for_little_else(tmp_path, served):
-    num_groups, num_files = 20, 2
-    n = num_groups * GROUP
-    paths = [
-        write_file(tmp_path / f"{f}.array_record", (noise(f * n + i) for i in range(n)), GROUP)
-        for f in range(num_files)
-    ]
-    urls = [f"{served.url}/{path.name}" for path in paths]
-    stream = blocks_of(urls, num_files * n, GROUP)
-    start, _ = served.count()
-    assert start <= 11 * num_files
-    local = blocks_of(paths, num_files * n, GROUP)
-    for begin in range(0, num_files * n, 1000):
-        assert stream.read_at(begin, min(begin + 1000, num_files * n)) == local.read_at(
-            begin, min(begin + 1000, num_files * n)
-        )
-    requests, nbytes = served.count()
-    assert start + requests <= num_files * (num_groups + 12)
-    assert nbytes <= 1.05 * sum(path.stat().st_size for path in paths)
-    stream.close()
-    local.close()
 
 
 def test_a_file_is_opened_by_one_request_more(tmp_path, served):

@@ -155,15 +155,6 @@ def test_versions_that_may_be_of_two_files_are_not_kept(tmp_path, cache):
     assert not (cache / "index").exists()
 
 
-def test_what_others_found_meanwhile_is_kept_with_it(tmp_path, served, cache):
-    paths = write_files(tmp_path / "data", [50, 60])
-    for path in paths:
-        ArrayRecordReader.of(f"{served.url}/{path.name}")
-    (kept,) = (cache / "index").iterdir()
-    assert list(json.loads(kept.read_text())["files"]) == [path.name for path in paths]
-    assert os.listdir(cache / "index") == [kept.name]  # nothing half written
-
-
 def test_a_later_start_from_a_bucket_asks_for_its_listing_alone(tmp_path, cache, monkeypatch):
     s3fs = pytest.importorskip("s3fs")
     server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)

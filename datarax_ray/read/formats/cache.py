@@ -1,4 +1,4 @@
-"""A reader that keeps in memory what it has read, so that later epochs do not touch the files."""
+"""A reader that keeps its records in memory, so that later epochs do not touch the files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CachedReader(Reader):
             self._reader.expect(missing)
 
     def counts(self) -> dict[str, int]:
-        """What is kept now, and how many records came from there so far, and how many did not."""
+        """Counts and bytes of the kept records, and how many records came from memory and from storage so far."""
         kept = self._kept
         return {"num_kept": kept.num_records, "kept_nbytes": kept.nbytes, **self._counts}
 
@@ -114,9 +114,9 @@ class CachedReader(Reader):
 class KeptRecords:
     """Records of one source, of which there are num_records. For one thread at a time.
 
-    max_nbytes: of all that are kept, None for no bound. In an epoch every record is asked for once, in whatever order,
-    so at most as many as fit come from memory, whatever makes room for whatever. So what is there stays, but for what
-    was not asked for in the whole of the epoch before, or is it now: another actor has it since.
+    max_nbytes: of all records, None for no bound. An epoch reads every record once, so no choice of records finds more
+    than fit. Records stay, except for those that were not read in this epoch or the one before: another actor has them
+    now.
     """
 
     def __init__(self, num_records: int, max_nbytes: int | None = None) -> None:
@@ -199,7 +199,7 @@ class KeptRecords:
         return np.concatenate([np.array(again, np.int64), np.arange(first, self._used)])
 
     def _drop_stale(self, epoch: int) -> None:
-        """Let go of what was not asked for in this epoch or the one before; looked for once an epoch."""
+        """Drop the records that were not read in this epoch or the one before; at most once an epoch."""
         if epoch <= self._dropped_in:
             return
         self._dropped_in = epoch
@@ -228,7 +228,7 @@ def fixed(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def merged(is_kept: np.ndarray, kept: Sequence[Any], others: Sequence[Any], where: Indices) -> Sequence[Any]:
-    """What was kept, where it was, and elsewhere others[where], of which each is a copy."""
+    """The kept records, where is_kept, and copies of others[where] elsewhere."""
     if isinstance(others, FixedRecords):
         if not len(kept):
             return FixedRecords(others.rows.take(where, axis=0))

@@ -1,4 +1,4 @@
-"""Readers of what is indexed in Python already: objects with `__len__` and `__getitem__`, and dicts of arrays.
+"""Readers of objects with `__len__` and `__getitem__`, and of dicts of arrays.
 
 Source: Grain's RandomAccessDataSource protocol, with the batched `__getitems__` of PyTorch and Hugging Face datasets.
 """
@@ -61,7 +61,7 @@ class RandomAccessReader(Reader):
     are structured or of one value; ValueError for what is empty.
     """
 
-    traits = ReaderTraits(Exception)  # whatever a data source raises for an index is about that index
+    traits = ReaderTraits(Exception)  # any error of a data source for an index is about that index
     num_records = 0
 
     def __init__(self, data: Any, num_threads: int = 0) -> None:
