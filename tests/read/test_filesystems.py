@@ -98,12 +98,8 @@ def test_so_is_one_below_a_directory_and_one_to_a_directory_and_no_other(directo
     assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
     (directory / "sub/2020").symlink_to("/mnt/missing")
     (directory / "sub/d.pq").symlink_to("/mnt/missing")
-    for pattern, said in (
-        ("", ""),
-        ("/sub/*", " There are 1 more such links"),
-        ("/**", " There are 3 more such links"),
-    ):
-        with pytest.raises(FileNotFoundError, match=f" is a link to .*{said}"):
+    for pattern, more in (("", 1), ("/sub/*", 1), ("/**", 3)):
+        with pytest.raises(FileNotFoundError, match=f" is a link to .* There are {more} more such links"):
             find_on(f"{directory}{pattern}", None, SUFFIXES)
     with pytest.raises(FileNotFoundError, match=r"sub/d.pq is a link to /mnt/missing, .* to go without.$"):
         find_on(f"{directory}/sub/*.pq", None, SUFFIXES)

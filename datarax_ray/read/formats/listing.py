@@ -94,8 +94,9 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url:
             name.encode()
     except UnicodeError as error:  # pyarrow names files in UTF-8 alone, Python by the locale
         raise not_utf_8(getattr(error, "object", "")) from error
+    loose: list[str] = []
     if kind == "directory":
-        found = _in_directory(path, said, files, folders, wanted, look, is_local=client is None)
+        found, loose = _in_directory(path, said, files, folders, wanted, look, is_local=client is None)
     else:
         found = sorted(files)
         if kind == "glob" and "**" not in path and not wanted.is_quiet:  # which goes into directories
@@ -104,7 +105,7 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url:
         _check_links(found)
         others = {name for name in found if not os.path.isfile(name)}  # broken links, pipes and devices
         if not (kind == "directory" and wanted.is_quiet):
-            _check_there(others)
+            _check_there({*others, *loose})
         found = [name for name in found if name not in others]
     if not found:
         what = "no file matches this glob" if kind == "glob" else "no such file or directory"
@@ -204,17 +205,17 @@ def _in_directory(
     look: Open | None,
     *,
     is_local: bool,
-) -> list[str]:
-    """The wanted files of a directory. Raises: as named."""
+) -> tuple[list[str], list[str]]:
+    """The wanted files of a directory, and its files that may be links to directories. Raises: as named."""
 
     def below(name: str) -> str:
         return name.removeprefix(path).strip("/")
 
     visible = sorted(name for name in files if wanted.is_visible(below(name)))
     found = [name for name in visible if wanted.has(below(name))]
-    if is_local and wanted.is_deep and not (found and wanted.is_quiet):
-        # the names without a suffix may be links to directories
-        _check_there(name for name in set(visible).difference(found) if not _suffix(name))
+    loose = [name for name in set(visible).difference(found) if wanted.is_deep and not _suffix(name)]
+    if is_local and not found:
+        _check_there(loose)
     skipped = sorted(name for name in folders if not wanted.is_deep and wanted.is_visible(below(name)))
     if not found:
         there = ", ".join(map(below, visible[:3])) or "it is empty"
@@ -231,7 +232,7 @@ def _in_directory(
         _warn_of_skipped(said, wanted, found, sorted(set(visible).difference(found)), look)
         # elsewhere it would be a request for each
         _warn_of_folders(said, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
-    return found
+    return found, loose
 
 
 def _suffix(name: str) -> str:
