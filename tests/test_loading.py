@@ -438,7 +438,7 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with Pipeline(source=source, batch_size=2) as pipeline, (tmp_path / "a.csv").open() as file:
         given: dict[str, tuple[Any, ...]] = {
             "is no path; give the str or pathlib.Path": (source, pipeline, RandomAccessSource, file, b"a.csv"),
-            "which is none": (Endless(),),
+            "gives a dict, which is no path": (Endless(),),
         }
         for said, data in given.items():
             for each in data:
