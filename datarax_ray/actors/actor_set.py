@@ -151,7 +151,7 @@ class ActorSet:
         return dict(sorted(self._nodes.items(), key=lambda pair: self._bench.has(pair[1], now)))
 
     def _see_who_runs(self) -> None:
-        """Every block that arrives needs it, of thousands of actors; it changes with their lives alone."""
+        """Work out who runs where. Every block needs the answer, and it changes with the actors' lives alone."""
         lives = ((index, actor.state) for index, actor in self.actors.items())
         running = {index: state.process for index, state in lives if state.phase == "running"}
         nodes = {index: process.node_id for index, process in running.items()}
@@ -238,9 +238,9 @@ class ActorSet:
         return added
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
-        """End actors: those that do not run, then the newest; of shared actors the last, so that all drivers agree.
+        """End actors: first actors that do not run, then the newest. Of shared actors the last, so that drivers agree.
 
-        Returns their ids. Raises: ValueError where none would be left, or none on a node that has files.
+        Returns their ids. Raises: ValueError if no actor would be left, or none on a node with files.
         """
         if num_actors >= len(self.actors):
             raise ValueError(f"removing {num_actors} of {len(self.actors)} actors would leave none to read")

@@ -170,8 +170,8 @@ def start_local(address: str | None = None, **options: Any) -> None:
 
 @contextlib.contextmanager
 def sigterm_kept() -> Iterator[None]:
-    """Keep the program's handler for SIGTERM: ray.init replaces it by sys.exit, and below that by a handler in C++,
-    which prints a trace from wherever the signal met it, and now and then aborts the program.
+    """Keep the program's handler for SIGTERM. ray.init replaces it by sys.exit, and below that by a handler in C++ that
+    prints a trace and sometimes aborts the program.
 
     A program without a handler keeps Ray's, so that its atexit functions run.
     """

@@ -94,8 +94,8 @@ def _brought(box: Boxed) -> Any:
 
 
 def pickled(box: Boxed) -> bytes:
-    """The description as it came, pickled for a new process on this host: one that has read may hold open files, which
-    do not travel.
+    """The description as it came, pickled for a new process on this host. A description that has read may hold open
+    files, and cannot be pickled.
     """
     found = _brought(box)
     return found if isinstance(found, bytes) else ray.cloudpickle.dumps(found)

@@ -1,7 +1,7 @@
 """The life of a reader actor: events go in, commands come out; `TABLE` says which phase may follow which.
 
-A running actor is sent requests and answers them; one that leaves that phase loses its requests. An actor in any other
-phase is asked again and again whether it is there. Nothing here waits, reads a clock or talks to Ray.
+A running actor gets requests and answers them; an actor that leaves this phase loses its requests. In any other phase
+the actor is pinged again and again. Nothing here waits, reads a clock or talks to Ray.
 """
 
 from __future__ import annotations
@@ -236,9 +236,9 @@ class ActorState:
     def answered(
         self, process: Process, now: float, at_s: float = 0.0, may_take_s: float = math.inf, why_ended: str = ""
     ) -> Commands:
-        """It says who it is. at_s: how long it is at a request, be it of another pool. may_take_s: to be at one.
+        """The actor answers a ping. at_s: time at its current request, of any pool. may_take_s: limit of that time.
 
-        why_ended: what is known of the end of the process before, where this is another one.
+        why_ended: the reason of the last process's end, if this is another process.
         """
         commands: Commands = []
         is_same = process.worker_id == self.process.worker_id
@@ -267,7 +267,7 @@ class ActorState:
 
     @_event
     def unavailable(self, reason: str, now: float) -> Commands:
-        """A call of it has failed: its process is gone, and Ray starts another. It is asked when it is there."""
+        """A call of the actor failed: its process is gone, and Ray starts another, which is pinged."""
         if self.phase == "running":
             return self._leave("lost", "restarted", reason, now, self.limits.return_s)
         self.asked_at = None
@@ -275,7 +275,7 @@ class ActorState:
 
     @_event
     def failed(self, reason: str, now: float, is_dead: bool = True) -> Commands:
-        """A start or a call of it has failed for good. is_dead: Ray has given it up; or else it is of no use."""
+        """A start or a call of the actor failed for good. is_dead: Ray gave it up; otherwise it is of no use."""
         is_no_start = self.phase != "running" or not is_dead
         commands = self._leave("waiting", "replaced", reason, now, wait_s=0.0)
         if is_no_start:
@@ -334,7 +334,7 @@ class ActorState:
         return [*self._leave("hung", "hung", reason, now, self.limits.silent_s), Kill(for_ever=False)]
 
     def _leave(self, phase: Phase, kind: str, reason: str, now: float, wait_s: float = math.inf) -> Commands:
-        """On to another phase than running. It is one loss until it runs again; that it hung remains said of it."""
+        """Enter another phase than running. Until the actor runs again this is one loss; a hang stays a hang."""
         commands: Commands = []
         if self.phase == "running":
             commands = [LoseRequests(tuple(self.requests), reason, self.process)]

@@ -128,7 +128,7 @@ class RayPool(Pool):
         self.recoveries.stalled(said)
 
     def nodes(self) -> Mapping[int, str]:
-        """Where each actor is that runs, those of benched nodes last."""
+        """The node of every running actor, benched nodes last."""
         with self._lock:
             return self._set.nodes
 
@@ -138,7 +138,7 @@ class RayPool(Pool):
             self._set.blame(node, reason)
 
     def weights(self) -> Mapping[int, float]:
-        """How much an actor should own of what is even, for those that read much slower or faster than most."""
+        """The weights of actors that read much slower or faster than most; 1.0 would be an even share."""
         return self._set.load_balance.weights
 
     def send(self, part: Part) -> InFlight:
@@ -231,7 +231,7 @@ class RayPool(Pool):
                     actor.handle.forget.remote(found)  # what runs ends by itself and is dropped
 
     def stats(self) -> dict[int, dict[str, Any]]:
-        """What each actor says of itself, by id; those that do not answer within 5 s are missing."""
+        """The stats of every actor by id; an actor that does not answer within 5 s is missing."""
         with self._set.held():
             there = {index: actor.handle for index, actor in self._set.actors.items() if actor.handle is not None}
             asked = {handle.stats.remote(): index for index, handle in there.items()}
@@ -250,9 +250,9 @@ class RayPool(Pool):
             return self._set.resize(len(self) + num_actors, "they were added")
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
-        """End actors, those that do not run first, then the newest; others read what they were at. Returns their ids.
+        """End actors: first actors that do not run, then the newest. Others read their requests. Returns their ids.
 
-        Raises: ValueError where none would be left.
+        Raises: ValueError if no actor would be left.
         """
         with self._set.held():
             return self._set.resize(len(self) - num_actors, "they were removed")

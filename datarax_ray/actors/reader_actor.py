@@ -95,10 +95,10 @@ class ReaderActor:
         trial: Trial | None = None,
         token: Hashable = None,
     ) -> Block | Handed:
-        """The requested block, or a reference to it; a pure function of the request.
+        """The requested block, or a reference to the block; a pure function of the request.
 
-        boxes: a list with the description; taken with the first call, kept from then on. An error in the constructor
-            would kill the actor and be retried; an error in a call reaches the caller.
+        boxes: a list with the description; the first call unpacks it. An error in a call reaches the caller, where an
+            error in the constructor would kill the actor and be retried.
         trial: how to try a request that may end this process; None to read it here.
         token: see forget.
 
@@ -160,11 +160,13 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def stats(self, user: str | None = None, boxes: Sequence[Boxed] = ()) -> dict[str, Any]:
-        """The actor's process and its work since it started; answers while a read runs.
+        """The actor's process and its work since the start; answers during a read.
 
-        user: the driver that asks, where it reads with this actor. at_s: seconds since the read that runs began, for
-        whichever driver; is_trial: whether it runs in a process of its own. kept: see ElementStream.counts.
-        boxes: the description, to make a sample of it once, which the answer has; see feed.sample.
+        user: the asking driver, if it reads with this actor. boxes: the description, for a sample; the first such call
+        makes one and returns it (see feed.sample).
+
+        at_s: seconds since the current read began, for any driver. is_trial: whether the read runs in a process of its
+        own. kept: see ElementStream.counts.
         """
         if boxes and not self._is_sampled:
             self._is_sampled = True
@@ -191,9 +193,9 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def forget(self, tokens: Sequence[Hashable]) -> None:
-        """Nobody waits for these requests any more: answer those that have not begun at once, with nothing.
+        """Nobody waits for these requests any more: a request that has not begun gets an empty block at once.
 
-        In place of ray.cancel, after which an actor with later requests may answer none of them (Ray 2.60).
+        This replaces ray.cancel, after which an actor may answer none of its later requests (Ray 2.60).
         """
         self._forgotten.update(dict.fromkeys(tokens))
         while len(self._forgotten) > _MAX_FORGOTTEN:

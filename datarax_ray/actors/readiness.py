@@ -1,5 +1,5 @@
-"""When a stream begins with the actors that run, which nodes it asks, and which nodes have room. Pure: nothing here
-waits, reads a clock or talks to Ray; times are those of any clock, in seconds.
+"""When a stream begins with the running actors, and which nodes it asks. Pure: nothing here waits, reads a clock or
+talks to Ray; times are in seconds of any clock.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class _Stay:
 
 
 class Bench:
-    """The nodes that are asked for nothing: for a while after a failure where another node succeeded, or as they drain.
+    """The nodes without new requests: for a while after a failure where another node succeeded, or while they drain.
 
-    Each stay of a node that fails again lasts twice as long.
+    A node that fails again stays twice as long.
     """
 
     def __init__(self, first_s: float = _FIRST_STAY_S, most_s: float = _LONGEST_STAY_S) -> None:

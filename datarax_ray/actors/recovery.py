@@ -54,9 +54,9 @@ class Recovery:
 
 
 class Recoveries:
-    """The events of a pool since it was made: counts by kind, and the last of them.
+    """The events of a pool since its start: counts by kind, and the last events.
 
-    A loss is logged as it happens, and listed once it is over. num_lost: actors, including those that came back.
+    A loss is logged when it happens, and listed when it is over. num_lost: lost actors, also if they came back.
     """
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def _event(kind: str, where: str, reason: str, actors: Sequence[int], **more: fl
 def counts_of(stats: PipelineStats) -> dict[tuple[str, ...], float]:
     """The counts of a pipeline: of records, and of seconds by who and what.
 
-    Each of several trainers counts its part of what they read together, so that the sum over trainers is right.
+    Trainers that read together count their parts, so that the sum over trainers is right.
 
     >>> counts_of(PipelineStats(3, 30, 1.0, 9.0, 2.0, {"placing": 0.5}, {"crop": 4.0}, part=0.5, sharing=2))
     {('records',): 15.0, ('trainer', 'waiting'): 3.0, ('driver', 'placing'): 0.5, ('actors', 'crop'): 2.0}

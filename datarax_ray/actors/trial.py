@@ -52,8 +52,8 @@ _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 class Trial:
     """How a position is tried.
 
-    timeout_s: for reading it. wait_for_room_s: before that, where the node has little memory left; others may take it
-    only for a while.
+    timeout_s: for the read. wait_for_room_s: before the read, if the node has little memory left; other processes may
+    need theirs only for a while.
     """
 
     timeout_s: float
@@ -66,12 +66,12 @@ class Trial:
 
 
 def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial, request: Any) -> Block:
-    """The block of the request; where every process that reads it ends, a block of broken records.
+    """The block of the request; a block of broken records if every process that reads it ends.
 
     pickled: gives the description as it was before anything was read.
 
-    Raises: RuntimeError where no process starts; MemoryError where too little memory is left to blame the record; what
-    reading raises there, as for a missing file.
+    Raises: RuntimeError if no process starts; MemoryError if too little memory is left to blame the record; the errors
+    of reading, as for a missing file.
     """
     ended, until = "", time.monotonic() + trial.wait_for_room_s
     for _ in range(_NUM_RUNS):
@@ -138,9 +138,9 @@ def _file() -> IO[bytes]:
 
 
 def _watch(process: subprocess.Popen[bytes], answer: int, timeout_s: float, nbytes: float) -> str:
-    """Wait for the end of the process, and kill it if it is late or takes nbytes more memory than when it was ready.
+    """Wait for the end of the process. Kill it if it is late, or takes nbytes more memory than when it was ready.
 
-    Returns why it was killed, once it was ready; else "".
+    Returns the reason of a kill after it was ready; else "".
     """
     until, before = time.monotonic() + START_S, math.inf
     while process.poll() is None:

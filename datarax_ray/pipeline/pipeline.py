@@ -301,16 +301,16 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
             yield stop, 0, digest.to_json()["sum"]
 
     def stats(self) -> PipelineStats:
-        """Where the time went since this pipeline was made, and what it is bound by: print it, or ask its `verdict`."""
+        """Where the time went since this pipeline was made; print it. `verdict` names the bottleneck."""
         num_actors, num_running = (getattr(self.source, name, None) for name in ("num_actors", "num_running"))
         has_stages = bool(self._stages.graph.nodes)
         return self._timings.stats(num_actors, num_running=num_running, has_stages=has_stages)
 
     def timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write a page that shows who did what when, since this pipeline was made: HTML, for any browser.
+        """Write an HTML page with the times of everything since this pipeline was made.
 
-        It shows the trainer's waits, how full the window of requests was, and when each actor read, decoded, was idle
-        or was lost, at up to 400 moments. It can be called while the loop runs.
+        The page shows the trainer's waits, the fill of the window of requests, and when an actor read, decoded, was
+        idle or lost, at up to 400 moments. The loop may run meanwhile.
 
         Example: `pipeline.timeline("run.html")`
         """
@@ -336,8 +336,8 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
     def step(self) -> Any:
         """The next batch; the position moves behind it.
 
-        Raises: StopIteration after the last epoch; RuntimeError where another thread has it go on from elsewhere
-        meanwhile, and in a signal's handler, where the program below it is waiting for a batch.
+        Raises: StopIteration after the last epoch; RuntimeError if another thread moves the pipeline meanwhile, and in
+        a signal's handler that interrupts another step.
         """
         self._check_usable()  # before the lock, which may stay locked in a forked process
         try:
@@ -441,11 +441,11 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return self._consumer.consumed.to_json(self._settings(), self.source.describe().order)
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
-        """Go on from a state, whatever the number of actors and trainers that wrote it.
+        """Continue from a state, written with any number of actors and trainers.
 
-        allow_drift: settings, by name as the refusal gives them, that may differ on purpose.
+        allow_drift: settings that may differ on purpose, by their names in the refusal.
 
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError where it is none.
+        Raises: DriftError for a state of another stream; ValueError or TypeError for a value that is no state.
         """
         check_not_forked(self._made_in, "this Pipeline")
         if state is None:
@@ -515,7 +515,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
     @property
     def amendments(self) -> tuple[Amendment, ...]:
-        """The changes that `amend` made, here or before the state was saved; str() of one says what it is."""
+        """The changes by `amend`, here or before the state was saved; str() describes a change."""
         return self._consumer.consumed.state.amendments
 
     def seek(self, position: int) -> None:

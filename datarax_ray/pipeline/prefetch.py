@@ -55,9 +55,9 @@ def _on_device(iterable: Iterable[Any], settings: JaxSettings) -> Generator[_Mad
 
 
 class DevicePrefetcher(Closing):
-    """What prefetch_to_device returns. `for` goes on after the last batch consumed; after the end it begins anew.
+    """The iterator of prefetch_to_device. `for` continues after the last batch consumed; after the end it begins anew.
 
-    The state is the iterable's after the last batch consumed; batches made ahead are not in it.
+    The state is that of the iterable after the last batch consumed, without the batches made ahead.
     """
 
     def __init__(self, iterable: Iterable[Any], size: int) -> None:
