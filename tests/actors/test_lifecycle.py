@@ -50,44 +50,42 @@ GONE = ActorState(LIMITS, "gone", HERE)
 RUNS = ActorState(LIMITS, "running", HERE, heard_at=100, due_at=INF)
 BOTH = ("r", "s")
 
-REMOVED = {"phase": "gone", "asked_at": None, "requests": []}
+
+def to(phase: str, **changes: Any) -> dict[str, Any]:
+    """The changes of an actor that enters a phase without requests: it is pinged there only where asked_at says so."""
+    return {"phase": phase, "asked_at": None, "requests": []} | changes
+
 
 # before, event and its arguments, what has changed, commands
 CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] = [
     # who is to be started
     (WAITING, "tick", (99,), {}, []),
-    (WAITING, "tick", (100,), {"phase": "starting", "asked_at": 100, "due_at": INF}, [Start()]),
+    (WAITING, "tick", (100,), to("starting", asked_at=100, due_at=INF), [Start()]),
     (
         replace(WAITING, loss=Loss("replaced", 95, "dead")),
         "tick",
         (100,),
-        {"phase": "starting", "asked_at": 100, "due_at": 160},
+        to("starting", asked_at=100, due_at=160),
         [Start()],
     ),
     # who starts for the first time waits for room, as long as it takes
     (STARTING, "tick", (10**6,), {}, []),
     (replace(STARTING, asked_at=None), "tick", (100,), {"asked_at": 100}, [Ask()]),
-    (STARTING, "answered", (HERE, 100), {"phase": "running", "process": HERE, "asked_at": None, "heard_at": 100}, []),
+    (STARTING, "answered", (HERE, 100), to("running", process=HERE, heard_at=100), []),
     (STARTING, "unavailable", ("busy", 100), {"asked_at": None}, []),
-    (
-        STARTING,
-        "failed",
-        ("full", 100),
-        {"phase": "waiting", "asked_at": None, "num_failures": 1, "due_at": 100, "why_not": "full"},
-        [Kill(True)],
-    ),
+    (STARTING, "failed", ("full", 100), to("waiting", num_failures=1, due_at=100, why_not="full"), [Kill(True)]),
     (
         replace(STARTING, num_failures=2),
         "failed",
         ("full", 100),
-        {"phase": "waiting", "asked_at": None, "num_failures": 3, "due_at": 102, "why_not": "full"},
+        to("waiting", num_failures=3, due_at=102, why_not="full"),
         [Kill(True), TellNoStart("full")],
     ),
     (
         replace(STARTING, num_failures=5000),
         "failed",
         ("full", 100, False),
-        {"phase": "waiting", "asked_at": None, "num_failures": 5001, "due_at": 160, "why_not": "full"},
+        to("waiting", num_failures=5001, due_at=160, why_not="full"),
         [Kill(True)],
     ),
     # who has run is asked for anew, at longer and longer intervals, in place of the one before, and that is told
@@ -121,13 +119,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         ASKED,
         "tick",
         (105,),
-        {
-            "phase": "silent",
-            "requests": [],
-            "num_failures": 1,
-            "due_at": 165,
-            "loss": Loss("answered", 105, "it did not answer for 6 s"),
-        },
+        to("silent", num_failures=1, due_at=165, loss=Loss("answered", 105, "it did not answer for 6 s")),
         [LoseRequests(BOTH, "it did not answer for 6 s", HERE)],
     ),
     (RUNNING, "sent", ("t", 100), {"requests": ["r", "s", "t"]}, []),
@@ -140,15 +132,13 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         ASKED,
         "answered",
         (HERE, 300, 61, 60),
-        {
-            "phase": "hung",
-            "requests": [],
-            "asked_at": None,
-            "heard_at": 300,
-            "num_failures": 1,
-            "due_at": 360,
-            "loss": Loss("hung", 300, "a request took longer than the 60 s that request_timeout_s gives it"),
-        },
+        to(
+            "hung",
+            heard_at=300,
+            num_failures=1,
+            due_at=360,
+            loss=Loss("hung", 300, "a request took longer than the 60 s that request_timeout_s gives it"),
+        ),
         [LoseRequests(BOTH, "a request took longer than the 60 s that request_timeout_s gives it", HERE), Kill(False)],
     ),
     # another process answers: the one before has ended, and nothing had told of it yet
@@ -163,35 +153,21 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         ASKED,
         "unavailable",
         ("killed", 100),
-        {
-            "phase": "lost",
-            "requests": [],
-            "asked_at": None,
-            "num_failures": 1,
-            "due_at": 112,
-            "loss": Loss("restarted", 100, "killed"),
-        },
+        to("lost", num_failures=1, due_at=112, loss=Loss("restarted", 100, "killed")),
         [LoseRequests(BOTH, "killed", HERE)],
     ),
     (
         RUNNING,
         "failed",
         ("dead", 100),
-        {"phase": "waiting", "requests": [], "num_failures": 1, "due_at": 100, "loss": Loss("replaced", 100, "dead")},
+        to("waiting", num_failures=1, due_at=100, loss=Loss("replaced", 100, "dead")),
         [LoseRequests(BOTH, "dead", HERE)],
     ),
     (
         RUNNING,
         "failed",
         ("no module", 100, False),
-        {
-            "phase": "waiting",
-            "requests": [],
-            "num_failures": 1,
-            "due_at": 100,
-            "loss": Loss("replaced", 100, "no module"),
-            "why_not": "no module",
-        },
+        to("waiting", num_failures=1, due_at=100, loss=Loss("replaced", 100, "no module"), why_not="no module"),
         [LoseRequests(BOTH, "no module", HERE), Kill(True)],
     ),
     # who was silent is back as it was, or as another process, or is ended after a minute
@@ -226,14 +202,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         SILENT,
         "failed",
         ("dead", 100),
-        {
-            "phase": "waiting",
-            "asked_at": None,
-            "num_failures": 2,
-            "due_at": 101,
-            "loss": Loss("replaced", 95, "no word"),
-            "why_not": "dead",
-        },
+        to("waiting", num_failures=2, due_at=101, loss=Loss("replaced", 95, "no word"), why_not="dead"),
         [Kill(True)],
     ),
     # who was killed comes back, or another is asked for
@@ -244,13 +213,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
             replace(LOST, asked_at=asked_at),
             "tick",
             (108,),
-            {
-                "phase": "starting",
-                "asked_at": 108,
-                "num_failures": 2,
-                "due_at": 132,
-                "loss": Loss("replaced", 95, "killed"),
-            },
+            to("starting", asked_at=108, num_failures=2, due_at=132, loss=Loss("replaced", 95, "killed")),
             [Kill(True), Start()],
         )
         for asked_at in (99, None)
@@ -269,14 +232,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         LOST,
         "failed",
         ("full", 100),
-        {
-            "phase": "waiting",
-            "asked_at": None,
-            "num_failures": 2,
-            "due_at": 101,
-            "loss": Loss("replaced", 95, "killed"),
-            "why_not": "full",
-        },
+        to("waiting", num_failures=2, due_at=101, loss=Loss("replaced", 95, "killed"), why_not="full"),
         [Kill(True)],
     ),
     (
@@ -295,7 +251,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
             replace(HUNG, asked_at=asked_at),
             "tick",
             (156,),
-            {"phase": "starting", "asked_at": 156, "num_failures": 2, "due_at": 180},
+            to("starting", asked_at=156, num_failures=2, due_at=180),
             [Kill(True), Start()],
         )
         for asked_at in (99, None)
@@ -310,22 +266,10 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         [TellReturn("hung", "too long", 5)],
     ),
     (HUNG, "unavailable", ("not yet", 100), {"asked_at": None}, []),
-    (
-        HUNG,
-        "failed",
-        ("full", 100),
-        {"phase": "waiting", "asked_at": None, "num_failures": 2, "due_at": 101, "why_not": "full"},
-        [Kill(True)],
-    ),
+    (HUNG, "failed", ("full", 100), to("waiting", num_failures=2, due_at=101, why_not="full"), [Kill(True)]),
     # whoever is removed leaves its requests, and no word of a loss
     *(
-        (
-            before,
-            "removed",
-            ("bye",),
-            {"phase": "gone", "asked_at": None, "requests": []},
-            [LoseRequests(lost, "bye", None)],
-        )
+        (before, "removed", ("bye",), to("gone"), [LoseRequests(lost, "bye", None)])
         for before, lost in [(WAITING, ()), (STARTING, ()), (RUNNING, BOTH), (SILENT, ()), (LOST, ()), (HUNG, ())]
     ),
 ]
