@@ -119,7 +119,7 @@ CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] =
         ASKED,
         "tick",
         (105,),
-        to("silent", num_failures=1, due_at=165, loss=Loss("answered", 105, "it did not answer for 6 s")),
+        to("silent", asked_at=99, num_failures=1, due_at=165, loss=Loss("answered", 105, "it did not answer for 6 s")),
         [LoseRequests(BOTH, "it did not answer for 6 s", HERE)],
     ),
     (RUNNING, "sent", ("t", 100), {"requests": ["r", "s", "t"]}, []),
