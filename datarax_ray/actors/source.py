@@ -59,8 +59,8 @@ class RaySource(NamedArguments, Source, Closing):
     from those of the driver or of other actors is kept out: the log names node, field and library releases.
 
     RaySource uses the Ray that the program has initialised, else a running cluster (RAY_ADDRESS, or one on this host).
-    Else it starts a local Ray, logs that, and limits the actors to four per core. The number of actors is not in the
-    state: it may differ at every restart, and `datarax-ray pool resize` changes it from outside.
+    Else it starts a local Ray, with a log line, and limits the actors to four per core, at least 16. The number of
+    actors is not in the state: it may differ at every restart, and `datarax-ray pool resize` changes it from outside.
 
     Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError if no actor can start.
     """
