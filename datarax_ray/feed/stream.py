@@ -15,7 +15,7 @@ The story of one record, from its bytes to the device; a dozen steps, in order:
  6. `IndexedStream.read` (read.streams.indexed), or another stream's: `ReadRequest.select` (plan.partitions) gives the
     positions of the chunk whose records the actor owns, and these records, by the order.
  7. `read_records` (read.streams.indexed): their bytes, or columns, from the reader of a format (read.formats).
- 8. `transformed` (read.block): decodes, and applies the transforms; `Progress.run` (read.elements.transforms) for
+ 8. `transformed` (read.block): decodes, and applies the transforms; `Progress.run` (read.elements.progress) for
     single elements. `block_of` (read.block) stacks the elements as one Block, which waits in the object store.
  9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions).
 10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
