@@ -118,20 +118,25 @@ class StreamScheduler(Scheduler, Protocol):
 class EmptyEpochs:
     """Decides about epochs without an element, which could make a trainer wait for ever.
 
-    If all epochs have the same records (are_cycles_alike, without amendments), one empty epoch proves that all are
-    empty, unless records that it dropped may come elsewhere (see Block): the stream ends with an error. Otherwise the
-    stream goes on, and the log says so. droppers: possible reasons, for people.
+    If all epochs have the same records (are_cycles_alike), one empty epoch behind the last amended position proves that
+    all are empty, unless records that it dropped may come elsewhere (see Block): the stream ends with an error.
+    Otherwise the stream goes on, and the log says so. droppers: possible reasons, for people.
     """
 
     def __init__(self, are_cycles_alike: bool, droppers: Sequence[str], amendments: Amendments = ()) -> None:
-        self._are_alike = are_cycles_alike and not amendments
+        is_shown = are_cycles_alike and not any(each.weights is not None for each in amendments)
+        ends = [each.positions[-1][1] if each.positions else each.at for each in amendments]
+        self._alike_from = max(ends, default=0) if is_shown else None
         may_skip = any(each.positions or each.records for each in amendments)
         self._why = ", or ".join([*droppers, *["all of it was amended away"] * may_skip])
         self.next_reported = 1
 
-    def seen(self, number: int, what: str, is_empty: bool = False, may_come: bool = False) -> str | None:
+    def seen(
+        self, number: int, what: str, begin: int = 0, is_empty: bool = False, may_come: bool = False
+    ) -> str | None:
         """A line for the log after so many empty epochs in a row; None where the log has one already.
 
+        begin: the first position of the last empty epoch.
         is_empty: there is no data.
         may_come: records that the last empty epoch dropped may come elsewhere.
 
@@ -141,7 +146,8 @@ class EmptyEpochs:
             self.next_reported = 1
         if number < self.next_reported:
             return None
-        if is_empty or (self._are_alike and not may_come):
+        is_proof = self._alike_from is not None and self._alike_from <= begin and not may_come
+        if is_empty or is_proof:
             raise RuntimeError(f"no element of {what} was kept: {'the data is empty' if is_empty else self._why}")
         self.next_reported = 2 * number
         return (
@@ -239,4 +245,4 @@ class RecordScheduler:
         number = max(0, stop - start) // cycle
         last = start + (number - 1) * cycle
         may_come = self._may_come_until > last
-        return self._empty.seen(number, f"the {cycle} positions from {start} on", may_come=may_come)
+        return self._empty.seen(number, f"the {cycle} positions from {start} on", last, may_come=may_come)

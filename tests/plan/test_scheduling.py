@@ -29,6 +29,8 @@ def test_an_epoch_of_which_nothing_may_come_elsewhere_shows_what_all_others_give
         empty.seen(2, "it")
 
 
-def test_an_amended_stream_shows_nothing_of_its_later_epochs():
+def test_an_amended_stream_shows_nothing_of_later_epochs_before_the_last_amended_position():
     empty = EmptyEpochs(True, ["a filter"], (Amendment(3, positions=((3, 6),)),))
     assert "a filter, or all of it was amended away. In a later epoch" in (empty.seen(1, "it") or "")
+    with pytest.raises(RuntimeError, match="a filter, or all of it was amended away"):
+        empty.seen(2, "it", 6)
