@@ -85,6 +85,10 @@ def gives_fewer(position: int, offset: int, unit: str = "elements") -> ValueErro
     )
 
 
+class ChangedError(ValueError):
+    """A file changed after it was opened, so its bytes may be of two files. Trying again cannot help."""
+
+
 class SkippedError(RuntimeError):
     """More broken records than max_skipped allows; the stream stays before the batch that leaves them out."""
 

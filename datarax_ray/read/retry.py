@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from datarax_ray.read.errors import StorageError, message_of
+from datarax_ray.read.errors import ChangedError, StorageError, message_of
 from datarax_ray.read.laps import lap, repeats
 from datarax_ray.read.streams.open_shards import ShardRun
 from datarax_ray.read.streams.rows import Rows
@@ -185,7 +185,7 @@ def is_transient(error: BaseException | None) -> bool:
 
 def _passes(error: BaseException) -> bool | None:
     """Whether this error is transient; None where its cause decides."""
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError | ChangedError):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
         return None if error.__cause__ else False  # fsspec's HTTP takes what a busy server says for a missing file

@@ -285,7 +285,7 @@ def test_a_transform_that_exits_ends_no_actor_and_is_the_error_of_its_record(
         return element
 
     with ray_source(make(files, [decode, leave], shuffle_files=False, on_error="skip"), 1) as source:
-        before, got = pids(source), []
+        before, got = until(lambda: pids(source)), []
         said = rf"\[30\] \(position 50\): transform .*leave raised {error.__name__}"
         with pytest.raises(RecordError, match=said) as e:
             got.extend(batch.stop for batch in source.batches(0, StreamOptions(10)))

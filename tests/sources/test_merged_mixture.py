@@ -381,7 +381,7 @@ class TestPlaces:
         for call in (lambda: len(source), lambda: source[3], lambda: source.get_batch_at(0, 3)):
             with pytest.raises(TypeError, match="a mixture with a stream in it has no"):
                 call()
-        with pytest.raises(TypeError, match="known once they were read"):
+        with pytest.raises(TypeError, match="known only by reading"):
             len(make(source))
         endless = MixtureSource([stream(shards, num_epochs=-1), in_files(records, 1)])
         with pytest.raises(TypeError, match="the stream is endless"):

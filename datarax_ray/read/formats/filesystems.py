@@ -13,6 +13,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.fingerprint import shown
+from datarax_ray.read.errors import ChangedError
 from datarax_ray.read.formats.listing import Wanted, files_on
 from datarax_ray.read.formats.paths import FileSlice, absolute, for_people, warn_of_repeats
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
@@ -101,9 +102,9 @@ def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
     return info.size, "" if info.mtime_ns is None else f"changed at {info.mtime_ns} ns"
 
 
-def changed(path: str, how: str) -> ValueError:
+def changed(path: str, how: str) -> ChangedError:
     """The error for a file whose stamp differs from the one when it was opened. how: the difference."""
-    return ValueError(
+    return ChangedError(
         f"{path} changed while it was read: {how}. What it gives now may be cut, or of two files, so nothing of this "
         "read is taken. Put the original back (by renaming, never in place) and go on from the last state, or make a "
         "new source."

@@ -128,7 +128,8 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     named = [run for run in named if run[0][1] == asked["path"]] or named
     if len(files := sorted({"".join(run[0]) for run in named})) > 1:
         raise ValueError(
-            f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}; give more of the path"
+            f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}; give more of "
+            "its name as `locate` has it"
         )
     parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in named]
     parts = [part for part in parts if part[0] < part[1]]

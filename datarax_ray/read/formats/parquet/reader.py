@@ -19,7 +19,7 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.errors import StorageError
+from datarax_ray.read.errors import ChangedError, StorageError
 from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, Fill, rows_of
 from datarax_ray.read.formats.arrow.types import retyped
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
@@ -28,7 +28,7 @@ from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.row_groups import RowGroups
 from datarax_ray.read.formats.remote.clients import NoRangesError
-from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, ChangedError, Remote
+from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import ReaderTraits

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from datarax_ray.read.errors import StorageError
+from datarax_ray.read.errors import ChangedError, StorageError
 from datarax_ray.read.formats.remote.clients import (
     Answer,
     NoRangesError,
@@ -77,10 +77,6 @@ class Remote:
 
 
 REMOTE = Remote()  # the defaults
-
-
-class ChangedError(ValueError):
-    """A file is no longer the one that was counted."""
 
 
 def read_tail(url: str, nbytes: int, remote: Remote) -> Answer:
