@@ -80,7 +80,9 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
         rows = _made(description, seconds)
         if rows is None:
             return None
-        impure = _impurity(description, rows, seconds) if is_again and transforms_of(description) else ""
+        # without transforms, data in an order of records is still of objects whose items may be random
+        can_change = transforms_of(description) or hasattr(description.order, "records")
+        impure = _impurity(description, rows, seconds) if is_again and can_change else ""
     except Exception:  # a missing file, a broken record: named when the stream comes to it
         return None
     return Sample(rows, impure, releases())
@@ -154,17 +156,17 @@ def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> st
 
 
 def _impurity(description: Any, rows: RowsDigested, seconds: float) -> str:
-    """Which transform made another element the second time, and which element; "" for none."""
+    """Which transform, or the data, made another element the second time, and which element; "" for none."""
     where = _change_again(description, rows, seconds)
     if not where:
         return ""
     transforms = transforms_of(description)
-    name = f"one of the transforms {', '.join(map(name_of, transforms))}"
-    for count in range(1, len(transforms) + 1) if getattr(description, "transforms", None) else ():
+    name = f"one of the transforms {', '.join(map(name_of, transforms))}" if transforms else "the dataset"
+    for count in range(len(transforms) + 1) if getattr(description, "transforms", None) else ():
         shorter = replace(description, transforms=tuple(transforms[:count]))
         made = _made(shorter, seconds)
         if made is None or _change_again(shorter, made, seconds):
-            name = f"transform {name_of(transforms[count - 1])}"
+            name = f"transform {name_of(transforms[count - 1])}" if count else "the dataset"
             break
     return f"{name} made another {where} when it was made again"
 

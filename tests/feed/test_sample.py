@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from datarax_ray import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.feed.sample import MAX_ELEMENTS, Sample, sampled, sampled_within
 from datarax_ray.feed.source import Source
 from datarax_ray.plan.orders.kinds import order_of
@@ -92,6 +93,22 @@ def test_the_transform_that_makes_another_element_the_second_time_is_named(trans
     if isinstance(transforms[0], Count):  # what stands behind it hides nothing
         transforms = (transforms[0], Noise())
     assert said in sampled(stream(*transforms)).impure
+
+
+class Drawn:
+    """A dataset whose items are random, as those of torch with augmentations are."""
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        return {"x": np.random.rand()}
+
+
+@pytest.mark.parametrize("transforms", [(), (Double(),)])
+def test_a_dataset_that_gives_another_item_the_second_time_is_named(transforms):
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Drawn(), transforms=list(transforms))
+    assert sampled(source.describe()).impure.startswith("the dataset made another field 'x' of the element at position")
 
 
 def test_a_process_that_makes_other_bytes_differs_in_a_field_of_an_element():
