@@ -80,7 +80,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_every_command_is_in_the_reference(site: Path) -> None:
     anchors = Page(site / "reference" / "cli.html").anchors
-    assert {"datarax-ray", "datarax-ray-demo", "datarax-ray-ingest", "datarax-ray-cluster-init"} <= anchors
+    assert {"datarax-ray", "datarax-ray-demo", "datarax-ray-bench", "datarax-ray-cluster-init"} <= anchors
 
 
 def links_of_markdown() -> Iterator[tuple[Path, str]]:
