@@ -27,6 +27,7 @@ from datarax_ray.plan.arguments import named_arguments, ordered
 from datarax_ray.read.errors import FULL, message_of
 from datarax_ray.read.formats.array_record.files import NodeFiles, RecordFile, counted
 from datarax_ray.read.formats.remote.urls import is_url
+from datarax_ray.read.formats.shards import check_shards
 
 logger = logging.getLogger("datarax_ray")
 
@@ -160,7 +161,7 @@ def files_on_nodes(
     is_one = isinstance(paths, str | os.PathLike) or hasattr(paths, "filename") or not isinstance(paths, Iterable)
     named = [paths] if is_one else list(paths)
     for each in named:
-        path = os.fspath(getattr(each, "filename", each))
+        path = _path_of(each)
         if is_url(path):
             raise ValueError(f"{each} is the same on every node: give it to the source itself")
         if not os.path.isabs(path):
@@ -189,7 +190,15 @@ def files_on_nodes(
             f"{len(silent)} of {len(asked)} nodes did not answer within {timeout_s:g} s which files they have: "
             f"{silent}. Give a longer timeout_s, or take these nodes out of the cluster"
         ) from None
+    for index, path in enumerate(map(_path_of, named)):
+        names = sorted({file.path for of_node in found.values() for file in of_node[index]})
+        if names != [path]:
+            check_shards(path, names, path)
     return NodeFiles.union(found)
+
+
+def _path_of(named: Any) -> str:
+    return os.fspath(getattr(named, "filename", named))
 
 
 def _look_here(named: list[Any]) -> list[list[RecordFile]]:
@@ -197,7 +206,7 @@ def _look_here(named: list[Any]) -> list[list[RecordFile]]:
     found: list[list[RecordFile]] = []
     for path in named:
         try:
-            found.append(counted(path))
+            found.append(counted(path, is_part=True))
         except FileNotFoundError:  # another node has it
             found.append([])
         except Exception as error:

@@ -18,6 +18,7 @@ from datarax_ray.read.formats.listing import Wanted, files_on
 from datarax_ray.read.formats.paths import FileSlice, absolute, for_people, warn_of_repeats
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.shards import shards_at
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
@@ -170,4 +171,8 @@ def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
 
 def _is_one_file(url: str) -> bool:
     """Whether a URL is of http(s) and names one file: servers list files behind a slash alone."""
-    return url.startswith(("http://", "https://")) and not url.endswith("/") and not glob.has_magic(url)
+    return (
+        url.startswith(("http://", "https://"))
+        and not url.endswith("/")
+        and not (glob.has_magic(url) or shards_at(url))
+    )

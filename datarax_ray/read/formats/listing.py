@@ -1,8 +1,8 @@
 """From one path, glob or directory to the files that it names on one storage, in sorted order.
 
 The storage is this machine, or a filesystem of fsspec. Whatever could be missed, or read twice, is an error or a
-warning: broken links, links that lead upwards, directories that are not searched, files of the same format with other
-names, and several splits under one path.
+warning: missing shards, broken links, links that lead upwards, directories that are not searched, files of the same
+format with other names, and several splits under one path.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.shards import ShardsError, check_shards, shards_at
 from datarax_ray.read.retry import is_transient, status_of
 
 logger = logging.getLogger("datarax_ray")
@@ -77,14 +78,18 @@ def files_on(filesystem: Any, path: str, wanted: Wanted) -> list[str]:
     return list(named(client, path, wanted, filesystem.open_input_file))
 
 
-def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url: str = "") -> dict[str, Entry]:
-    """The files that a path, glob or directory names, sorted, with what the storage says of each.
+def named(
+    client: Any, path: str, wanted: Wanted, look: Open | None = None, url: str = "", *, is_part: bool = False
+) -> dict[str, Entry]:
+    """The files that a path, glob, directory or "path@6" names, sorted, with what the storage says of each.
 
     client: a filesystem of fsspec; None for this machine, whose entries are empty.
     look: opens a file, to tell its format for a message; None where no file is to be opened.
     url: the URL of the path, for messages; "" without one.
+    is_part: shards may be missing, since they are elsewhere.
 
-    Raises: NoFilesError where nothing is found; FileNotFoundError for a link on this machine to a missing file;
+    Raises: NoFilesError where nothing is found; ShardsError where shards are missing, or are of several sets;
+    FileNotFoundError for a link on this machine to a missing file;
     ValueError for a link to a directory that it is in, and for names that are not UTF-8.
     """
     storage, said = "local" if client is None else _storage(client), redacted(url or path)
@@ -111,6 +116,12 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url:
         what = "no file matches this glob" if kind == "glob" else "no such file or directory"
         raise NoFilesError(f"{said}: {what} on {storage}")
     if not wanted.is_quiet:
+        if kind == "shards" and not is_part and (missing := sorted(set(shards_at(path)).difference(found))):
+            raise ShardsError(
+                f"{said}: {len(missing)} of these shards are missing on {storage}, {missing[0]} the first"
+            )
+        if kind in ("glob", "directory") and not is_part:
+            check_shards(said, found, path if kind == "glob" else "")
         _warn_of_splits(path, found)
     return {name: files[name] for name in found}
 
@@ -139,7 +150,9 @@ def _storage(client: Any) -> str:
 
 
 def _here(path: str, wanted: Wanted) -> tuple[str, dict[str, Entry], list[str]]:
-    """Whether a path of this machine is a file, directory or glob ("" for none of these); its files and directories."""
+    """Whether a path of this machine is a file, directory, glob or "path@6" ("shards"), "" for none of these; its files
+    and directories.
+    """
     if os.path.isdir(path):
         files, folders = dict[str, Entry](), list[str]()
         for root, below, names in os.walk(path, onerror=_raised, followlinks=True):
@@ -149,6 +162,8 @@ def _here(path: str, wanted: Wanted) -> tuple[str, dict[str, Entry], list[str]]:
         return "directory", files, folders
     if os.path.lexists(path):
         return "file", {path: {}}, []
+    if shards := shards_at(path):
+        return "shards", {name: {} for name in shards if os.path.lexists(name)}, []
     if not glob.has_magic(path):
         return "", {}, []
     matching = glob.glob(path, recursive=True)
@@ -175,6 +190,9 @@ def _behind(client: Any, path: str, wanted: Wanted) -> tuple[str, dict[str, Entr
         entries = {entry.path: client._make_entry(entry) for entry in selected}
     elif info is not None:
         entries = {entry["name"]: entry for entry in client.ls(path, detail=True)}
+    elif shards := shards_at(path):
+        known = {name: _info(client, name) for name in shards} if is_http else client.glob(_set_of(shards), detail=True)
+        return "shards", {name: known[name] for name in shards if known.get(name) is not None}, []
     elif glob.has_magic(path.partition("?")[0] if is_http else path):  # of http, "?" begins a query
         entries = {name: entry for name, entry in client.glob(path, detail=True).items() if not is_hidden(name, path)}
     else:
@@ -183,6 +201,11 @@ def _behind(client: Any, path: str, wanted: Wanted) -> tuple[str, dict[str, Entr
     # a client may list a directory in itself
     folders = [n for n, entry in entries.items() if entry["type"] == "directory" and n.rstrip("/") != path.rstrip("/")]
     return "glob" if info is None else "directory", files, folders
+
+
+def _set_of(shards: Sequence[str]) -> str:
+    """The glob of all of these shards."""
+    return re.sub(r"-00000(-of-\d+)$", r"-*\1", shards[0])
 
 
 def _info(client: Any, path: str) -> Entry | None:

@@ -20,6 +20,7 @@ from datarax_ray.read.formats.listing import NoFilesError, Wanted, named, not_ut
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
 from datarax_ray.read.formats.remote.urls import is_url, redacted
+from datarax_ray.read.formats.shards import ShardsError, shards_at
 
 logger = logging.getLogger("datarax_ray")
 
@@ -55,19 +56,20 @@ class FileSlice:
             )
 
 
-def find(paths: Any) -> tuple[FileSlice, ...]:
+def find(paths: Any, *, is_part: bool = False) -> tuple[FileSlice, ...]:
     """The files that `paths` names, in order, each once for each time that it is named. Paths are absolute, since an
     actor may have another working directory.
 
-    paths: a path (str or os.PathLike) or URL, a glob or directory of either, "path[start:stop]", an object with
-    filename, skip, take and examples_in_shard (Grain's FileInstruction), or an iterable of these. Globs and directories
-    give their files in sorted order; a list keeps its own. In a directory, the files with names like those of
-    ArrayRecord files are taken.
+    paths: a path (str or os.PathLike) or URL, a glob or directory of either, "path@6" (the shards path-*-of-00006),
+    "path[start:stop]", an object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or an
+    iterable of these. Globs and directories give their files in sorted order; a list keeps its own. In a directory, the
+    files with names like those of ArrayRecord files are taken.
+    is_part: shards may be missing, since they are elsewhere.
 
     Raises: FileNotFoundError where nothing is found; ImportError for a URL whose client is not installed; TypeError for
-    what is no path, and for a set of paths; ValueError for names that are not UTF-8.
+    what is no path, and for a set of paths; ValueError for missing shards, and for names that are not UTF-8.
     """
-    files = tuple(_each(paths))
+    files = tuple(_each(paths, is_part))
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
     warn_of_repeats(files, are_local=True)
@@ -167,10 +169,10 @@ def are_told(paths: Any) -> bool:
     return is_asked and all(_SURE_NAME.search(text) for text in texts)
 
 
-def _each(paths: Any) -> Iterator[FileSlice]:
+def _each(paths: Any, is_part: bool) -> Iterator[FileSlice]:
     ordered("paths", paths)
     if isinstance(paths, str | os.PathLike):
-        yield from _from_path(os.fspath(paths))
+        yield from _from_path(os.fspath(paths), is_part)
     elif isinstance(paths, FileSlice):
         yield paths if is_url(paths.path) else replace(paths, path=absolute(paths.path))
     elif hasattr(paths, "filename"):
@@ -183,7 +185,7 @@ def _each(paths: Any) -> Iterator[FileSlice]:
         )
     elif isinstance(paths, Iterable) and not isinstance(paths, bytes):
         for path in paths:
-            yield from _each(path)
+            yield from _each(path, is_part)
     else:
         raise TypeError(f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}")
 
@@ -192,7 +194,7 @@ def _integer(value: Any) -> int | None:
     return None if value is None else operator.index(value)  # a plain one: NumPy's are not JSON
 
 
-def _from_path(path: str) -> Iterator[FileSlice]:
+def _from_path(path: str, is_part: bool) -> Iterator[FileSlice]:
     if not is_url(path):
         path = absolute(path)
     sliced = None if os.path.exists(path) else _SLICE.fullmatch(path)
@@ -201,7 +203,7 @@ def _from_path(path: str) -> Iterator[FileSlice]:
     elif is_url(path):
         yield from behind_url(path)
     else:
-        yield from map(FileSlice, named(None, path, _FILES, partial(open, mode="rb")))
+        yield from map(FileSlice, named(None, path, _FILES, partial(open, mode="rb"), is_part=is_part))
 
 
 def _cut(path: str, start: str, stop: str) -> FileSlice:
@@ -222,7 +224,8 @@ def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
     path = client._strip_protocol(url)
     is_http = url.startswith(("http://", "https://"))
     plain = url.partition("?")[0] if is_http else url
-    if not glob.has_magic(plain) and not plain.endswith("/") and (is_http or _FILES.has(plain.rpartition("/")[2])):
+    is_one = not (glob.has_magic(plain) or shards_at(plain) or plain.endswith("/"))
+    if is_one and (is_http or _FILES.has(plain.rpartition("/")[2])):
         yield FileSlice(url)
         return
 
@@ -230,7 +233,7 @@ def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
         client.invalidate_cache()  # clients are kept for the process, and most of them keep listings without an end
         try:
             return named(client, path, _FILES, url=url)
-        except NoFilesError as error:
+        except (NoFilesError, ShardsError) as error:
             return error
 
     try:

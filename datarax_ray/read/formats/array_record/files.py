@@ -137,9 +137,12 @@ class NodeFiles:
         return Homes(tuple(starts[:-1]), tuple(home), nodes, tuple(each[:MAX_NAMES] for each in names))
 
 
-def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
-    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
-    parts, index = find(paths), Index()
+def counted(paths: Any, remote: Remote = REMOTE, *, is_part: bool = False) -> list[RecordFile]:
+    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of.
+
+    is_part: as for find.
+    """
+    parts, index = find(paths, is_part=is_part), Index()
 
     def inspect(part: FileSlice) -> RecordFile:
         return _cut(part, _counted_far(part, remote, index) if is_url(part.path) else _counted_here(part.path))

@@ -1,0 +1,138 @@
+"""Sharded files of which some are missing, or that are of two sets: known before the first batch, for each format.
+
+Reported of Grain, tf.data and datasets: a copy that broke off left five of six shards, and training began over them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, load
+from datarax_ray.read.formats.shards import check_shards
+from tests.http_files import HttpFiles
+
+ROWS = 4  # in each shard
+
+
+def array_record(path: Path, ids: range) -> None:
+    writer = ArrayRecordWriter(str(path), "group_size:1")
+    for i in ids:
+        writer.write(json.dumps({"id": i}).encode())
+    writer.close()
+
+
+def parquet(path: Path, ids: range) -> None:
+    pq.write_table(pa.table({"id": ids}), path)
+
+
+def csv(path: Path, ids: range) -> None:
+    path.write_text("id\n" + "".join(f"{i}\n" for i in ids))
+
+
+def json_lines(path: Path, ids: range) -> None:
+    path.write_text("".join(f'{{"id": {i}}}\n' for i in ids))
+
+
+def tar(path: Path, ids: range) -> None:
+    with tarfile.open(path, "w") as file:
+        for i in ids:
+            member = tarfile.TarInfo(f"{i:04d}.txt")
+            member.size = 1
+            file.addfile(member, io.BytesIO(b"x"))
+
+
+FORMATS: dict[str, tuple[Callable[[Path, range], None], str]] = {
+    "ArrayRecord": (array_record, "x.array_record-{:05d}-of-{:05d}"),
+    "Parquet": (parquet, "x-{:05d}-of-{:05d}.parquet"),
+    "Parquet of the hub": (parquet, "train-{:05d}-of-{:05d}-0123456789abcdef.parquet"),
+    "CSV": (csv, "x_{:03d}_of_{:03d}.csv"),
+    "JSON lines": (json_lines, "x-{:05d}-of-{:05d}.jsonl"),
+    "tar": (tar, "x-{:06d}-of-{:06d}.tar"),
+}
+
+
+@pytest.fixture(params=FORMATS)
+def shards(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
+    """Three shards of one format, of which the second is not there."""
+    write, name = FORMATS[request.param]
+    paths = [tmp_path / name.format(index, 3) for index in range(3)]
+    for index, path in enumerate(paths):
+        write(path, range(index * ROWS, (index + 1) * ROWS))
+    paths[1].rename(tmp_path / "away")
+    return paths
+
+
+def num_rows(paths: Any) -> int:
+    return len(load(paths))
+
+
+def test_a_missing_shard_is_named_before_the_first_batch(shards: list[Path]) -> None:
+    first, missing, last = shards
+    folder, suffix = first.parent, first.suffix if "-of-" not in first.suffix else ""
+    for paths in (folder, f"{folder}/*_*" if "_" in first.name else f"{folder}/*-*{suffix}"):
+        with pytest.raises(ValueError, match=f"1 of the 3 shards is missing: {missing.name}. Bring it back"):
+            load(paths)
+    assert num_rows([first, last]) == 2 * ROWS  # named one by one
+    assert num_rows(str(first).replace("0-of", "[02]-of").replace("0_of", "[02]_of")) == 2 * ROWS  # some are meant
+    (folder / "away").rename(missing)
+    assert num_rows(folder) == 3 * ROWS
+
+
+def test_shards_of_two_sets_are_not_read_as_one(tmp_path: Path) -> None:
+    for total in (2, 3):
+        for index in range(total):
+            parquet(tmp_path / f"x-{index:05d}-of-{total:05d}.parquet", range(ROWS))
+    with pytest.raises(ValueError, match=r"sets of 2 and 3 shards .*Give a glob of one set, as \*-of-00003\.parquet"):
+        load(tmp_path)
+    assert num_rows(f"{tmp_path}/*-of-00003.parquet") == 3 * ROWS
+
+
+def test_a_gap_in_numbers_without_a_total_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for index in (0, 1, 3):
+        tar(tmp_path / f"{index:05d}.tar", range(ROWS))
+    with caplog.at_level(logging.WARNING):
+        assert num_rows(tmp_path) == 3 * ROWS
+    (line,) = [line for line in caplog.messages if "numbered" in line]
+    assert "numbered up to 00003.tar, and 1 of the numbers are missing, 00002.tar the first" in line
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["20240101.csv", "20240103.csv"],  # dates
+        ["part-00000-a1.parquet", "part-00002-b2.parquet"],  # of Spark, each with its own id
+        ["model-00001-of-00002.bin", "model-00002-of-00002.bin"],  # counted from 1
+        ["train-00000-of-00001.parquet", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet"],
+        ["00000.tar", "00001.tar", "00002.tar"],
+    ],
+)
+def test_whole_sets_and_other_numbers_say_nothing(names: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    check_shards("a", [f"a/{name}" for name in names])
+    assert not caplog.messages
+
+
+def test_a_set_is_named_by_its_size(tmp_path: Path) -> None:
+    for index in range(3):
+        array_record(tmp_path / f"x.array_record-{index:05d}-of-00003", range(ROWS))
+    served = HttpFiles(tmp_path)
+    for base in (str(tmp_path), served.url):
+        config = ArrayRecordSourceConfig(num_epochs=1)
+        assert len(ArrayRecordSourceModule(config, f"{base}/x.array_record@3")) == 3 * ROWS
+        assert num_rows(f"{base}/x.array_record@3") == 3 * ROWS
+    (tmp_path / "x.array_record-00001-of-00003").unlink()
+    with pytest.raises(ValueError, match="1 of these shards are missing on local, .*00001-of-00003 the first"):
+        load(f"{tmp_path}/x.array_record@3")
+    with pytest.raises(ValueError, match="1 of these shards are missing on http, .*00001-of-00003 the first"):
+        load(f"{served.url}/x.array_record@3")
+    served.close()
