@@ -16,13 +16,13 @@ from datarax_ray.plan.arguments import named_arguments, nearest
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import listed
-from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.filesystems import find_on
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.filesystems import find_on
+from datarax_ray.read.files.paths import are_told, for_people, kept
 from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.kinds import IMAGES, READ
 from datarax_ray.read.formats.materialized.written import is_materialized
-from datarax_ray.read.formats.paths import are_told, for_people, kept
 from datarax_ray.read.formats.random_access import call_for, is_ray_data, remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client

@@ -17,8 +17,8 @@ from datarax_ray import DecodeImage, load
 from datarax_ray.cli.screen import Screen
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.read.elements.columns import leaves
+from datarax_ray.read.files.sniff import DECODERS, record_format
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.sniff import DECODERS, record_format
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.streams.indexed import IndexedStream
 

@@ -17,12 +17,12 @@ from datarax_ray.cli.screen import Screen, print_stopped
 from datarax_ray.loading import kind_of, split_of
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
+from datarax_ray.read.files.sniff import record_format
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.kinds import IMAGES
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
-from datarax_ray.read.formats.sniff import record_format
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import from_hf
 from datarax_ray.write.conversion import Conversion, EncodedImages, To, conversion_of

@@ -23,7 +23,7 @@ from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.elements.columns import leaves, map_leaves
-from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.files.sniff import how_to_decode
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.sources.base.device import narrow, split_host
 

@@ -19,7 +19,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, load
-from datarax_ray.read.formats.shards import check_shards
+from datarax_ray.read.files.shards import check_shards
 from tests.http_files import HttpFiles
 
 ROWS = 4  # in each shard

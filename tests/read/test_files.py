@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datarax_ray.read.formats.paths import FileSlice, find
+from datarax_ray.read.files.paths import FileSlice, find
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 from tests.data import write_file
 
@@ -18,7 +18,7 @@ FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_
 def folder(tmp_path) -> Path:
     for name in (
         "b.array_record",
-        "a.array_record-00001-of-00002",
+        "a.array_record-00000-of-00001",
         "c.arrayrecord",
         "d.riegeli",
         "readme.txt",
@@ -41,7 +41,7 @@ def test_a_path_names_its_file_as_text_or_as_a_path(folder):
 
 def test_a_directory_holds_its_array_record_files_in_sorted_order(folder):
     assert names(folder) == [
-        "a.array_record-00001-of-00002",
+        "a.array_record-00000-of-00001",
         "b.array_record",
         "c.arrayrecord",
         "d.riegeli",
@@ -51,7 +51,7 @@ def test_a_directory_holds_its_array_record_files_in_sorted_order(folder):
 
 def test_a_glob_holds_every_file_it_matches_in_sorted_order(folder):
     assert names(f"{folder}/*.array_record*") == [
-        "a.array_record-00001-of-00002",
+        "a.array_record-00000-of-00001",
         "b.array_record",
         "x[1].array_record",
     ]
@@ -162,8 +162,8 @@ def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
 
 FINDS = """
 import sys
-from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.paths import find
+from datarax_ray.read.files.filesystems import find_on
+from datarax_ray.read.files.paths import find
 
 for found in (lambda: find(sys.argv[1]), lambda: find_on(sys.argv[1], None, ["*"])):
     try:

@@ -11,9 +11,9 @@ from pyarrow import fs
 from pyarrow import parquet as pq
 
 from datarax_ray import load
-from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.paths import FileSlice, warn_of_repeats
-from datarax_ray.read.formats.paths import find as find_array_record
+from datarax_ray.read.files.filesystems import find_on
+from datarax_ray.read.files.paths import FileSlice, warn_of_repeats
+from datarax_ray.read.files.paths import find as find_array_record
 from datarax_ray.sources import CSVSource, CSVSourceConfig, ParquetSource, ParquetSourceConfig
 
 SUFFIXES = (".parquet", ".pq")

@@ -16,9 +16,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.errors import RecordError, StorageError
 from datarax_ray.read.file_contents import TAIL_NBYTES
+from datarax_ray.read.files.filesystems import find_on
+from datarax_ray.read.files.paths import FileSlice, behind_url, find
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.filesystems import find_on
-from datarax_ray.read.formats.paths import FileSlice, behind_url, find
 from datarax_ray.read.formats.remote import clients, mirrors, ranges
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote

@@ -162,7 +162,7 @@ def test_a_later_start_from_a_bucket_asks_for_its_listing_alone(tmp_path, cache,
     url = "http://{}:{}".format(*server.get_host_and_port())
     files = s3fs.S3FileSystem(endpoint_url=url, key="key", secret="secret")
     monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
-    monkeypatch.setattr("datarax_ray.read.formats.paths.filesystem_of", lambda _: files)
+    monkeypatch.setattr("datarax_ray.read.files.paths.filesystem_of", lambda _: files)
     asked, s3 = [], clients.scheme_of("s3://")
 
     def counted(*args):

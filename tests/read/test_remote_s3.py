@@ -25,8 +25,8 @@ def bucket(monkeypatch):
         monkeypatch.setenv(f"AWS_{name}", value)
     files = s3fs.S3FileSystem(endpoint_url=url)
     monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
-    monkeypatch.setattr("datarax_ray.read.formats.paths.filesystem_of", lambda _: files)
-    monkeypatch.setattr("datarax_ray.read.formats.filesystems.filesystem_of", lambda _: files)
+    monkeypatch.setattr("datarax_ray.read.files.paths.filesystem_of", lambda _: files)
+    monkeypatch.setattr("datarax_ray.read.files.filesystems.filesystem_of", lambda _: files)
     files.makedirs("bucket", exist_ok=True)  # moto keeps it for its process
     yield files
     server.stop()

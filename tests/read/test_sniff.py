@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from pyarrow import feather, ipc, parquet
 
 from datarax_ray import load
-from datarax_ray.read.formats.kinds import HEAD_NBYTES, TAIL_NBYTES
-from datarax_ray.read.formats.sniff import (
+from datarax_ray.read.files.sniff import (
     file_format,
     how_to_decode,
     how_to_read,
     record_format,
 )
+from datarax_ray.read.formats.kinds import HEAD_NBYTES, TAIL_NBYTES
 from tests.data import record, write_files
 from tests.mds import write_mds
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import exact_array, missing_field, no_record, real_dtype_name, shape_of
-from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.files.sniff import how_to_decode
 
 _LIST_DTYPES = {"int64_list": "int64", "float_list": "float32"}
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import missing_field
-from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.files.sniff import how_to_decode
 
 # 11,585 by 11,585, or 400 MB decoded: more than cameras make, near Pillow's limit for a decompression bomb.
 _MAX_PIXELS = 2**27

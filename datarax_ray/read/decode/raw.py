@@ -13,7 +13,7 @@ import numpy.typing as npt
 from datarax_ray.plan.arguments import NamedArguments, ordered
 from datarax_ray.read.decode.dense import dtype_name, number_dtype, shape_of
 from datarax_ray.read.elements.rows import FixedRecords
-from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.files.sniff import how_to_decode
 
 
 @final

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.read.decode.dense import exact_array, missing_field, no_record, real_dtype_name
-from datarax_ray.read.formats.sniff import how_to_decode
+from datarax_ray.read.files.sniff import how_to_decode
 
 # Deeper than people write, and far from the depth at which stacking and pickling give up (some 300).
 _MAX_DEPTH = 64

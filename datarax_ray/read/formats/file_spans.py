@@ -19,9 +19,9 @@ import numpy as np
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.file_contents import sampled_spans
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats import sniff
-from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits

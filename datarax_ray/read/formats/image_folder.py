@@ -15,7 +15,7 @@ from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.elements.sampled_rows import evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import head_and_content
-from datarax_ray.read.formats.listing import SPLITS
+from datarax_ray.read.files.listing import SPLITS
 
 logger = logging.getLogger("datarax_ray")
 

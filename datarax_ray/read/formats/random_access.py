@@ -22,10 +22,10 @@ from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
 from datarax_ray.read.elements.sampled_rows import ADDRESS, evenly_spaced, hash_array, rows_digest
+from datarax_ray.read.files.paths import OF_GENERATORS
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.hugging_face.dataset import dataset_digests
 from datarax_ray.read.formats.image_folder import ImageFolder
-from datarax_ray.read.formats.paths import OF_GENERATORS
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datarax_ray.read.formats.paths import FileSlice
+from datarax_ray.read.files.paths import FileSlice
 from datarax_ray.read.formats.remote.clients import filesystem_of
 from datarax_ray.read.formats.remote.ranges import by_client, read_small
 from datarax_ray.read.formats.remote.urls import is_url, redacted

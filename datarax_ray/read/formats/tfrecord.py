@@ -10,8 +10,8 @@ import struct
 from functools import partial
 from typing import Any
 
+from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles, indexed
-from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.kinds import masked
 

@@ -38,7 +38,7 @@ def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | N
             if _is_there(f"{folder}/{UNFINISHED}"):
                 raise not_finished(redacted(folder))
             continue
-        remedy = f"or, where that is meant, remove {FINISHED} from there"
+        remedy = f"or, where that is meant, remove {FINISHED} from there and give a list of files"
         others = sorted(shards.keys() - mine.keys())
         others = others[:_MAX_ASKED] if is_url(folder) else others  # a request each, where some are read alone
         if missing := [name for name in others if not _is_there(f"{folder}/{name}")]:

@@ -16,9 +16,9 @@ from datarax_ray.plan.arguments import mapping, names, whole
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.transforms import Step
+from datarax_ray.read.files.paths import kept
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.grouped_rows import GroupedRows
-from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule

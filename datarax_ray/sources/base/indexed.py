@@ -25,8 +25,8 @@ from datarax_ray.plan.position import MAX_POSITION, Yields
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves
 from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.files.paths import for_people
 from datarax_ray.read.formats.cache import cached
-from datarax_ray.read.formats.paths import for_people
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream

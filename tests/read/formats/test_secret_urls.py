@@ -13,7 +13,7 @@ import pytest
 
 from datarax_ray import Pipeline, load
 from datarax_ray.feed.source import Source
-from datarax_ray.read.formats.filesystems import find_on, stamp_of
+from datarax_ray.read.files.filesystems import find_on, stamp_of
 from datarax_ray.read.retry import is_transient
 from datarax_ray.sources import (
     CSVSource,

@@ -24,10 +24,10 @@ from datarax_ray.read.file_contents import (
     lasting_stamp,
     sampled_spans,
 )
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.paths import FileSlice, find
 from datarax_ray.read.forked import OneProcess
-from datarax_ray.read.formats import sniff
 from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import FileSlice, find
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.pages import Image

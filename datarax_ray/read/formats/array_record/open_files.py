@@ -16,8 +16,8 @@ from typing import Any
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.file_contents import Stamp, difference, head_and_content, lasting_stamp, stamp
+from datarax_ray.read.files.filesystems import changed
 from datarax_ray.read.formats.array_record.files import RecordFile, open_file
-from datarax_ray.read.formats.filesystems import changed
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 
 _MAX_DESCRIPTORS = 2**16

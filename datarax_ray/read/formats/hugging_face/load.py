@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.read.formats import sniff
+from datarax_ray.read.files import sniff
 from datarax_ray.read.formats.remote.urls import redacted
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.files.filesystems import find_on, read_whole
+from datarax_ray.read.files.paths import for_people
 from datarax_ray.read.formats.file_spans import IndexedFile, content_of
-from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all
-from datarax_ray.read.formats.paths import for_people
 
 INDEX = "index.json"
 _VERSION = 2

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.file_contents import sampled_spans
-from datarax_ray.read.formats import sniff
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.filesystems import read_whole
 from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type, with_shapes
-from datarax_ray.read.formats.filesystems import read_whole
 
 TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are shorter
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted

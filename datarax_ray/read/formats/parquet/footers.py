@@ -18,8 +18,9 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.fingerprint import digest
 from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.file_contents import head_and_content
+from datarax_ray.read.files.filesystems import client_by_ranges, find_on
+from datarax_ray.read.files.paths import kept
 from datarax_ray.read.formats.arrow.types import plain_type, retyped, typed, with_shapes
-from datarax_ray.read.formats.filesystems import client_by_ranges, find_on
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.footer import (
     TAIL_NBYTES,
@@ -29,7 +30,6 @@ from datarax_ray.read.formats.parquet.footer import (
     opened_in,
     types_of,
 )
-from datarax_ray.read.formats.paths import kept
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail, sampled

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.files.filesystems import changed, read_whole, stamp_of
+from datarax_ray.read.files.sniff import incomplete
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
-from datarax_ray.read.formats.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.formats.parquet.footer import BytesFile, check_chunks, opened_in
 from datarax_ray.read.formats.parquet.footers import Footers
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import Remote
-from datarax_ray.read.formats.sniff import incomplete
 from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.formats import sniff
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.filesystems import find_on, read_whole
 from datarax_ray.read.formats.file_spans import content_of
-from datarax_ray.read.formats.filesystems import find_on, read_whole
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
 from datarax_ray.read.retry import retried

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles, indexed
-from datarax_ray.read.formats.filesystems import find_on
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.webdataset.tar import BUFFER_NBYTES, KEY, samples
 

@@ -48,7 +48,7 @@ def check_shards(given: str, files: Iterable[str], pattern: str = "") -> None:
     >>> check_shards("a", ["a/x-00000-of-00003.parquet", "a/x-00002-of-00003.parquet"])
     Traceback (most recent call last):
       ...
-    datarax_ray.read.formats.shards.ShardsError: a: 1 of the 3 shards is missing: x-00001-of-00003.parquet. Bring it \
+    datarax_ray.read.files.shards.ShardsError: a: 1 of the 3 shards is missing: x-00001-of-00003.parquet. Bring it \
 back; to go without, give the files as a list (sorted(glob.glob(...)))
     """
     sets: dict[tuple[str, ...], dict[int, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from datarax_ray.read.formats import sniff
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.shards import ShardsError, check_shards, shards_at
 from datarax_ray.read.formats.remote.urls import redacted
-from datarax_ray.read.formats.shards import ShardsError, check_shards, shards_at
+from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED
 from datarax_ray.read.retry import is_transient, status_of
 
 logger = logging.getLogger("datarax_ray")
@@ -121,7 +122,11 @@ def named(
                 f"{said}: {len(missing)} of these shards are missing on {storage}, {missing[0]} the first"
             )
         if kind in ("glob", "directory") and not is_part:
-            check_shards(said, found, path if kind == "glob" else "")
+            try:
+                check_shards(said, found, path if kind == "glob" else "")
+            except ShardsError:
+                if not _has_notes(client, found[0].rpartition("/")[0]):  # they tell more: see written_folders
+                    raise
         _warn_of_splits(path, found)
     return {name: files[name] for name in found}
 
@@ -192,7 +197,7 @@ def _behind(client: Any, path: str, wanted: Wanted) -> tuple[str, dict[str, Entr
         entries = {entry["name"]: entry for entry in client.ls(path, detail=True)}
     elif shards := shards_at(path):
         known = {name: _info(client, name) for name in shards} if is_http else client.glob(_set_of(shards), detail=True)
-        return "shards", {name: known[name] for name in shards if known.get(name) is not None}, []
+        return "shards", {name: entry for name in shards if (entry := known.get(name)) is not None}, []
     elif glob.has_magic(path.partition("?")[0] if is_http else path):  # of http, "?" begins a query
         entries = {name: entry for name, entry in client.glob(path, detail=True).items() if not is_hidden(name, path)}
     else:
@@ -201,6 +206,12 @@ def _behind(client: Any, path: str, wanted: Wanted) -> tuple[str, dict[str, Entr
     # a client may list a directory in itself
     folders = [n for n, entry in entries.items() if entry["type"] == "directory" and n.rstrip("/") != path.rstrip("/")]
     return "glob" if info is None else "directory", files, folders
+
+
+def _has_notes(client: Any, folder: str) -> bool:
+    """Whether `convert` or `materialize` wrote the files of a folder."""
+    exists = os.path.exists if client is None else client.exists
+    return any(exists(f"{folder}/{name}") for name in (FINISHED, UNFINISHED))
 
 
 def _set_of(shards: Sequence[str]) -> str:

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
-from datarax_ray.read.formats.listing import NoFilesError, Wanted, named, not_utf_8
+from datarax_ray.read.files.listing import NoFilesError, Wanted, named, not_utf_8
+from datarax_ray.read.files.shards import ShardsError, shards_at
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
 from datarax_ray.read.formats.remote.urls import is_url, redacted
-from datarax_ray.read.formats.shards import ShardsError, shards_at
 
 logger = logging.getLogger("datarax_ray")
 

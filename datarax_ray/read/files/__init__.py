@@ -1,0 +1,1 @@
+"""From what users name to the files that are there, on any storage."""
