@@ -28,6 +28,12 @@ logger = logging.getLogger("datarax_ray")
 Entry: TypeAlias = Mapping[str, Any]  # what fsspec says of a file or directory: "name", "type" and more
 Open: TypeAlias = Callable[[str], Any]
 
+# What tools write beside data, and in archives of it: marks, notes, and leftovers of copies.
+_NO_DATA = re.compile(
+    r"(.*/)?((__MACOSX|\.ipynb_checkpoints)(/.*)?|\._[^/]*|\.DS_Store|_SUCCESS|_(common_)?metadata|Thumbs\.db|desktop\.ini"
+    r"|(README|LICENSE)(\.(md|txt|rst))?|[^/]+\.(tmp|incomplete|crc))",
+    re.IGNORECASE | re.DOTALL,
+)
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # What people call splits, of folders and of parts of a file's name, as Hugging Face's datasets takes them.
 SPLITS = {
@@ -105,6 +111,9 @@ def named(
         found, loose = _in_directory(path, said, files, folders, wanted, look, is_local=client is None)
     else:
         found = sorted(files)
+        if kind == "glob" and (data := [name for name in found if not is_no_data(name)]):
+            _report_no_data(said, found, data, wanted)
+            found = data
         if kind == "glob" and "**" not in path and not wanted.is_quiet:  # which goes into directories
             _warn_of_folders(said, sorted(folders))
     if client is None:
@@ -129,6 +138,15 @@ def named(
                     raise
         _warn_of_splits(path, found)
     return {name: files[name] for name in found}
+
+
+def is_no_data(name: str) -> bool:
+    """Whether a file, or a member of an archive, is never data, by its name.
+
+    >>> [is_no_data(name) for name in ("a/_SUCCESS", "__MACOSX/a/._1.jpg", "x.csv.tmp", "readme-7.jpg")]
+    [True, True, True, False]
+    """
+    return _NO_DATA.fullmatch(name) is not None
 
 
 def not_utf_8(name: Any) -> ValueError:
@@ -267,6 +285,12 @@ def _in_directory(
         # elsewhere it would be a request for each
         _warn_of_folders(said, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
     return found, loose
+
+
+def _report_no_data(said: str, found: list[str], data: list[str], wanted: Wanted) -> None:
+    others = sorted(set(found).difference(data))
+    if others and not wanted.is_quiet:
+        logger.info("%s: skipped %d files that are no data, %s the first", said, len(others), redacted(others[0]))
 
 
 def _suffix(name: str) -> str:

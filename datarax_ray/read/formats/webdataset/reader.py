@@ -142,10 +142,13 @@ def _walk(path: str, file: Any, nbytes: int) -> tuple[Any, str]:
     """Where the samples begin and end, (k, 2), and a digest of the names and sizes of all members."""
     bounds, names = [], hashlib.sha256()
     links: list[str] = []
-    for sample in samples(file, nbytes, links):
+    no_data: list[str] = []
+    for sample in samples(file, nbytes, links, no_data):
         bounds.append((sample.start, sample.stop))
         for extension, member in sample.members.items():
             names.update(f"{sample.key}.{extension}\0{member.size}\0".encode("utf-8", "surrogateescape"))
+    if no_data:
+        logger.info("%s: skipped %d members that are no data, %r the first", path, len(no_data), no_data[0])
     if links:
         logger.warning(
             "%s: skipped %d links to files, %r the first, as webdataset does; their samples lack these members, or are "

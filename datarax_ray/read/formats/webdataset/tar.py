@@ -2,6 +2,7 @@
 
 Source: the webdataset package, tariterators.py. A name is split at the first dot behind the last slash into key and
 extension; consecutive members of one key are a sample; links, folders and what lies below `__name__` are skipped.
+Unlike webdataset, this reader also skips notes and leftovers (README.md, __MACOSX/._1.jpg).
 Headers of plain files are read here, all others (GNU's and PAX's long names among them) by Python's tarfile, one at a
 time: its own loop ends in silence at a damaged one. A sample's bytes, cut out of the file, are a tar again, so that
 reading is the same walk.
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import adler32
+
+from datarax_ray.read.files.listing import is_no_data
 
 KEY = "__key__"
 BUFFER_NBYTES = 32 * 1024  # what the walk over a local file reads at a time: longer members are jumped over
@@ -49,10 +52,13 @@ class Sample:
     members: dict[str, Member]
 
 
-def samples(file: Any, nbytes: int, links: list[str] | None = None) -> Iterator[Sample]:
+def samples(
+    file: Any, nbytes: int, links: list[str] | None = None, no_data: list[str] | None = None
+) -> Iterator[Sample]:
     """The samples of an open file of so many bytes, which is a tar from its beginning to its end.
 
     links: gets the names of links that would be members of samples; they hold no data, and are skipped.
+    no_data: gets the names of members that are never data, and are skipped.
 
     Raises: ValueError, which names the member, for what is damaged, cut, sparse, or twice in one sample.
     """
@@ -70,6 +76,10 @@ def samples(file: Any, nbytes: int, links: list[str] | None = None) -> Iterator[
             raise ValueError(f"{name} goes on to byte {stop:,} and the file to {nbytes:,}: it was cut, or is damaged")
         named = _NAME.fullmatch(info.name)
         if named is None or _META.match(info.name):
+            continue
+        if is_no_data(info.name):
+            if no_data is not None:
+                no_data.append(info.name)
             continue
         if info.kind in ("link", "other"):
             if links is not None and info.kind == "link":
