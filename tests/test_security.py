@@ -15,6 +15,7 @@ import datarax_ray
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import restore_pipeline, save_pipeline
 from datarax_ray.plan.fingerprint import DriftError, digest
+from datarax_ray.plan.state import _checksum
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import decode
 
@@ -86,6 +87,7 @@ def test_what_a_checkpoint_names_is_not_opened(
     state.pop("checksum")
     state["settings"]["files"] = {"paths": [str(secret)], "digest": str(secret), "num_files": 1}
     state["rest"] = {"path": str(secret)}
+    state["rest_checksum"] = _checksum(state["position"], state["rest"])
     saved.write_text(json.dumps(state | {"checksum": digest(state)}))
     sys.addaudithook(_note)  # for the life of the process: it does nothing where _opened is None
     opened: list[str] = []

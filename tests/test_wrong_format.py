@@ -73,9 +73,7 @@ def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path: Path) ->
     for name in ("train", "test"):
         (tmp_path / name).mkdir()
         write_file(tmp_path / name / "a.array_record", [name.encode()])
-    with pytest.raises(
-        FileNotFoundError, match=r"it holds 2 directories \(test, train\).* Give one of them, or a glob"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"holds directories \(test, train\): give one, or .*/\*/\*"):
         ArrayRecordSourceModule(ArrayRecordSourceConfig(), tmp_path)
     assert list(ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), f"{tmp_path}/*/*")) == [
         b"test",

@@ -271,14 +271,15 @@ def _in_directory(
     skipped = sorted(name for name in folders if not wanted.is_deep and wanted.is_visible(below(name)))
     if not found:
         there = ", ".join(map(below, visible[:3])) or "it is empty"
-        folder = f" It holds the directories {', '.join(map(below, skipped[:3]))}: give one." if skipped else ""
+        names = ", ".join(map(below, skipped[:3]))
+        within = f" It holds directories ({names}): give one, or {path}/*/*." if skipped else ""
         advice = ""
         if look is not None and visible:
             with look(visible[0]) as file:
                 advice = sniff.advice(file, visible[0])
         raise NoFilesError(
             f"{said}: none of the {len(visible)} files in this directory is named {wanted} ({there})."
-            f"{advice} Give a glob to take files of other names.{folder}"
+            f"{advice} Give a glob to take files of other names.{within}"
         )
     if not wanted.is_quiet:
         _warn_of_skipped(said, wanted, found, sorted(set(visible).difference(found)), look)
