@@ -58,10 +58,15 @@ class Sample:
         one, two = self.rows.part(0, count), other.rows.part(0, count)
         if one.positions.tolist() != two.positions.tolist():
             return "choice of elements"
-        if one.kinds != two.kinds and count:
-            names = sorted({*one.kinds, *two.kinds})
-            kinds = [(name, one.kinds.get(name, "missing"), two.kinds.get(name, "missing")) for name in names]
-            return "; ".join(f"field {name!r}, {a} and {b}," for name, a, b in kinds if a != b)
+        kinds = []
+        for name in sorted({*one.fields, *two.fields}) if count else ():
+            kind, other_kind = one.kinds.get(name, "missing"), two.kinds.get(name, "missing")
+            # the kind is of one row, and rows of one field may have several shapes; digests are of dtype and shape, too
+            is_other = name not in one.fields or name not in two.fields or all(one.fields[name] != two.fields[name])
+            if is_other and kind != other_kind:
+                kinds.append(f"field {name!r}, {kind} and {other_kind},")
+        if kinds:
+            return "; ".join(kinds)
         for row in range(count):
             for name, digests in one.fields.items():
                 if digests[row] != two.fields[name][row]:

@@ -16,10 +16,10 @@ import numpy as np
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.stream import StreamOptions, chunks
-from datarax_ray.plan.evidence import MAX_ROWS, Evidence, RowsDigested
+from datarax_ray.plan.evidence import BEGIN, MAX_ROWS, Evidence, RowsDigested
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import StatefulOrder, StreamState
-from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, of_blocks, recent, rows_of
+from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, first_of, of_blocks, recent, rows_of
 from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
@@ -31,7 +31,7 @@ _SINCE = "since the checkpoint was written"
 class Trail:
     """The rows that were consumed last. All trails are equal: they do not say where a stream stands.
 
-    parts: the last rows. first: the first rows of the stream, where this process read them.
+    parts: the last rows. first: rows of the first batch, where this process read it; are_first: its first ones.
     saved: the evidence of the state that was restored, until it is followed by rows of this process.
     changed: names of transforms and stages whose code is not that of the restored state.
     """
@@ -40,6 +40,7 @@ class Trail:
     first: Parts = field(default=(), compare=False)
     saved: Evidence | None = field(default=None, compare=False)
     changed: tuple[str, ...] = field(default=(), compare=False)
+    are_first: bool = field(default=False, compare=False)
 
     @property
     def is_unverified(self) -> bool:
@@ -63,15 +64,24 @@ class Trail:
                 parts, count = (each, *parts), count + len(each.positions)
         if not parts:
             return self
-        return Trail(parts, parts[-1:] if state.position == state.offset == 0 else self.first, self.saved)
+        first, are_first = self.first, self.are_first
+        if state.position == state.offset == 0:
+            are_first = batch.documents is None and batch.last_run == 0  # else some are of other trainers
+            first = (first_of(batch.positions, batch.ordinals, batch.columns),) if are_first else parts[-1:]
+        return Trail(parts, first, self.saved, are_first=are_first)
 
     def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
         """What a state records. None where nothing was consumed, or nothing that could be made again."""
         rows = _before(state, self.parts)
         rows = recent(rows, state.position)
         begin = bisect_left(rows.positions, True, key=lambda position: order.earlier(state, int(position)) is not None)
-        rows = rows.part(begin, len(rows)) if begin < len(rows) else _before(state, self.first).part(0, MAX_ROWS)
-        return Evidence.of(rows) if len(rows) else self.saved
+        if begin < len(rows):
+            return Evidence.of(rows.part(begin, len(rows)))
+        if len(rows := _before(state, self.first).part(0, MAX_ROWS)):
+            return Evidence.of(rows, are_first=self.are_first)
+        saved = self.saved
+        is_made = saved is not None and (saved.start == BEGIN or order.earlier(state, saved.start[0]) is not None)
+        return saved if is_made else None
 
 
 def _before(state: StreamState, parts: Parts) -> RowsDigested:
@@ -92,7 +102,7 @@ def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Tr
     assert saved is not None
     begin = description.order.earlier(state, saved.start[0])
     stop: int | None = state.position + (state.offset > 0)
-    if begin is None and saved.start[0] == 0:  # the first rows of a stream
+    if begin is None and saved.start == BEGIN:  # the first rows of a stream
         begin, stop = StreamState(amendments=state.amendments), description.stop
     if begin is None:
         return  # these rows cannot be made from this state

@@ -33,6 +33,7 @@ from datarax_ray.plan.trainer_rows import WHOLE, Share
 MAX_ROWS = 64
 # Rows further behind the state are skipped: behind a filter that drops nearly all, a resume would read much.
 MAX_POSITIONS = 4096
+BEGIN = 0, 0  # the first position and ordinal of a stream
 _MAX_FIELDS = 16  # recorded by name; the digest covers all
 _MAX_NAME = 48  # characters
 _LEN = 4  # hex digits of the digest of one field
@@ -88,7 +89,7 @@ class OtherRow(NamedTuple):
 class Evidence:
     """A state's record of rows.
 
-    start: position and ordinal of the first of them.
+    start: position and ordinal of the first of them, or the stream's first position for its first rows.
     places: a digest of their positions.
     fields: by name "dtype shape digest", of the first 16 fields, and one digest of the others.
     rows: two hex digits for each row.
@@ -106,10 +107,10 @@ class Evidence:
         return len(self.rows) // 2
 
     @classmethod
-    def of(cls, found: RowsDigested) -> Self:
-        """The evidence of at least one row."""
+    def of(cls, found: RowsDigested, *, are_first: bool = False) -> Self:
+        """The evidence of at least one row. are_first: no row of the stream comes before."""
         rows = found.rows
-        start = int(found.positions[0]), int(found.ordinals[0])
+        start = BEGIN if are_first else (int(found.positions[0]), int(found.ordinals[0]))
         whole = int(rows.sum(dtype=np.uint64)) % 2**64
         return cls(
             start,
@@ -146,7 +147,7 @@ class Evidence:
         if not len(found):
             return OtherRow(0, f"none of the {self.num_rows} rows is made any more: all are filtered out, or gone")
         found = found.part(0, self.num_rows)
-        other = type(self).of(found)
+        other = type(self).of(found, are_first=self.start == BEGIN)
         if other == self:
             return None
         if kinds := _changed_kinds(self.fields, other.fields):

@@ -28,8 +28,10 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         yield part
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:  # a full disk names no path
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
 
 

@@ -57,6 +57,13 @@ class OnlyOnce:
         return is_new
 
 
+class Ragged:
+    """As tokens of documents: each element has a shape of its own."""
+
+    def map(self, element):
+        return {"tokens": np.arange(int(element["x"]))}
+
+
 class Broken:
     def map(self, element):
         raise ValueError("no")
@@ -73,7 +80,7 @@ def stream(*transforms, num_records=50) -> IndexedStream:
     return IndexedStream(reader, order_of(num_records, 1, "global"), 2, transforms)
 
 
-@pytest.mark.parametrize("transforms", [(Double(),), (Noise(), Double()), (), (Several(),)])
+@pytest.mark.parametrize("transforms", [(Double(),), (Noise(), Double()), (), (Several(),), (Ragged(),)])
 def test_functions_of_their_element_are_taken(transforms):
     sample = sampled(stream(*transforms))
     assert sample is not None

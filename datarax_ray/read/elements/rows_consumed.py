@@ -14,7 +14,7 @@ import numpy as np
 from datarax_ray.plan.evidence import MAX_POSITIONS, MAX_ROWS, RowsDigested
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import element_ids, ordinals
-from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves
 from datarax_ray.read.elements.row_digests import Digests, row_digests
 
 # Of the rows of one batch, at least one of which is kept whatever its size.
@@ -105,6 +105,17 @@ def rows_of(
     return Rows(positions, ordinals, columns, most)
 
 
+def first_of(positions: Indices, ordinals: Indices | None, columns: Columns) -> Part:
+    """The first rows of a batch, copied or digested, since they are kept for as long as the stream is read."""
+    arrays = [array for _, array in leaves(columns)]
+    row_nbytes = sum(array[:1].nbytes for array in arrays) or 1
+    limit = _MAX_DIGESTED if any(array.dtype == object for array in arrays) else MAX_ROWS
+    count = max(1, min(limit, len(positions), _MAX_NBYTES // row_nbytes))
+    ordinals = None if ordinals is None else ordinals[:count]
+    head = map_leaves(lambda array: array[:count], columns)
+    return part_of(positions[:count], ordinals, head, is_written=True, most=None)
+
+
 def digested(consecutive: Sequence[Part | Rows]) -> RowsDigested:
     """The digests of all rows, in order of position; of those behind the last gap."""
     parts: list[Part] = []
@@ -142,9 +153,17 @@ def _digests(name: str, part: Part) -> Digests:
 def _digest(name: str, values: np.ndarray, lengths: Indices | None, ids: Indices) -> Digests:
     try:
         return row_digests(ids, {name: values}, lengths)
-    except TypeError:  # objects of a class, whose bytes differ in every process: their classes are compared
-        kinds = np.array([type(value).__qualname__ for value in values] or [], object)
-        return row_digests(ids, {name: kinds}, None)
+    except TypeError:  # objects of a class, whose bytes differ in every process
+        rows = [_digest_alone(name, values[at : at + 1], ids[at : at + 1]) for at in range(len(ids))]
+        return np.concatenate(rows)
+
+
+def _digest_alone(name: str, value: np.ndarray, ids: Indices) -> Digests:
+    """The digest of one row: of the class, where the value is an object of one."""
+    try:
+        return row_digests(ids, {name: value})
+    except TypeError:
+        return row_digests(ids, {name: np.array([type(value[0]).__qualname__], object)})
 
 
 def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_written: bool) -> Field:
