@@ -82,8 +82,8 @@ def load(
     """The source for some data, chosen by the first bytes of its files; the log names it in one line.
 
     paths: one of these.
-        - a file, glob, directory or URL, "path@6" for the six shards path-*-of-00006, or a list of these, of
-          ArrayRecord, Parquet, TFRecord, tar, CSV or JSON lines. In a directory the source reads the files with its
+        - a file, glob, directory or URL, "path@6" for six shards (path-00000-of-00006 and on), or a list of
+          these, of ArrayRecord, Parquet, TFRecord, tar, CSV or JSON lines. In a directory the source reads the files with its
           format's suffixes, and warns of others that look like them; ArrayRecord files only in the directory itself.
           URLs and slices with an ArrayRecord name ("s3://b/x.array_record", "x.array_record[:9]") are not opened to
           choose the source;
