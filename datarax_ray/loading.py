@@ -83,10 +83,10 @@ def load(
 
     paths: one of these.
         - a file, glob, directory or URL, "path@6" for six shards (path-00000-of-00006 and on), or a list of
-          these, of ArrayRecord, Parquet, TFRecord, tar, CSV or JSON lines. In a directory the source reads the files with its
-          format's suffixes, and warns of others that look like them; ArrayRecord files only in the directory itself.
-          URLs and slices with an ArrayRecord name ("s3://b/x.array_record", "x.array_record[:9]") are not opened to
-          choose the source;
+          these, of ArrayRecord, Parquet, TFRecord, tar, CSV or JSON lines. In a directory the source reads the files
+          with its format's suffixes, and warns of others that look like them; ArrayRecord files only in the directory
+          itself. URLs and slices with an ArrayRecord name ("s3://b/x.array_record", "x.array_record[:9]") are not
+          opened to choose the source;
         - a folder of MDS shards with their index.json, or of a Lance dataset;
         - a folder that `materialize` wrote;
         - "hf:NAME", a dataset of the Hugging Face hub; `split` chooses its split ("train" by default);
