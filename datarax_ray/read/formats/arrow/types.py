@@ -12,6 +12,8 @@ import math
 import pickletools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -32,11 +34,18 @@ def is_list(kind: Any) -> bool:
     return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))
 
 
+def is_list_view(kind: Any) -> bool:
+    """Whether this is a list whose offsets and lengths stand apart."""
+    from pyarrow import types as t
+
+    return bool(t.is_list_view(kind) or t.is_large_list_view(kind))
+
+
 def is_varying_list(kind: Any) -> bool:
     """Whether this is a list, or a view of one, whose type leaves the length open."""
     from pyarrow import types as t
 
-    return any(is_kind(kind) for is_kind in (t.is_list, t.is_large_list, t.is_list_view, t.is_large_list_view))
+    return bool(t.is_list(kind) or t.is_large_list(kind) or is_list_view(kind))
 
 
 def is_tensor(kind: Any) -> bool:
@@ -56,6 +65,32 @@ def tensor_shape(kind: Any) -> list[int]:
     return list(kind.shape)
 
 
+def without_extension(kind: pa.DataType) -> pa.DataType:
+    """The type that a column of this type is read as: how it is stored, but for Arrow's own tensors and bools."""
+    import pyarrow as pa
+
+    if getattr(kind, "extension_name", None) == "arrow.bool8":
+        return pa.bool_()
+    return kind if is_tensor(kind) else getattr(kind, "storage_type", kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type without extensions (as without_extension) and without views of lists, at any depth."""
+    import pyarrow as pa
+
+    kind = without_extension(kind)
+    if pa.types.is_struct(kind):
+        parts = [part.with_type(storage_type(part.type)) for part in kind]
+        return kind if parts == list(kind) else pa.struct(parts)
+    if is_list_view(kind):
+        made = pa.list_ if pa.types.is_list_view(kind) else pa.large_list
+        return made(storage_type(kind.value_type))
+    if is_list(kind) and (inner := storage_type(kind.value_type)) != kind.value_type:
+        return pa.list_(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
+    return kind
+
+
 def plain_type(kind: pa.DataType) -> str:
     """What a column of this type becomes, in Arrow's words: types that give the same arrays have the same."""
     import pyarrow as pa
@@ -64,7 +99,7 @@ def plain_type(kind: pa.DataType) -> str:
     if is_tensor(kind):
         return f"tensor{tensor_shape(kind)} of {kind.value_type}"
     if isinstance(kind, pa.BaseExtensionType):
-        return plain_type(kind.storage_type)
+        return plain_type(without_extension(kind))
     if t.is_dictionary(kind):
         return plain_type(kind.value_type)
     if t.is_struct(kind):
@@ -81,40 +116,12 @@ def plain_type(kind: pa.DataType) -> str:
     return "binary" if is_bytes else str(kind)
 
 
-def typed(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type that holds a column of both types; None where they differ.
-
-    They are the same to plain_type, but for parts that are null in one of them, where no row has a value.
-
-    >>> import pyarrow as pa
-    >>> typed(pa.struct([("a", pa.null()), ("b", pa.int8())]), pa.struct([("a", pa.string()), ("b", pa.null())]))
-    StructType(struct<a: string, b: int8>)
-    >>> typed(pa.null(), pa.list_(pa.int64())), typed(pa.string(), pa.list_(pa.null()))
-    (ListType(list<item: int64>), None)
-    """
-    import pyarrow as pa
-
-    t = pa.types
-    if plain_type(one) == plain_type(other):
-        return one
-    if t.is_null(one) or t.is_null(other):
-        return other if t.is_null(one) else one
-    if t.is_struct(one) and t.is_struct(other):
-        names = [field.name for field in one]
-        if sorted(names) != sorted(field.name for field in other):
-            return None
-        kinds = [typed(one.field(name).type, other.field(name).type) for name in names]
-        return None if None in kinds else pa.struct(list(zip(names, kinds, strict=True)))
-    if is_varying_list(one) and is_varying_list(other):
-        kind = typed(one.value_type, other.value_type)
-        return None if kind is None else pa.list_(kind)
-    return None
-
-
 def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False) -> pa.Array:
-    """The array or column as of this type: the result of `typed`, or the array's own type with lists of one length.
+    """The array or column as of this type: a result of `joining.joined`, or of storage_type, or the array's own type
+    with lists of one length. A field that a struct lacks is null.
 
-    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), and breaks extension types in structs (24).
+    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), breaks extension types in structs (24), and loses
+    values of views of lists behind a null, or out of their order (26.0).
     repair: rebuild an array of this very type, which may hold lists of too few nulls, as pyarrow's parser of JSON makes
     them. Raises: pyarrow.ArrowInvalid for lists of another length.
     """
@@ -126,9 +133,18 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False) -> pa.A
         return pa.chunked_array([retyped(each, kind, repair=repair) for each in array.chunks], kind)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
+    array = array if is_tensor(array.type) else getattr(array, "storage", array)
+    array = _without_view(array) if is_list_view(array.type) else array
+    if array.type == kind and not repair:
+        return array
     is_null = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind) and kind.num_fields:  # one without fields has its length from nothing else
-        parts = [retyped(array.field(field.name), field.type, repair=repair) for field in kind]
+        parts = [
+            retyped(array.field(field.name), field.type, repair=repair)
+            if array.type.get_field_index(field.name) >= 0
+            else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
     is_large = pa.types.is_large_list(kind)
     if (is_large or pa.types.is_list(kind)) and isinstance(array, pa.ListArray | pa.LargeListArray):
@@ -137,7 +153,25 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False) -> pa.A
         made = pa.LargeListArray if is_large else pa.ListArray
         values = pa.nulls(offsets[-1].as_py()) if pa.types.is_null(array.type.value_type) else array.values
         return made.from_arrays(offsets, retyped(values, kind.value_type, repair=repair), kind, mask=is_null)
+    if isinstance(array, pa.FixedSizeListArray):
+        size = array.type.list_size
+        if pa.types.is_fixed_size_list(kind) and kind.list_size == size:
+            # of a slice, all values; flatten() leaves those out that lie below nulls
+            values = retyped(array.values.slice(array.offset * size, len(array) * size), kind.value_type)
+            return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=is_null)
+        if pa.types.is_list(kind):
+            return retyped(array.cast(pa.list_(array.type.value_type)), kind)
     return array.cast(kind)
+
+
+def _without_view(array: pa.Array) -> pa.Array:
+    """A view of lists as lists."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())])
+    mask = array.is_null() if array.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array.flatten(), mask=mask)
 
 
 def fixed_nbytes(kind: pa.DataType) -> int | None:
@@ -159,14 +193,11 @@ def fixed_nbytes(kind: pa.DataType) -> int | None:
 
 
 def stored(table: pa.Table) -> pa.Table:
-    """The table without extension types but Arrow's own tensors. Raises: as with_shapes."""
-    import pyarrow as pa
-
+    """The table without extension types but Arrow's own tensors, and without views. Raises: as with_shapes."""
     table = with_shapes(table)
     for index, column in enumerate(table.columns):
-        if isinstance(column.type, pa.BaseExtensionType) and not is_tensor(column.type):
-            storage = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-            table = table.set_column(index, table.column_names[index], storage)
+        if (kind := storage_type(column.type)) != column.type:
+            table = table.set_column(index, table.column_names[index], retyped(column, kind))
     return table
 
 

@@ -20,7 +20,8 @@ from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.files.filesystems import client_by_ranges, find_on
 from datarax_ray.read.files.paths import kept
-from datarax_ray.read.formats.arrow.types import plain_type, retyped, typed, with_shapes
+from datarax_ray.read.formats.arrow.joining import joined
+from datarax_ray.read.formats.arrow.types import plain_type, retyped, with_shapes
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.footer import (
     TAIL_NBYTES,
@@ -207,7 +208,7 @@ def _unified(schema: Any, other: Any) -> Any:
 
     if schema.names != other.names:
         return None
-    kinds = [typed(one, another) for one, another in zip(schema.types, other.types, strict=True)]
+    kinds = [joined(one, another, strict=True) for one, another in zip(schema.types, other.types, strict=True)]
     return None if None in kinds else pa.schema(zip(schema.names, kinds, strict=True))
 
 
