@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -100,16 +102,23 @@ class FieldStatistics:
         if isinstance(values, np.ndarray) and values.dtype != object:
             return cls._of_column(values)
         found = cls()
-        arrays: dict[tuple[Any, ...], list[Any]] = {}
-        for value in values:
-            is_large = type(value) is int and not -(2**63) <= value < 2**63
-            if isinstance(value, np.ndarray | np.generic | bool | int | float) and not is_large:
-                array = np.asarray(value)
-                arrays.setdefault((array.dtype, array.shape), []).append(array)
+        alike: dict[Any, list[Any]] = {}
+        kinds = set(map(type, values))
+        if len(kinds) == 1:
+            alike[kinds.pop()] = list(values)
+        for value in values if kinds else ():
+            alike.setdefault(type(value), []).append(value)
+        arrays: dict[Any, list[np.ndarray]] = {}
+        for kind, same in alike.items():
+            if kind is int and not all(-(2**63) <= value < 2**63 for value in same):
+                found += cls(len(same), kinds={"int": len(same)}, by_value=None)
+            elif issubclass(kind, np.ndarray | np.generic | bool | int | float):
+                for array in map(np.asarray, same):
+                    arrays.setdefault((array.dtype, array.ndim), []).append(array)
             else:
-                found += cls._of_object(value)
+                found += cls._of_objects(kind, same)
         for same in arrays.values():
-            found += cls._of_column(np.stack(same))
+            found += cls._of_arrays(same)
         return found
 
     @classmethod
@@ -120,29 +129,48 @@ class FieldStatistics:
             found.lengths = Moments.of(np.full(len(column), column.shape[1]))
         elif column.dtype.kind in "biuU":
             found._count(*np.unique(column, return_counts=True))
-        numbers = column.reshape(-1)
+        found._add_numbers(column.reshape(-1))
+        return found
+
+    @classmethod
+    def _of_arrays(cls, arrays: list[np.ndarray]) -> Self:
+        """arrays: of one dtype, and of as many axes."""
+        shapes = np.array([array.shape for array in arrays])
+        if (shapes == shapes[0]).all():
+            return cls._of_column(np.stack(arrays))
+        found = cls(len(arrays), kinds={str(arrays[0].dtype): len(arrays)}, by_value=None)
+        found.shape_least, found.shape_most = shapes.min(0).tolist(), shapes.max(0).tolist()
+        found.lengths = Moments.of(shapes[:, 0])
+        found._add_numbers(np.concatenate([array.reshape(-1) for array in arrays]))
+        return found
+
+    @classmethod
+    def _of_objects(cls, kind: type, values: list[Any]) -> Self:
+        """values: of this type, which is none of numbers."""
+        count, is_null = len(values), kind is type(None)
+        found = cls(count, count * is_null, {kind.__name__: count}, by_value={} if is_null else None)
+        if issubclass(kind, str | bytes | list | tuple):
+            found.lengths = Moments.of(np.fromiter(map(len, values), np.int64, count))
+        if issubclass(kind, str) and found.lengths.most <= _MAX_TEXT:  # type: ignore[operator]
+            counts = Counter(values)
+            found._count(list(counts), list(counts.values()))
+        if issubclass(kind, list):
+            numbers = [value for value in values if value and {bool, int, float}.issuperset(map(type, value))]
+            inner = cls.of(list(chain.from_iterable(numbers)))
+            found.numbers, found.num_nan, found.num_infinite = inner.numbers, inner.num_nan, inner.num_infinite
+        return found
+
+    def _add_numbers(self, numbers: np.ndarray) -> None:
+        """numbers: (n,), of any dtype; text and its like are none."""
         if numbers.dtype.kind == "b":
             numbers = numbers.astype(np.uint8)
         if numbers.dtype.kind == "V" and numbers.dtype.isbuiltin == 2:  # bfloat16 and its like
             numbers = numbers.astype(np.float64)
         if numbers.dtype.kind == "f":
-            found.num_nan, found.num_infinite = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
+            self.num_nan, self.num_infinite = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
             numbers = numbers[np.isfinite(numbers)]
         if numbers.dtype.kind in "iuf":
-            found.numbers = Moments.of(numbers)
-        return found
-
-    @classmethod
-    def _of_object(cls, value: Any) -> Self:
-        found = cls(1, int(value is None), {type(value).__name__: 1}, by_value={} if value is None else None)
-        if isinstance(value, str | bytes | list | tuple):
-            found.lengths = Moments.of(np.array([len(value)]))
-        if isinstance(value, str) and len(value) <= _MAX_TEXT:
-            found._count([value], [1])
-        if isinstance(value, list) and value and {bool, int, float}.issuperset(map(type, value)):
-            inner = cls.of(value)
-            found.numbers, found.num_nan, found.num_infinite = inner.numbers, inner.num_nan, inner.num_infinite
-        return found
+            self.numbers = Moments.of(numbers)
 
     def _count(self, values: Any, counts: Any) -> None:
         if len(values) <= _MAX_DISTINCT:

@@ -50,6 +50,29 @@ def inspect(
     """
 
 
+@command(app, "check:check", short="Read everything once, and report what a run would meet.")
+def check(
+    paths: Annotated[list[str], argument("PATHS", f"{PATHS} Or a source: train.py:make_source.")],
+    decoder: Annotated[
+        Any, decoders("How to decode a record, as in `bench`. Default: by the first bytes of the first record.")
+    ] = None,
+    num_actors: Annotated[int, number("Ray actors that read; 0 reads in this process, without Ray.", 0)] = 0,
+    split: SplitOption = None,
+) -> None:
+    """Read all of a dataset once: count its records, find the broken ones, and show each field's types, nulls, lengths
+    and values, the sizes of pictures, and the dtypes and shapes of a batch.
+
+    Problems are listed with the setting or transform that reads such data. The exit status is 1 where a run over the
+    data would end early.
+
+    \b
+    Examples:
+      datarax-ray check 'data/part-*.parquet'
+      datarax-ray check imagefolder:photos --json
+      datarax-ray check train.py:make_source --num-actors 32
+    """
+
+
 @command(app, "writing:convert", short="Write a dataset as ArrayRecord or Parquet.")
 def convert(
     source: Annotated[str, argument("SRC", PATHS)],
