@@ -119,21 +119,28 @@ def load(
     elif kind == "imagefolder":
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
-        paths = kept(paths)
-        # not looked at: ArrayRecord files behind URLs are read by another client than other formats
-        format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
-        source_type = getattr(sources, READ[format_name].source)
-        if format_name == "ArrayRecord" and is_materialized(paths):
-            transforms = (DecodeMaterialized(), *listed(transforms))
-        if format_name == "CSV":
-            try:
-                order["delimiter"] = sniff.delimiter(head)
-            except ValueError as error:
-                first = paths if isinstance(paths, str | os.PathLike) else paths[0]
-                raise ValueError(f"{for_people(os.fspath(first))}: {error}") from None
-        source = source_type(source_type.config_type(**order), paths, transforms=transforms)
+        source = source_of_files(paths, order, transforms)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
+
+
+def source_of_files(paths: Any, config: dict[str, Any], transforms: Any = (), **of_tar: Any) -> Loaded:
+    """The source for files, by their first bytes. of_tar: more of its config, where they are tar files."""
+    paths = kept(paths)
+    # not looked at: ArrayRecord files behind URLs are read by another client than other formats
+    format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
+    source_type = getattr(sources, READ[format_name].source)
+    config = config | (of_tar if format_name == "tar" else {})
+    if format_name == "ArrayRecord" and is_materialized(paths):
+        transforms = (DecodeMaterialized(), *listed(transforms))
+    if format_name == "CSV":
+        try:
+            config["delimiter"] = sniff.delimiter(head)
+        except ValueError as error:
+            first = paths if isinstance(paths, str | os.PathLike) else paths[0]
+            raise ValueError(f"{for_people(os.fspath(first))}: {error}") from None
+    source: Loaded = source_type(source_type.config_type(**config), paths, transforms=transforms)
+    return source
 
 
 def kind_of(paths: Any, split: str | None) -> tuple[str | None, str]:

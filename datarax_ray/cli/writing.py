@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from datarax_ray import load
 from datarax_ray.cli.arguments import source_of
 from datarax_ray.cli.screen import Screen, print_stopped
-from datarax_ray.loading import kind_of, split_of
+from datarax_ray.loading import kind_of, source_of_files, split_of
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
 from datarax_ray.read.files.sniff import record_format
@@ -100,8 +99,10 @@ def _reader_of(source: str, split: str | None) -> tuple[Any, dict[str, Any]]:
     if kind == "imagefolder":
         folder = ImageFolder(name)
         return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}
-    # eager: a stream of shards cannot be cut into runs of records
-    opened = from_hf(name, split_of(name, split), eager=True) if kind == "hf" else load(source)
+    if kind == "hf":  # eager: a stream of shards cannot be cut into runs of records
+        opened = from_hf(name, split_of(name, split), eager=True)
+    else:
+        opened = source_of_files(source, {"num_epochs": 1}, missing="none")  # what a sample lacks is null
     stream = opened.describe()
     assert isinstance(stream, IndexedStream)
     return stream.reader, {}

@@ -285,7 +285,7 @@ def _stack(progress: Progress) -> Columns:
     """The columns of the elements; of those before the first that does not fit, where one does not."""
     while progress.elements:
         try:
-            return stack(list(progress.elements))
+            return stack(list(progress.elements), alike=progress.alike)
         except ColumnError as error:  # the first of one field; another may have one before it
             progress.cut(error.index, error.message)
     return None

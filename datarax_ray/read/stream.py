@@ -19,6 +19,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, StatefulOrder, StreamState
 from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import ALIKE
 from datarax_ray.read.forked import ThreadLock, lock_of
 
 MAX_NAMES = 4  # of files, in a line for people
@@ -36,6 +37,7 @@ class ReaderTraits:
     reads_ahead: `expect` is of use.
     is_managed: reading enters a context of the user's, which is left at `close`.
     homes: which nodes have which records; None where all do.
+    alike: for people, how its elements get the same fields.
     """
 
     broken: type[Exception]
@@ -46,6 +48,7 @@ class ReaderTraits:
     reads_ahead: bool = False
     is_managed: bool = False
     homes: Homes | None = None
+    alike: str = ALIKE
 
 
 class Reader(Protocol):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
+from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.mds.reader import MDSReader
 from datarax_ray.read.formats.tfrecord import TFRecordReader
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
+from datarax_ray.read.formats.webdataset.index import Missing
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from datarax_ray.sources.base.files import BlocksConfig, ColumnsSource, FilesSource, WindowsConfig, in_row_groups
 
@@ -56,12 +59,26 @@ class WebDatasetSourceConfig(BlocksConfig):
     shuffle_block_size: with shuffle, permute blocks of this many neighbouring samples, then samples within windows of
         64 blocks. Each block is one read: faster for remote files. None for single samples.
     decode: decode members by their extensions (DecodeExtensions) before any transform; False to keep bytes.
+    fields: the members of a sample to read, and of a JSON member single fields, as "json.width"; None for all members.
+    missing: what becomes of a sample that lacks one of the fields, or, where none are named, a member that any other
+        sample has. With "error" the source refuses the files, and lists how many samples of each lack which; "skip"
+        leaves such samples out, and the log counts them by file; "none" gives None. A field that a JSON object lacks is
+        known only when the sample is read: then it is a broken record, unless missing is "none".
 
     >>> WebDatasetSourceConfig(shuffle=True, shuffle_block_size=100, num_epochs=3).decode
     True
     """
 
     decode: bool = True
+    fields: Sequence[str] | None = None
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fields is not None:
+            object.__setattr__(self, "fields", names("fields", self.fields))
+        if self.missing not in get_args(Missing):
+            raise ValueError(f"missing is one of {', '.join(map(repr, get_args(Missing)))}, got {self.missing!r}")
 
 
 class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # type: ignore[call-arg]
@@ -70,10 +87,12 @@ class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # ty
     paths, filesystem: as of TFRecordSource; braces as in "shard-{000..009}.tar" are expanded.
     transforms: applied in this order; DecodeImage(field="jpg") for pictures.
 
-    Samples are those of the `webdataset` package: "__key__", and the consecutive members of the key by extension, in
-    lower case. Every sample of a stream has the same fields; a transform may add or remove fields.
+    Samples are those of the `webdataset` package: "__key__", and the members of the key by extension, in lower case.
+    Members of a key may lie apart. Every sample of a stream has the same fields (config.fields, config.missing); a
+    transform may add or remove fields. A JSON object is one dict on the host, unless config.fields names fields of it.
 
-    Raises: FileNotFoundError or ValueError at construction for paths without files, and for a cut or compressed tar;
+    Raises: FileNotFoundError or ValueError at construction for paths without files, for a cut or compressed tar, and
+    for samples that lack a member;
     RecordError from reading, for a member that does not decode by its extension, or a transform that raises; ValueError
     for a file that was replaced, or changes while it is read.
     """
@@ -81,8 +100,12 @@ class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # ty
     config_type = WebDatasetSourceConfig
 
     def _opened(self, config: WebDatasetSourceConfig) -> tuple[WebDatasetReader, dict[str, Any]]:
-        reader = WebDatasetReader.of(self.paths, filesystem=self.filesystem)
-        decoders = (DecodeExtensions(),) if config.decode else ()
+        fields, missing = config.fields, config.missing
+        reader = WebDatasetReader.of(self.paths, filesystem=self.filesystem, fields=fields, missing=missing)
+        chosen = {name: its for name, its in (reader.fields or {}).items() if its}
+        if chosen and not config.decode:
+            raise ValueError(f"fields names fields of {sorted(chosen)}, and decode=False reads no JSON; leave one out")
+        decoders = (DecodeExtensions(json_fields=chosen, fills=missing == "none"),) if config.decode else ()
         return reader, {"block_size": config.shuffle_block_size, "decoders": decoders}
 
 

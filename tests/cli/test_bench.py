@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from datarax_ray.cli.bench import IN_BLOCKS, IN_ORDER, RAW, SHUFFLED, Measured, advice, bench
@@ -108,13 +110,18 @@ def test_what_actors_read_is_measured_in_this_process_too(train: Path) -> None:
 
 @pytest.mark.usefixtures("ray_local")
 def test_elements_that_are_not_alike_are_read_and_decoded_and_not_stacked(tmp_path: Path) -> None:
-    rows = [{"x": None if index % 2 else 1.5, "y": [0] * 10} for index in range(20)]
-    files = [(f"{index}.json", json.dumps(row).encode()) for index, row in enumerate(rows)]
+    files = [(f"{index}.npy", npy(np.zeros(1 + index % 2))) for index in range(20)]
     found = told(write_tar(tmp_path / "a.tar", files), num_actors=1)
     assert len(found["ways"]) == 5
     assert all(way["num_records"] > 0 for way in found["ways"][1:])
     assert "measured without stacking elements" in found["advice"][0]
-    assert "field 'json.x' is float64 in one element, NoneType in another" in found["advice"][0]
+    assert "field 'npy' has shape (1,) in one element, (2,) in another" in found["advice"][0]
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 def test_a_record_that_is_broken_is_an_error_all_the_same(tmp_path: Path) -> None:

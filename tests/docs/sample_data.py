@@ -34,7 +34,7 @@ def write(data: Path) -> None:
         members = [
             (f"{part}{i:03d}.{end}", body)
             for i in range(20)
-            for end, body in (("jpg", picture(i)), ("cls", b"%d" % (i % 3)))
+            for end, body in (("jpg", picture(i)), ("cls", b"%d" % (i % 3)), ("json", b'{"width": 64}'))
         ]
         write_tar(data / f"shard-{part:03d}.tar", members)
     examples = (bytes.fromhex(f"0a130a110a05696d61676512081a060a04{i:02x}020304") for i in range(40))

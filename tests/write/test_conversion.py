@@ -223,15 +223,13 @@ def test_what_tells_no_type_or_another_length_says_what_to_do(tmp_path: Path) ->
         convert(str(ragged), tmp_path / "to", "parquet", decoder=(DecodeMsgpack({"n": "int64"}),))
 
 
-def test_samples_with_other_members_are_refused_by_name_or_left_out_and_counted(tmp_path: Path) -> None:
+def test_what_a_sample_lacks_is_null(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [("a.txt", b"1"), ("b.txt", b"2"), ("b.json", b"{}"), ("c.txt", b"3")])
-    with pytest.raises(ValueError, match=r"a\.tar\[1\]"):
-        convert(str(tmp_path / "a.tar"), tmp_path / "to", "parquet", num_shards=1)
     said, _ = convert(str(tmp_path / "a.tar"), tmp_path / "all", num_shards=1)
     assert said["num_records"] == 3
-    said, _ = convert(str(tmp_path / "a.tar"), tmp_path / "some", "parquet", num_shards=1, on_error="skip")
-    assert (said["num_records"], said["num_skipped"]) == (2, 1)
-    assert pq.read_table(tmp_path / "some" / "data-00000-of-00001.parquet")["txt"].to_pylist() == [b"1", b"3"]
+    said, _ = convert(str(tmp_path / "a.tar"), tmp_path / "table", "parquet", num_shards=1)
+    found = pq.read_table(tmp_path / "table" / "data-00000-of-00001.parquet").to_pydict()
+    assert found == {"__key__": ["a", "b", "c"], "json": [None, b"{}", None], "txt": [b"1", b"2", b"3"]}
 
 
 def test_broken_records_are_named_or_left_out_and_counted(tmp_path: Path) -> None:

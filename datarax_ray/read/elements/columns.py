@@ -57,7 +57,12 @@ LEAVE_NONE_OUT = (
     "where it is None, as a filter of Grain's MapDataset gives in place of what it drops, leave it out by a first "
     "transform, an object with the method `def filter(self, element): return element is not None`"
 )
+ALIKE = "give every element the same fields, in a transform"
 _MAX_LISTED = 20  # fields in a note of an error
+
+
+class HostDict(dict[str, Any]):
+    """A dict that is one value of an element and stays on the host: its keys make no fields, and may differ."""
 
 
 class ColumnError(ValueError):
@@ -78,8 +83,12 @@ def is_series(value: Any) -> bool:
     return "pandas.Series" in kinds
 
 
-def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
-    """The columns of at least one element.
+def _has_fields(value: Any) -> bool:
+    return isinstance(value, Mapping) and not isinstance(value, HostDict)
+
+
+def stack(elements: Sequence[Any], path: Path = (), alike: str = ALIKE) -> Columns:
+    """The columns of at least one element. alike: how elements get the same fields.
 
     Raises: ColumnError where fields, shapes or dtypes differ, naming the field, both sides and the remedy.
 
@@ -93,18 +102,18 @@ def stack(elements: Sequence[Any], path: Path = ()) -> Columns:
             "transform: lambda element: {'x': element[0], 'y': element[1]}",
             0,
         )
-    if not isinstance(first, Mapping):
+    if not _has_fields(first):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):
         raise ColumnError(f"{named(path)} has fields {list(first)}; an element needs at least one, named by a str", 0)
     for index, element in enumerate(elements):
-        if not isinstance(element, Mapping) or element.keys() != first.keys():
-            found = sorted(element, key=str) if isinstance(element, Mapping) else type(element).__name__
-            remedy = LEAVE_NONE_OUT if element is None and not path else "give every element the same fields"
+        if not _has_fields(element) or element.keys() != first.keys():
+            found = sorted(element, key=str) if _has_fields(element) else type(element).__name__
+            remedy = LEAVE_NONE_OUT if element is None and not path else alike
             raise ColumnError(
                 f"{named(path)}: fields {sorted(first)} in one element, {found} in another; {remedy}", index
             )
-    return {key: stack([element[key] for element in elements], (*path, key)) for key in sorted(first)}
+    return {key: stack([element[key] for element in elements], (*path, key), alike) for key in sorted(first)}
 
 
 def unstack(columns: Columns, count: int) -> list[Any]:
@@ -277,11 +286,11 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
     if type(values[0]) in _SCALARS and len(set(map(type, values))) == 1:
         return _numbers(values, np.dtype(_SCALARS[type(values[0])]), path)
     # dicts become columns, also where what comes first here (None, say) does not: another block may begin with one
-    has_dicts = any(issubclass(kind, Mapping) for kind in set(map(type, values)))
+    has_dicts = any(issubclass(kind, Mapping) and kind is not HostDict for kind in set(map(type, values)))
     for index, value in enumerate(values):
         dtype = dense_dtype(value)
         is_other = (dtype is None) != (first is None) or (dtype is not None and dtype != first)
-        if is_other or (has_dicts and isinstance(value, Mapping)):
+        if is_other or (has_dicts and _has_fields(value)):
             is_none = value is None or values[0] is None
             remedy = (_FILL_IN if path else LEAVE_NONE_OUT) if is_none else _TO_ONE_DTYPE
             raise ColumnError(

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.elements.columns import is_ragged_row, leaves, map_leaves, ragged_row
+from datarax_ray.read.elements.columns import HostDict, is_ragged_row, leaves, map_leaves, ragged_row
 
 Path = tuple[Any, ...]
 
@@ -82,10 +82,10 @@ def own(held: Any, key: Any) -> None:
         if kind is np.ndarray:
             if _shows_own_memory(value):
                 return
-        elif kind is dict or kind is list:
+        elif kind is dict or kind is list or kind is HostDict:
             name: Any = None
             try:
-                if kind is dict:
+                if kind is not list:
                     for name in value:
                         if type(value[name]) not in _CONSTANT:
                             own(value, name)
@@ -123,8 +123,8 @@ def copied(value: Any, path: Path = ()) -> Any:
         return value
     if isinstance(value, np.generic) and not isinstance(value, np.void):
         return value
-    if kind is dict:
-        return {name: copied(item, (*path, name)) for name, item in value.items()}
+    if kind is dict or kind is HostDict:
+        return kind({name: copied(item, (*path, name)) for name, item in value.items()})
     if kind is list:
         if _CONSTANT.issuperset(map(type, value)):
             return value.copy()

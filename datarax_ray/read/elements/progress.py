@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.elements.columns import LEAVE_NONE_OUT, dense_dtype, given_note, is_series
+from datarax_ray.read.elements.columns import ALIKE, LEAVE_NONE_OUT, dense_dtype, given_note, is_series
 from datarax_ray.read.elements.owning import UnfitError, own
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.elements.transforms import BOOLS, OnError, Step, skips
@@ -45,6 +45,7 @@ class Progress:
     may_come: see Block.
     gave_several: whether a flat_map has run, so that a failure names the element of its record.
     locate: gives the name of a record for errors. Nothing here reads files.
+    alike: see ReaderTraits.
 
     A failure either skips its element (on_error "skip", or a callable that returns True), or cuts the block before its
     position. The stream raises `failure` when it reaches that position; the elements before it are good.
@@ -58,6 +59,7 @@ class Progress:
         *,
         on_error: OnError,
         locate: Callable[[int], str],
+        alike: str = ALIKE,
     ) -> None:
         self.elements: Any = elements
         self.positions: Any = positions
@@ -69,6 +71,7 @@ class Progress:
         self._uses_position = False  # whether any call so far was; see Call
         self._on_error = on_error
         self.locate = locate
+        self.alike = alike
 
     def apply(self, todo: Sequence[Step], seed: int) -> None:
         """Put every element through these steps."""

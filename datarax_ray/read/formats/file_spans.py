@@ -40,6 +40,7 @@ class IndexedFile:
     """A file whose records were found.
 
     bounds: where records begin and end: int64 (records + 1,) where each ends where the next begins, else (records, 2).
+    firsts: int64 (records + 1,), where records lie in several runs of bytes: the first of each in `bounds`; else None.
     content: content_of the file when it was indexed. names: a digest of what else its records are; "" for their bounds.
     """
 
@@ -48,6 +49,7 @@ class IndexedFile:
     bounds: Indices = field(compare=False)
     content: str
     names: str = ""
+    firsts: Indices | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class IndexedFile:
 
     @property
     def num_records(self) -> int:
-        return len(self.bounds) - (self.bounds.ndim == 1)
+        return len(self.bounds) - (self.bounds.ndim == 1) if self.firsts is None else len(self.firsts) - 1
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -108,14 +110,16 @@ class FileSpans:
         # of what is open, not of reading: pipelines over one source have threads of their own
         self._lock = ThreadLock()
 
-    def read(self, index: int, spans: Indices) -> list[bytes]:
+    def read(self, index: int, spans: Indices, max_gap: int = 0) -> list[bytes]:
         """The bytes [start, stop) of a file, for each of these; of those without a gap between them, by one read.
 
-        spans: int64 (k, 2), ascending, k >= 1. Raises: OSError where the file is gone or its storage fails; ValueError
-        where it is no longer the file that was indexed.
+        spans: int64 (k, 2), ascending, k >= 1. max_gap: the bytes between two of them that are read along.
+
+        Raises: OSError where the file is gone or its storage fails; ValueError where it is no longer the file that was
+        indexed.
         """
         with lap("storage"):
-            return retried(lambda: self._read(index, spans), self._files[index].path)
+            return retried(lambda: self._read(index, spans, max_gap), self._files[index].path)
 
     def close(self) -> None:
         """Close every open file. Reading again opens them again, and looks whether they are the same."""
@@ -123,7 +127,7 @@ class FileSpans:
             self._seen.clear()
             self._open.clear()
 
-    def _read(self, index: int, spans: Indices) -> list[bytes]:
+    def _read(self, index: int, spans: Indices, max_gap: int) -> list[bytes]:
         path = self._files[index].path
         with self._lock:
             file, seen = self._opened(index), self._seen[index]
@@ -131,7 +135,7 @@ class FileSpans:
         short: ConnectionError | None = None
         try:
             try:
-                for run in np.split(spans, np.flatnonzero(spans[1:, 0] != spans[:-1, 1]) + 1):
+                for run in np.split(spans, np.flatnonzero(spans[1:, 0] > spans[:-1, 1] + max_gap) + 1):
                     begin, end = int(run[0, 0]), int(run[-1, 1])
                     held = read_whole(file, begin, end)  # moves no position: Arrow's files allow it in any thread
                     found += [held[start - begin : stop - begin] for start, stop in run.tolist()]

@@ -79,7 +79,7 @@ def read_records(
     ended: see Stream.read.
     in_rows: whether who decodes them takes FixedRecords.
     """
-    asked = Progress([], positions, records, on_error=on_error, locate=reader.locate)
+    asked = Progress([], positions, records, on_error=on_error, locate=reader.locate, alike=reader.traits.alike)
     if not len(records):
         return asked, None
     parts: list[tuple[range, Any]] = []  # which of them, in their order

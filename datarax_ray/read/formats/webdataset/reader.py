@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import logging
 import os
 import re
 import string
@@ -15,14 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.files.filesystems import find_on
-from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles, indexed
+from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
-from datarax_ray.read.formats.webdataset.tar import BUFFER_NBYTES, KEY, samples
-
-logger = logging.getLogger("datarax_ray")
+from datarax_ray.read.formats.webdataset.index import Fields, Missing, fields_of, index_tar, whole_samples
+from datarax_ray.read.formats.webdataset.tar import KEY, samples
+from datarax_ray.read.stream import ReaderTraits
 
 _END = bytes(1024)  # ends a tar
+_GAP_NBYTES = 32 * 1024  # between members that are read: to read it along takes less than another read
+_ALIKE = (
+    "make it so in a transform; in WebDatasetSourceConfig fields=('jpg', 'json.width') chooses members, and fields of "
+    "JSON, for every sample"
+)
 _RANGE = re.compile(r"(-?\d+(?=\.\.-?\d)|[A-Za-z](?=\.\.[A-Za-z]))\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
@@ -30,42 +35,78 @@ _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 class WebDatasetReader(RecordsInFiles):
     """The samples of many tar files; see RecordsInFiles.
 
-    A sample is a dict of its key, as "__key__", and the bytes of each of its members, by extension.
+    A sample is a dict of its key, as "__key__", and the bytes of each of its members, by extension. fields: the members
+    of a sample, None for those that it lacks; None for the members that are there.
     """
 
+    def __init__(self, filesystem: Any, files: Sequence[IndexedFile], fields: Fields | None = None) -> None:
+        super().__init__(filesystem, files, fields=fields)
+        self.fields = fields
+
     @classmethod
-    def of(cls, paths: Any, *, filesystem: Any = None) -> WebDatasetReader:
+    def of(
+        cls, paths: Any, *, filesystem: Any = None, fields: Sequence[str] | None = None, missing: Missing = "error"
+    ) -> WebDatasetReader:
         """Index everything on the filesystem that `paths` names (see filesystems.find_on), in parallel.
 
         Braces are expanded, as in "shard-{000..009}.tar" and "{train,test}.tar". Every header is read, which takes 4 us
         of one core each.
 
+        fields, missing: see WebDatasetSourceConfig.
+
         Raises: FileNotFoundError; ValueError for a pipe:, which would run a command; ValueError for what is no whole,
-        uncompressed tar, or none of samples (all are listed), and where there is no sample in all files together.
+        uncompressed tar, or none of samples (all are listed), where there is no sample in all files together, and for
+        samples that lack a member.
         """
         filesystem, found = find_on(_in_braces(paths), filesystem, (".tar",), named=paths)
-        reader = cls(filesystem, inspect_all(partial(_indexed, filesystem), found, "indexed"))
-        if not reader.num_records:
+        tars = inspect_all(partial(index_tar, filesystem, fields), found, "indexed")
+        if not any(len(tar.of) for tar in tars):
             raise ValueError(
                 f"{nothing_in(found, 'samples')}; a stream needs at least one. Members of samples are regular files "
                 "named key.extension."
             )
-        return reader
+        known = fields_of(tars, fields)
+        files = whole_samples(tars, list(known), missing, is_named=fields is not None)
+        is_even = all(len(kind) == len(known) for tar in tars for kind in tar.kinds)
+        return cls(filesystem, files, None if fields is None and (is_even or missing == "skip") else known)
+
+    @property
+    def traits(self) -> ReaderTraits:
+        return ReaderTraits(BrokenRecordError, alike=_ALIKE)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """See RecordsInFiles; with the members that are read, where they are not those that are there."""
+        return super().fingerprint() | ({} if self.fields is None else {"columns": digest(sorted(self.fields.items()))})
+
+    def _stored(self, index: int, numbers: Indices) -> list[bytes]:
+        file = self.files[index]
+        if file.firsts is None:
+            return self._spans.read(index, file.spans(numbers), _GAP_NBYTES)
+        runs = [
+            np.arange(start, stop) for start, stop in zip(file.firsts[numbers], file.firsts[numbers + 1], strict=True)
+        ]
+        spans = file.bounds[np.concatenate(runs)]
+        order = np.argsort(spans[:, 0])
+        found = dict(zip(order.tolist(), self._spans.read(index, spans[order], _GAP_NBYTES), strict=True))
+        parts = iter(range(len(spans)))
+        return [b"".join(found[next(parts)] for _ in run) for run in runs]
 
     def _record(self, index: int, number: int, stored: bytes) -> dict[str, Any]:
         file = self.files[index]
-        where = f"{file.path}[{number}], at byte {file.bounds[number, 0]}"
+        begin = file.bounds[number if file.firsts is None else file.firsts[number], 0]
+        where = f"{file.path}[{number}], at byte {begin}"
         try:
             found = list(samples(io.BytesIO(stored + _END), len(stored)))
         except ValueError as error:
             raise BrokenRecordError(f"{where}: {error}") from error
         if len(found) != 1:
             raise BrokenRecordError(f"{where}: there are {len(found)} samples where one was when it was indexed")
-        members = found[0].members.items()
-        return {
-            KEY: found[0].key,
-            **{name: stored[info.offset_data : info.offset_data + info.size] for name, info in members},
-        }
+        members = found[0].members
+        element: dict[str, Any] = {KEY: found[0].key}
+        for name in members if self.fields is None else self.fields:
+            info = members.get(name)
+            element[name] = None if info is None else stored[info.offset_data : info.offset_data + info.size]
+        return element
 
 
 def named_by(path: str) -> list[str]:
@@ -132,29 +173,3 @@ def _in_braces(paths: Any) -> Any:
             "URL of the file itself (gs://, s3://, https://, hf://), or the path where its storage is mounted"
         )
     return found
-
-
-def _indexed(filesystem: Any, path: str) -> IndexedFile:
-    return indexed(filesystem, path, "tar", partial(_walk, path), BUFFER_NBYTES)
-
-
-def _walk(path: str, file: Any, nbytes: int) -> tuple[Any, str]:
-    """Where the samples begin and end, (k, 2), and a digest of the names and sizes of all members."""
-    bounds, names = [], hashlib.sha256()
-    links: list[str] = []
-    no_data: list[str] = []
-    for sample in samples(file, nbytes, links, no_data):
-        bounds.append((sample.start, sample.stop))
-        for extension, member in sample.members.items():
-            names.update(f"{sample.key}.{extension}\0{member.size}\0".encode("utf-8", "surrogateescape"))
-    if no_data:
-        logger.info("%s: skipped %d members that are no data, %r the first", path, len(no_data), no_data[0])
-    if links:
-        logger.warning(
-            "%s: skipped %d links to files, %r the first, as webdataset does; their samples lack these members, or are "
-            "missing. To have them, write the tar from copies (tar --dereference --hard-dereference).",
-            path,
-            len(links),
-            links[0],
-        )
-    return np.array(bounds, np.int64).reshape(-1, 2), names.hexdigest()[:16]

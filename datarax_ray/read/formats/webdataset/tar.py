@@ -1,10 +1,11 @@
-"""The samples in a tar file: where each begins and ends, found by one walk over the headers.
+"""The runs of members in a tar file: where each begins and ends, found by one walk over the headers.
 
 Source: the webdataset package, tariterators.py. A name is split at the first dot behind the last slash into key and
-extension; consecutive members of one key are a sample; links, folders and what lies below `__name__` are skipped.
-Unlike webdataset, this reader also skips notes and leftovers (README.md, __MACOSX/._1.jpg).
+extension; consecutive members of one key are a run; links, folders and what lies below `__name__` are skipped.
+Unlike webdataset, this reader also skips notes and leftovers (README.md, __MACOSX/._1.jpg), and index.py joins the runs
+of one key.
 Headers of plain files are read here, all others (GNU's and PAX's long names among them) by Python's tarfile, one at a
-time: its own loop ends in silence at a damaged one. A sample's bytes, cut out of the file, are a tar again, so that
+time: its own loop ends in silence at a damaged one. The bytes of runs, cut out of the file, are a tar again, so that
 reading is the same walk.
 """
 
@@ -40,6 +41,11 @@ class Member(NamedTuple):
     offset_data: int
     size: int
     kind: str  # regular, sparse, link or other
+
+    @property
+    def stop(self) -> int:
+        """Where the next member begins."""
+        return self.offset_data + -(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
 @dataclass
@@ -118,7 +124,7 @@ def _members(file: Any) -> Iterator[tuple[Member, int]]:
                 break
             found, at = _member_of(info), tar.offset
         else:
-            at = found.offset_data + -(-found.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+            at = found.stop
         if tar and (odd := {"path", "size"} & tar.pax_headers.keys()):
             raise ValueError(f"a global header gives every member that follows the same {' and '.join(sorted(odd))}")
         yield found, at
