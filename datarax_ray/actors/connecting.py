@@ -40,18 +40,19 @@ _ANSWER_S = 20.0
 _RETRY_S = 1.0
 _ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # Ray itself checks those with ://
 _GIVE_TOKEN = "put that of the cluster's head into ~/.ray/auth_token (mode 600), or into RAY_AUTH_TOKEN"
+START_OR_NAME = "start a head (`ray start --head`), or give the address of one (HOST:PORT)"
 _started: list[Connection] = []  # to the local Ray that was started here, if any
 
 
 def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]:
     """Make sure that there is a Ray. Returns the number of actors to start in it, and the CPUs that an actor reserves.
 
-    The Ray is the program's own, else a running cluster: RAY_ADDRESS, or the last one that `ray start` started on this
-    host. A program that attaches sends its token if the cluster wants one, unless RAY_AUTH_MODE decides. Otherwise a
-    local Ray is started. There actors reserve no CPU, and their number is limited: sources of one program (training,
-    validation, a test) share the cores of this machine, and would wait for one another's actors.
+    The Ray is the program's own, else a running cluster: RAY_ADDRESS, or one that runs here (see cluster_here). A
+    program that attaches sends its token if the cluster wants one, unless RAY_AUTH_MODE decides. Otherwise a local Ray
+    is started. There actors reserve no CPU, and their number is limited: sources of one program (training, validation,
+    a test) share the cores of this machine, and would wait for one another's actors.
 
-    Raises: ValueError for a malformed RAY_ADDRESS; ConnectionError if no cluster answers there.
+    Raises: ValueError for a malformed RAY_ADDRESS; ConnectionError if no cluster answers there, or several run here.
     """
     if ray.is_initialized():
         is_ours = any(started.is_there for started in _started)
@@ -62,7 +63,12 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
             f"RAY_ADDRESS={named} is no address of a Ray cluster: that is host:port, as `ray start --head` says it, "
             "auto for the one on this host, or local to start one here"
         )
-    address = named if "://" in named else services.canonicalize_bootstrap_address(None)
+    if named in ("", "auto"):
+        address = cluster_here(of_programs=named == "auto")
+        if named and address is None:
+            raise ConnectionError(f"RAY_ADDRESS=auto is the Ray of this host, and none runs here: {START_OR_NAME}")
+    else:
+        address = named if "://" in named else services.canonicalize_bootstrap_address(named)
     if address is not None:
         _attach(address, f"RAY_ADDRESS={named}" if named else "what `ray start` left on this host")
         return num_actors, num_cpus
@@ -80,6 +86,37 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
             "ray.init() in the main thread before, or keep this one"
         )
     return num_actors, 0.0
+
+
+def cluster_here(*, of_programs: bool = False) -> str | None:
+    """The address of the cluster on this host, None for none: of the last `ray start`, in whatever --temp-dir.
+
+    Where RAY_TMPDIR is set, it is looked for in that directory alone.
+
+    of_programs: if there is none, also a Ray that a program has started for itself.
+    Raises: ConnectionError where several run, and Ray's own directory names none of them.
+    """
+    if (last := services.find_bootstrap_address(None)) is None:
+        raylets = [args for args in _raylets() if args["temp_dir"].is_relative_to(os.environ.get("RAY_TMPDIR", "/"))]
+        found = {args["gcs"] for args in raylets if services.find_bootstrap_address(args["temp_dir"]) is not None}
+        if not found and of_programs:
+            found = {args["gcs"] for args in raylets}
+        if len(found) > 1:
+            raise ConnectionError(
+                f"several Rays run on this host: {', '.join(sorted(found))}. Set RAY_ADDRESS to one of them; a program "
+                "may also set RAY_ADDRESS=local, for a Ray of its own"
+            )
+        last = next(iter(found), None)
+    return last and services.canonicalize_bootstrap_address(last)
+
+
+def _raylets() -> Iterator[dict[str, Any]]:
+    """temp_dir and gcs (HOST:PORT) of each Ray node that runs on this host, by the arguments of its process."""
+    for process in services.psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or [""]  # None for a process that has ended, or of another user
+        args = dict(arg.split("=", 1) for arg in command if "=" in arg)
+        if Path(command[0]).name == "raylet" and {"--temp_dir", "--gcs-address"} <= args.keys():
+            yield {"temp_dir": Path(args["--temp_dir"]), "gcs": args["--gcs-address"]}
 
 
 def _attach(address: str, source: str) -> None:

@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from ray._private import services
 from ray._private.authentication import authentication_token_setup
 from rich import box
 from rich.table import Table
 
+from datarax_ray.actors.connecting import START_OR_NAME, cluster_here
 from datarax_ray.actors.head import Head
 from datarax_ray.actors.sizing import PREFIX, PoolId, PoolSeen, Wish, to_json, wish_key
 from datarax_ray.cli.screen import Screen
@@ -94,7 +94,9 @@ def head_at(address: str | None) -> Head:
             "running cluster; unset it for the cluster of this host, or give a head: --address HOST:PORT"
         )
     if given in ("", "auto"):
-        given = services.canonicalize_bootstrap_address_or_die(None)
+        given = cluster_here(of_programs=True)
+        if given is None:
+            raise ConnectionError(f"no Ray runs on this host: {START_OR_NAME}, with --address or RAY_ADDRESS")
     # as ray.init does where it connects
     authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     authentication_token_setup.ensure_token_if_auth_enabled(create_token_if_missing=False)
