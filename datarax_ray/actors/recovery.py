@@ -135,10 +135,15 @@ def counts_of(stats: PipelineStats) -> dict[tuple[str, ...], float]:
 
     Trainers that read together count their parts, so that the sum over trainers is right.
 
-    >>> counts_of(PipelineStats(3, 30, 1.0, 9.0, 2.0, {"placing": 0.5}, {"crop": 4.0}, part=0.5, sharing=2))
-    {('records',): 15.0, ('trainer', 'waiting'): 3.0, ('driver', 'placing'): 0.5, ('actors', 'crop'): 2.0}
+    >>> stats = PipelineStats(3, 30, 1.0, 9.0, 2.0, {}, {"crop": 4.0}, part=0.5, sharing=2)
+    >>> for key, count in counts_of(stats).items():
+    ...     print(*key, count)
+    records 15.0
+    trainer starting 1.0
+    trainer waiting 2.0
+    actors crop 2.0
     """
-    waited = {"waiting": stats.first_s + stats.waited_s}
+    waited = {"starting": stats.first_s, "waiting": stats.waited_s}
     reading = {name: took / stats.sharing for name, took in stats.reading.items()}
     spent = {"trainer": waited, "driver": stats.making, "actors": reading}
     seconds: dict[tuple[str, ...], float] = {

@@ -193,7 +193,7 @@ class Flow:
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY_S * (1 + len(actors) // 64)
-        self._timings.filled(self.window.fill)
+        self._timings.looked(self.window.fill, actors)
         sent = self._all_sent()
         ended = self._pool.ended(sent)
         for part in ended:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from datarax_ray.feed.timeline import OWN_WORK, TRAINER, WAITING, Timeline
+from datarax_ray.feed.timeline import OWN_WORK, STARTING, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
 
@@ -35,6 +35,8 @@ class ActorWork:
     num_retries: repeated requests to the storage.
     num_from_memory, num_from_storage: records that cacheable=True found in memory, and that it did not.
     max_rss_nbytes: the largest memory of its process.
+    up_s: seconds for which it was there: from its first block to the last batch, without lost time and without the time
+        in which nobody wanted batches.
     """
 
     num_blocks: int = 0
@@ -46,6 +48,7 @@ class ActorWork:
     num_from_memory: int = 0
     num_from_storage: int = 0
     max_rss_nbytes: int = 0
+    up_s: float = 0.0
 
     def plus(self, block: Block, last: WorkDone | None) -> ActorWork:
         """With this block. last: what the actor had done by its last report; None before any report."""
@@ -75,6 +78,20 @@ class ActorWork:
         asked = self.num_from_memory + self.num_from_storage
         return self.num_from_memory / asked if asked else None
 
+    @property
+    def at_work(self) -> float:
+        """The share of up_s that it reads, from 0 to 1."""
+        return _share(self.busy_s, self.up_s)
+
+    @property
+    def here(self) -> float:
+        """The share of up_s that it reads for this stream, from 0 to 1."""
+        return _share(self.read_s, self.up_s)
+
+
+def _share(spent_s: float, of_s: float) -> float:
+    return min(1.0, spent_s / of_s) if of_s else 0.0
+
 
 @dataclass(frozen=True)
 class PipelineStats:
@@ -97,7 +114,6 @@ class PipelineStats:
     num_lost: requests that were lost with their actors and sent again.
     has_stages: whether placing a batch also runs stages.
     num_running: actors that run now; None where not known.
-    up_s: seconds for which actors were there, all together; 0 where not known.
     at_work_while_waiting: the share of their time that actors work while the trainer waits; None where not known.
     """
 
@@ -116,7 +132,6 @@ class PipelineStats:
     num_lost: int = 0
     has_stages: bool = False
     num_running: int | None = None
-    up_s: float = 0.0
     at_work_while_waiting: float | None = None
 
     @property
@@ -132,11 +147,21 @@ class PipelineStats:
 
     @property
     def at_work(self) -> float:
-        """The share of their time that the readers are at work, also for other trainers, from 0 to 1. The time before
-        an actor starts, or after it is lost, does not count.
-        """
-        total_s = self.up_s or self._reading_s * max(1, self.num_actors)
-        return min(1.0, sum(self.reading.values()) / self._of_work / total_s) if total_s else 0.0
+        """The share of their time that the readers are at work, also for other trainers, from 0 to 1; see ActorWork."""
+        if not self.actors:
+            return self.here
+        return _share(sum(work.busy_s for work in self.actors.values()), self._up_s)
+
+    @property
+    def here(self) -> float:
+        """The share of their time that the readers are at work for this stream, from 0 to 1."""
+        if not self.actors:
+            return _share(sum(self.reading.values()), max(0.0, self._total_s - self.start_s))
+        return _share(sum(work.read_s for work in self.actors.values()), self._up_s)
+
+    @property
+    def _up_s(self) -> float:
+        return sum(work.up_s for work in self.actors.values())
 
     @property
     def _of_work(self) -> float:
@@ -169,13 +194,15 @@ class PipelineStats:
         part = f"{self.reading.get(name, 0.0) / total_s if total_s else 0.0:.0%} of the reading"
         if not self.num_actors:
             return f"bound by {name} ({part}), in this process: use RaySource(source, num_actors=N)"
-        at_work = self.at_work if self.at_work_while_waiting is None else self.at_work_while_waiting / self._of_work
+        at_work = self.at_work
+        if self.at_work_while_waiting is not None:
+            at_work = min(1.0, self.at_work_while_waiting / self._of_work)
         if at_work < AT_WORK:
             lost = f". {self.num_lost:,} requests were lost with their actors: see timeline()" if self.num_lost else ""
             return (
-                f"bound by the way from the actors to here: the trainer waits {self.waits:.0%} of its time, and then "
-                f"the actors are at work for {at_work:.0%}. Look at the network and the object store, and allow more "
-                f"bytes in flight (max_nbytes=){lost}"
+                f"bound by the way from the actors to here: the trainer waits {self.waits:.0%} of its time, and "
+                f"while it waits the actors are at work for {at_work:.0%}. Look at the network and the object "
+                f"store, and allow more bytes in flight (max_nbytes=){lost}"
             )
         if self.num_running is not None and self.num_running < self.num_actors:
             remedy = (
@@ -192,11 +219,6 @@ class PipelineStats:
     @property
     def _total_s(self) -> float:
         return self.first_s + self.elapsed_s
-
-    @property
-    def _reading_s(self) -> float:
-        """Seconds since reading began: while actors start, none of them is idle."""
-        return max(0.0, self._total_s - self.start_s)
 
     def _enough(self) -> int | None:
         """Actors that keep up with trainers that never wait; None where the trainer only takes batches."""
@@ -218,7 +240,7 @@ class PipelineStats:
         ]
         trainer = {"its own work": self.elapsed_s - self.waited_s, "waiting for a batch": self.waited_s}
         idle_s = max(0.0, self._total_s - sum(self.making.values()))
-        lines += _rows("trainer", trainer, self.elapsed_s)
+        lines += _rows("trainer since the first batch", trainer, self.elapsed_s)
         lines += _rows("making batches", {**self.making, "nothing to do": idle_s}, self._total_s)
         running = "" if self.num_running in (None, self.num_actors) else f"{self.num_running} of "
         who = f"reading, {running}{self.num_actors} actors" if self.num_actors else "reading, in this process"
@@ -230,16 +252,16 @@ class PipelineStats:
         printer.text(str(self))
 
     def _actor_table(self) -> list[str]:
-        """A line for each actor: elements and bytes a second, shares of its time, memory, retries, cache hits."""
+        """A line for each actor: rates and shares of the time for which it was there, memory, retries, cache hits."""
         if not self.actors:
             return []
-        total_s = self._reading_s or math.inf
-        lines = ["actor   elements/s   MiB/s  at work  here    memory  retries  hits"]
+        lines = ["actor   elements/s   MiB/s     there  at work  here    memory  retries  hits"]
         for actor, work in sorted(self.actors.items())[:_MAX_ACTORS_SHOWN]:
             memory = f"{work.max_rss_nbytes / 2**20:,.0f} MiB" if work.max_rss_nbytes else "-"
+            up_s = work.up_s or math.inf
             lines.append(
-                f"{actor:<6}{work.num_elements / total_s:>12,.0f}{work.nbytes / 2**20 / total_s:>8,.1f}"
-                f"{min(1.0, work.busy_s / total_s):>9.0%}{min(1.0, work.read_s / total_s):>6.0%}{memory:>10}"
+                f"{actor:<6}{work.num_elements / up_s:>12,.0f}{work.nbytes / 2**20 / up_s:>8,.1f}"
+                f"{work.up_s:>8,.1f} s{work.at_work:>9.0%}{work.here:>6.0%}{memory:>10}"
                 f"{work.num_retries:>9,}{'-' if work.hits is None else format(work.hits, '.0%'):>6}"
             )
         if len(self.actors) > _MAX_ACTORS_SHOWN:
@@ -248,7 +270,7 @@ class PipelineStats:
 
 
 def _rows(who: str, spent: Mapping[str, float], total_s: float) -> list[str]:
-    lines = [f"{who}:"]
+    lines = [f"{who}, {total_s:.2f} s:"]  # of which the percentages below are shares
     for name, seconds in sorted(spent.items(), key=lambda each: -each[1]):
         lines.append(f"  {name:<40.40} {seconds:>9.2f} s {seconds / total_s if total_s else 0:>6.1%}")
     return lines
@@ -294,14 +316,15 @@ class Timings:
         self._num_lost += 1
         self.timeline.lost(actor, self._now())
 
-    def filled(self, part: float) -> None:
-        """Event: the window is this full, from 0 to 1."""
+    def looked(self, part: float, actors: Collection[int]) -> None:
+        """Event: the window is this full, from 0 to 1, and these actors run."""
         self.timeline.filled(part, self._now())
+        self.timeline.running(actors, self._now())
 
     def taken(self, waited_s: float, num_records: int) -> None:
         """Event: the trainer has a batch of this many records, and waited this long for it."""
         now, clock = self._now(), self._clock()
-        self.timeline.add(TRAINER, WAITING, now - waited_s, now)
+        self.timeline.add(TRAINER, WAITING if self._num_batches else STARTING, now - waited_s, now)
         if not self._num_batches:
             self._first_s, self._began = waited_s, clock
         else:
@@ -310,6 +333,8 @@ class Timings:
             if not self._is_interrupted:
                 self._elapsed_s += max(0.0, clock - waited_s - self._taken_clock)
                 self.timeline.add(TRAINER, OWN_WORK, self._taken_at, now - waited_s)
+            else:
+                self.timeline.paused(self._taken_at, now - waited_s)
         self._taken_at, self._taken_clock, self._is_interrupted = now, clock, False
         self._num_batches += 1
         self._num_records += num_records
@@ -336,6 +361,7 @@ class Timings:
         """
         num_running = num_running if num_actors else None
         num_actors = 0 if num_actors is None else num_actors or len(self._actors)
+        up_s = self.timeline.up_s(self._taken_at) if num_actors else {}
         return PipelineStats(
             self._num_batches,
             self._num_records,
@@ -344,7 +370,7 @@ class Timings:
             self._waited_s,
             dict(self.making.spent),
             dict(self._reading),
-            dict(self._actors) if num_actors else {},
+            {actor: replace(self._actors.get(actor, ActorWork()), up_s=seconds) for actor, seconds in up_s.items()},
             num_actors,
             self._part,
             self._sharing,
@@ -352,6 +378,5 @@ class Timings:
             self._num_lost,
             has_stages,
             num_running,
-            self.timeline.up_s() if num_actors else 0.0,
-            self.timeline.at_work_while_waiting() if num_actors else None,
+            self.timeline.at_work_while_waiting(self._taken_at) if num_actors else None,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeAlias
@@ -25,7 +25,8 @@ BIN_S = 0.05
 Row: TypeAlias = int | str
 TRAINER, WINDOW = "trainer", "window"
 LOST, FILLED, WAITING, OWN_WORK = "lost", "filled", "waiting for a batch", "its own work"
-_ALL, _AT_WORK = "actors", "at work"  # of all actors together; not drawn
+STARTING = "until the first batch"
+_ALL, _AT_WORK, _PAUSED = "actors", "at work", "paused"  # of all actors together; not drawn
 
 _MAX_ACTORS = 64  # rows that a person looks at; one row shows all of them together
 # Known names keep their colour; transforms take turns. The palette of Okabe and Ito suits every kind of sight.
@@ -38,13 +39,14 @@ _COLOURS = {
     WAITING: "#d55e00",
     OWN_WORK: "#8fc1e3",
     LOST: "#b00020",
+    STARTING: "#bbbbbb",
 }
 _OF_TRANSFORMS = ("#009e73", "#cc79a7", "#d55e00", "#e69f00")
 _STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 2em auto; max-width: 72em; padding: 0 1em; font: 15px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.3em; margin: 0; } h2 { font-size: 1em; margin: 1.4em 0 .3em; } p { margin: .3em 0; }
-pre { overflow-x: auto; font-size: 12px; }
+pre { overflow-x: auto; font-size: 12px; } small { float: right; font-weight: normal; }
 .row { display: grid; grid-template-columns: 7em 1fr 4em; gap: .6em; align-items: center; margin: 2px 0;
   font-size: 13px; white-space: nowrap; }
 svg { width: 100%; height: 22px; background: #8882; } svg.tall { height: 60px; }
@@ -64,6 +66,10 @@ class Drawn:
     bin_s: float
     num_bins: int
     rows: Mapping[Row, Mapping[str, list[float]]]
+
+    @property
+    def whole_s(self) -> float:
+        return self.num_bins * self.bin_s
 
 
 class Timeline:
@@ -107,7 +113,6 @@ class Timeline:
         with self._lock:
             if (since := self._lost_since.pop(actor, None)) is not None:
                 self.add(actor, LOST, since, began)
-                self.add(_ALL, LOST, since, began)
             self.add(_ALL, _AT_WORK, began, ended)
             first, last = self._seen.get(actor, (began, ended))
             self._seen[actor] = min(first, began), max(last, ended)
@@ -119,6 +124,19 @@ class Timeline:
         """Event: what an actor was asked for will not come; the actor is lost until it has read again."""
         with self._lock:
             self._lost_since.setdefault(actor, now)
+
+    def running(self, actors: Collection[int], now: float) -> None:
+        """Event: these actors run. Once one has read, the others are there too; who runs no more is lost."""
+        with self._lock:
+            if self._seen:
+                for actor in actors:
+                    self._seen.setdefault(actor, (now, now))
+                for actor in self._seen.keys() - set(actors):
+                    self.lost(actor, now)
+
+    def paused(self, began: float, ended: float) -> None:
+        """Event: nobody wanted batches between these moments."""
+        self.add(_ALL, _PAUSED, began, ended)
 
     def filled(self, part: float, now: float) -> None:
         """Event: the window is this full, from 0 to 1, and was since the last such event."""
@@ -145,21 +163,30 @@ class Timeline:
             }
             return Drawn(self._began, self._bin_s, num_bins, rows)
 
-    def up_s(self) -> float:
-        """Seconds of all actors from their first to their last blocks, without lost time."""
+    def up_s(self, until: float) -> dict[int, float]:
+        """Seconds for which each actor was there: from its first block to this moment, without lost time and pauses."""
         with self._lock:
-            lost_s = float(self._of(_ALL, LOST).sum())
-            return max(0.0, sum(last - first for first, last in self._seen.values()) - lost_s)
+            return {actor: float(there.sum()) for actor, there in self._there(until)}
 
-    def at_work_while_waiting(self) -> float | None:
-        """The part of their time that the actors which were there were at work while the trainer waited, from 0 to 1;
-        None where it did not wait.
+    def at_work_while_waiting(self, until: float) -> float | None:
+        """The part of the time for which actors were there that they were at work while the trainer waited, from 0 to
+        1; None where it did not wait.
         """
         with self._lock:
             waits, at_work = self._of(TRAINER, WAITING), self._of(_ALL, _AT_WORK)
-            up_s = sum((self._overlaps(*seen) for seen in self._seen.values()), -self._of(_ALL, LOST))
-            there = float((waits * up_s).sum())
+            there = float(sum((waits * there).sum() for _, there in self._there(until)))
             return min(1.0, float((waits * at_work).sum()) / there) if there > 0 else None
+
+    def _there(self, until: float) -> Iterator[tuple[int, np.ndarray]]:
+        """Each actor, with the seconds in each bin for which it was there."""
+        if self._seen:
+            until = max(until, *(last for _, last in self._seen.values()))
+            self._bin_of(until)
+        for actor, (first, _) in self._seen.items():
+            there = self._overlaps(first, until) - self._of(actor, LOST) - self._of(_ALL, _PAUSED)
+            if (since := self._lost_since.get(actor)) is not None:
+                there -= self._overlaps(since, until)
+            yield actor, np.maximum(there, 0.0)
 
     def _of(self, row: Row, what: str) -> np.ndarray:
         """Seconds in each bin."""
@@ -192,21 +219,25 @@ def page(drawn: Drawn, stats: Any, title: str) -> str:
     parts = [
         f"<h1>{escape(title)}</h1><p>{escape(stats.verdict)}</p>",
         f"<p>{escape(str(stats).splitlines()[1])}; began {began}</p>",
-        _key("The trainer", (WAITING, OWN_WORK), colours),
-        _row("trainer", drawn.rows.get(TRAINER, {}), drawn, colours, "tall"),
+        _key("The trainer", (STARTING, WAITING, OWN_WORK), colours, "its own work, since the first batch"),
+        _row("trainer", drawn.rows.get(TRAINER, {}), drawn, colours, 1 - stats.waits, "tall"),
     ]
     if stats.num_actors:
-        parts.append(_key("Bytes in flight, of the bound", (), colours))
-        parts.append(_row("bytes", drawn.rows.get(WINDOW, {}), drawn, colours, "tall"))
+        window = drawn.rows.get(WINDOW, {})
+        parts.append(_key("Bytes in flight, of the bound", (), colours, "on average"))
+        parts.append(_row("bytes", window, drawn, colours, sum(window.get(FILLED, ())) / drawn.whole_s, "tall"))
     shown = [name for name in colours if any(name in of for of in actors.values())]
-    parts.append(_key("The actors" if stats.num_actors else "This process, where it reads", shown, colours))
+    heading = "The actors" if stats.num_actors else "This process, where it reads"
+    parts.append(_key(heading, shown, colours, "here, of the time there"))
     if len(actors) > 1:
-        parts.append(_row("all", _mean(actors, drawn), drawn, colours, "tall"))
+        parts.append(_row("all", _mean(actors, drawn), drawn, colours, stats.here, "tall"))
     for actor in sorted(actors)[:_MAX_ACTORS]:
-        parts.append(_row(f"actor {actor}" if stats.num_actors else "reads", actors[actor], drawn, colours))
+        label = f"actor {actor}" if stats.num_actors else "reads"
+        here = stats.actors[actor].here if actor in stats.actors else stats.here
+        parts.append(_row(label, actors[actor], drawn, colours, here))
     if len(actors) > _MAX_ACTORS:
         parts.append(f"<p>and {len(actors) - _MAX_ACTORS} actors more</p>")
-    quarters = (drawn.num_bins * drawn.bin_s * quarter / 4 for quarter in range(5))
+    quarters = (drawn.whole_s * quarter / 4 for quarter in range(5))
     marks = "".join(f"<span>{_clock(seconds)}</span>" for seconds in quarters)
     parts.append(f'<div class="row"><span></span><div class="axis">{marks}</div><span></span></div>')
     parts.append(f"<details><summary>stats</summary><pre>{escape(str(stats))}</pre></details>")
@@ -215,10 +246,10 @@ def page(drawn: Drawn, stats: Any, title: str) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _key(heading: str, names: Iterable[str], colours: Mapping[str, str]) -> str:
-    """A heading, with a legend of colours."""
+def _key(heading: str, names: Iterable[str], colours: Mapping[str, str], share: str) -> str:
+    """A heading, with a legend of colours, and what the percentages below it are."""
     keys = "".join(f'<i style="background:{colours[name]}"></i>{escape(name)}' for name in names)
-    return f"<h2>{heading}</h2><p>{keys}</p>"
+    return f"<h2><small>{share}</small>{heading}</h2><p>{keys}</p>"
 
 
 def _mean(actors: Mapping[int, Mapping[str, list[float]]], drawn: Drawn) -> dict[str, list[float]]:
@@ -230,21 +261,26 @@ def _mean(actors: Mapping[int, Mapping[str, list[float]]], drawn: Drawn) -> dict
     return {name: seconds.tolist() for name, seconds in total.items()}
 
 
-def _row(label: str, of: Mapping[str, list[float]], drawn: Drawn, colours: Mapping[str, str], kind: str = "") -> str:
-    """One line: label, bins from left to right, busy part of the time."""
+def _row(
+    label: str,
+    of: Mapping[str, list[float]],
+    drawn: Drawn,
+    colours: Mapping[str, str],
+    share: float,
+    kind: str = "",
+) -> str:
+    """One line: label, bins from left to right, and a share that the stats give."""
     base = [0] * drawn.num_bins
     paths = []
     for name in sorted(of, key=list(colours).index):
         tops = [min(100, low + round(100 * s / drawn.bin_s)) for low, s in zip(base, of[name], strict=True)]
         paths.append(f'<path fill="{colours[name]}" d="{"".join(_boxes(base, tops))}"/>')
         base = tops
-    whole = drawn.num_bins * drawn.bin_s
-    facts = ", ".join(f"{name} {sum(seconds) / whole:.0%}" for name, seconds in of.items())
-    busy = sum(sum(seconds) for name, seconds in of.items() if name not in (LOST, WAITING)) / whole
+    facts = ", ".join(f"{name} {sum(seconds):.3g} s" for name, seconds in of.items())
     return (
         f'<div class="row"><span>{escape(label)}</span><svg class="{kind}" viewBox="0 0 {drawn.num_bins} 100" '
         f'preserveAspectRatio="none" role="img" shape-rendering="crispEdges"><title>{escape(f"{label}: {facts}")}'
-        f"</title>{''.join(paths)}</svg><span>{busy:.0%}</span></div>"
+        f"</title>{''.join(paths)}</svg><span>{share:.0%}</span></div>"
     )
 
 

@@ -39,5 +39,6 @@ def test_what_the_trainer_waits_for_is_a_metric(ray_local: None) -> None:
         found = metrics("ray_datarax_ray_seconds_total")
         stats = pipeline.stats()
     assert found["actors", "crop"] == pytest.approx(stats.reading["crop"])
-    assert found["trainer", "waiting"] == pytest.approx(stats.first_s + stats.waited_s)
+    assert found["trainer", "waiting"] == pytest.approx(stats.waited_s)
+    assert found["trainer", "starting"] == pytest.approx(stats.first_s)
     assert found["driver", "assembling"] <= stats.making["assembling"]
