@@ -63,7 +63,7 @@ _CONSEQUENCES = {
     "mixture.length": ("the stream would end elsewhere", _ON_PURPOSE),
     "components": (
         "a component of the mixture would not continue as it was",
-        "Set its old data, order and on_error, or start a new run.",
+        "Give the source or mixture that the checkpoint was written with, or start a new run.",
     ),
     "batch_size": ("every later batch would hold other rows", _ON_PURPOSE),
     "drop_remainder": ("the last batch would be another", _ON_PURPOSE),
@@ -128,6 +128,14 @@ seen. Set the old value, or start a new run.
         )
     changed = [key for key in _changed(saved, current) if not any(_is_under(key, path) for path in allowed)]
     if changed:
+        others = _other_sources(saved, current)
+        old, new = (
+            {**of, **{key: kinds[index] for key, kinds in others.items()}} for index, of in enumerate((old, new))
+        )
+        beside = tuple(
+            key.removesuffix("components") for key in others
+        )  # of one source and of a mixture nothing is alike
+        changed = [*others, *(key for key in changed if not key.startswith(beside))]
         found = [Difference(key, old.get(key), new.get(key), _describe(key, old, new)) for key in changed]
         raise DriftError(f"the checkpoint belongs to another stream:{listed([each.line for each in found])}", found)
 
@@ -246,6 +254,19 @@ def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tupl
     }
 
 
+def _other_sources(saved: Any, current: Any, path: str = "") -> dict[str, tuple[str, str]]:
+    """What reads where one source became a mixture, or a mixture has another number of sources, by path."""
+    one, other = (of.get("components") if isinstance(of, Mapping) else None for of in (saved, current))
+    sources = [of if isinstance(of, Mapping) else {} for of in (one, other)]
+    if len(sources[0]) != len(sources[1]):
+        kinds = [f"a mixture of {len(of)} sources" if of else "one source" for of in sources]
+        return {f"{path}components": (kinds[0], kinds[1])}
+    found: dict[str, tuple[str, str]] = {}
+    for name, of in sources[0].items():
+        found |= _other_sources(of, sources[1].get(name), f"{path}components.{name}.")
+    return found
+
+
 def _informs(key: str) -> bool:
     return key.rpartition(".")[2] in INFORMING and ("transforms." in key or "stages." in key)
 
@@ -260,7 +281,12 @@ def _describe(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if name == "files.digest" and all(path in old and old[path] == new.get(path) for path in others):
         consequence, remedy = _RENAMED
     remedy = remedy.replace("{path}", f"{head}{found}").replace("{head}", head)
-    values = f"the checkpoint was written with {shown(old.get(key))}, this pipeline has {shown(new.get(key))}"
+    if name == "components":
+        return (
+            f"{key}: the checkpoint was written with {old[key]}, this pipeline has {new[key]}; {consequence}. {remedy}"
+        )
+    before, now = (shown(of[key]) if key in of else "no such setting" for of in (old, new))
+    values = f"the checkpoint was written with {before}, this pipeline has {now}"
     return f"{shown(key)[1:-1]}: {values}; {consequence}. {remedy}"
 
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from datarax_ray.plan.amendments import Amendments, changes_of, saved_amendments
+from datarax_ray.plan.amendments import Amendments, saved_amendments
 from datarax_ray.plan.fingerprint import VERSION, check_drift, digest, shown
 from datarax_ray.plan.position import Yields, check_position, is_count, reading
 
@@ -201,8 +201,8 @@ def check_rest(rest: Mapping[str, Any], *known: str) -> None:
 
 def refuse_weights(amendments: Amendments) -> None:
     """Raise ValueError for amended weights: for orders without weights."""
-    if changes := changes_of(amendments):
-        raise ValueError(f"weights are amended to {shown(changes)}, and this stream is no mixture, so it has none")
+    if changes := "; ".join(str(each) for each in amendments if each.weights is not None):
+        raise ValueError(f"weights are amended ({changes}), and this stream is no mixture, so it has none")
 
 
 def refuse_records(amendments: Amendments) -> None:

@@ -99,9 +99,11 @@ def test_all_changes_are_listed_and_the_allowed_ones_left_out():
 def test_a_setting_that_appeared_or_went_is_a_change():
     missing = copy.deepcopy(SETTINGS)
     del missing["order"]["rounds"]
-    with pytest.raises(DriftError, match=r"order\.rounds: the checkpoint was written with 8, this pipeline has None"):
+    with pytest.raises(
+        DriftError, match=r"order\.rounds: the checkpoint was written with 8, this pipeline has no such"
+    ):
         check_drift(SETTINGS, missing)
-    with pytest.raises(DriftError, match=r"order\.rounds: the checkpoint was written with None, this pipeline has 8"):
+    with pytest.raises(DriftError, match=r"order\.rounds: the checkpoint was written with no such setting, this pi"):
         check_drift(missing, SETTINGS)
 
 
@@ -191,3 +193,34 @@ def test_the_remedy_for_a_component_of_a_mixture_names_its_setting_whole():
         check_drift(settings(1), settings(2))
     (allowed,) = re.findall(r"allow_drift=\('(.*?)',\)", str(caught.value))
     check_drift(settings(1), settings(2), [allowed])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "path", "said"),
+    [
+        (
+            1,
+            2,
+            "",
+            "one source, this pipeline has a mixture of 2 sources; a component of the mixture would not continue",
+        ),
+        (2, 1, "", "a mixture of 2 sources, this pipeline has one source"),
+        (3, 2, "", "a mixture of 3 sources, this pipeline has a mixture of 2 sources"),
+        (2, 1, "components.0.", "a mixture of 2 sources, this pipeline has one source"),
+    ],
+)
+def test_another_number_of_sources_is_one_line(one, other, path, said):
+    """It was up to 52, and some of them "None ... None"."""
+
+    def settings(num_sources):
+        source = {"files": {"digest": "aa", "columns": None}, "order": {"seed": 1, "window": None}}
+        mixture = {"components": {str(index): source for index in range(num_sources)}, "mixture": {"weights": [1] * 3}}
+        found = source if num_sources == 1 else mixture
+        return {"batch_size": 4} | ({"components": {"0": found, "1": source}} if path else found)
+
+    with pytest.raises(
+        DriftError, match=re.escape(f"{path}components: the checkpoint was written with {said}")
+    ) as caught:
+        check_drift(settings(one), settings(other))
+    assert [each.setting for each in caught.value.differences] == [f"{path}components"]
+    check_drift(settings(one), settings(other), {*settings(one), *settings(other)})
