@@ -282,7 +282,10 @@ def _refuse_changes(before: list[Any], after: Any) -> None:
 
 
 def _label(name: str, stage: Any) -> str:
-    return f"{name} ({getattr(stage, '__qualname__', type(stage).__qualname__)})"
+    """Its number in a list, or its name in a graph, and what it is."""
+    return (
+        f"{name.removesuffix(f'_{type(stage).__name__}')} ({getattr(stage, '__qualname__', type(stage).__qualname__)})"
+    )
 
 
 def _check_parameters(name: str, stage: Any, num_inputs: int) -> None:

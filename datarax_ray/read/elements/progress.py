@@ -193,7 +193,10 @@ class Progress:
                 self.skipped.append(Skipped(where, position, reason))
                 self.may_come |= callable(self._on_error)  # a function sees the position
                 return True
-        self.failure = RecordError.of(where, position, reason, error)
+        if isinstance(error, UnfitError):  # the reason says all, and the traceback is this package's
+            self.failure = RecordError(f"{where} (position {position}): {reason}", position)
+        else:
+            self.failure = RecordError.of(where, position, reason, error)
         return False
 
     def cut(self, index: int, reason: str, error: BaseException | None = None) -> None:
