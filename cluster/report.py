@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 @dataclass
 class Report:
-    """Progress as `show(step, line)` every log_every steps: records/s, loss and waiting share since the last one."""
+    """Progress as `show(step, line)` every log_every steps: positions/s, loss and waiting share since the last one."""
 
     show: Callable[[int, str], None]
     log_every: int
@@ -32,7 +32,7 @@ class Report:
             value = float(loss)  # waits for the device, so that the time is that of all the work
             elapsed = time.perf_counter() - self.since
             rate, share = (position - self.position) / elapsed, self.waited_s / elapsed
-            self.show(step, f"step {step}: {rate:,.0f} records/s, loss {value:.4f}, {share:.0%} waiting for data")
+            self.show(step, f"step {step}: {rate:,.0f} positions/s, loss {value:.4f}, {share:.0%} waiting for data")
             self._begin(position)
 
     def _begin(self, position: int) -> None:

@@ -22,7 +22,7 @@ class RecordProgress:
     """Shows the number of records so far, and their rate; nothing where DATARAX_RAY_PROGRESS is 0.
 
     title: of the work.
-    num_records: in all; None if unknown.
+    num_records: in all; None if unknown. done: of these, before.
     unit: of the count.
     """
 
@@ -32,6 +32,7 @@ class RecordProgress:
         title: str,
         num_records: int | None,
         *,
+        done: int = 0,
         unit: str = "records",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -42,7 +43,7 @@ class RecordProgress:
         self._total = num_records
         self._unit = unit
         self._clock = clock
-        self._done = self._said = 0
+        self._done = self._said = done
         self._note = ""
         self._shown = clock()
         self._begin: tuple[float, int] | None = None  # when the first records were there, and how many

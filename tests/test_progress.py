@@ -34,6 +34,15 @@ def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_en
     ]
 
 
+def test_half_of_the_work_is_half_whichever_run_does_it():
+    """The demo stopped at half, and said 100 %."""
+    file, clock = io.StringIO(), Clock()
+    for done in (0, 500):
+        with RecordProgress(Console(file=file), "train", 1000, done=done, clock=clock) as progress:
+            progress.advance(500)
+    assert file.getvalue() == "train: 500 of 1,000 (50%)\ntrain: 1,000 of 1,000 (100%)\n"
+
+
 def test_a_flag_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATARAX_RAY_PROGRESS", "0")
     file, clock = io.StringIO(), Clock()

@@ -150,9 +150,8 @@ def pipeline_over(source: ArrayRecordSourceModule, num_actors: int) -> Pipeline:
 
 def train(training: Training, pipeline: Pipeline, num_batches: int | None, out: Console, who: str) -> list[str]:
     """Train on so many batches, None for all that are left. Returns the digest of each."""
-    left = (pipeline.source.describe().stop or 0) - pipeline.position
     digests = []
-    with RecordProgress(out, who, left if num_batches is None else num_batches * BATCH_SIZE) as progress:
+    with RecordProgress(out, who, pipeline.source.describe().stop, done=pipeline.position) as progress:
         for batch in islice(pipeline, num_batches):
             loss = training.step(batch)
             digests.append(digest(batch))
