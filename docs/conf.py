@@ -62,7 +62,8 @@ def _as_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
             out += [*paragraph.splitlines(), ""]
             continue
         indented = paragraph.startswith("Args:")
-        text = re.sub(r"\s*\n\s*", " ", paragraph.removeprefix("Args:").strip())
+        text = re.sub(r"\s*\n\s*- ", "\0", paragraph.removeprefix("Args:").strip())  # items of a list below an argument
+        text = re.sub(r"\s*\n\s*", " ", text)
         if indented:
             text = re.sub(r"\s*(Raises|Source): ", r"\n\n\1: ", text)
         text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
@@ -72,7 +73,8 @@ def _as_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
         for fields, what_it_means in zip(pieces[1::2], pieces[2::2], strict=True):
             shown = ", ".join(f"``{field}``" for field in fields.split(", "))
             first, *rest = what_it_means.split("\n\n")
-            out += [f"- {shown}: {first}", ""]
+            first, *items = first.split("\0")
+            out += [f"- {shown}: {first}", "", *(f"  - {item}" for item in items), ""]
             for later in rest:
                 out += [later, ""]
     lines[:] = out
