@@ -94,8 +94,8 @@ def head_at(address: str | None) -> Head:
             "running cluster; unset it for the cluster of this host, or give a head: --address HOST:PORT"
         )
     if given in ("", "auto"):
-        given = cluster_here(of_programs=True)
-        if given is None:
+        given = cluster_here(of_programs=True) or ""
+        if not given:
             raise ConnectionError(f"no Ray runs on this host: {START_OR_NAME}, with --address or RAY_ADDRESS")
     # as ray.init does where it connects
     authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
