@@ -13,13 +13,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from datarax_ray.read.code_digests import code_digests
+from datarax_ray.read.stream import transforms_of
+
 if TYPE_CHECKING:
+    from datarax_ray.feed.sample import Sample
+    from datarax_ray.read.stream import Stream
     from tests.clusters import LocalRay
+
+SHOWN_PURE: set[str] = set()  # digests of transforms that made the same elements twice
 
 # The same examples in every run, and no verdict on how fast a busy machine makes them.
 hypothesis.settings.register_profile(
@@ -124,6 +131,24 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests count requests, and on a busy machine some would be late, and asked a second time."""
     for name in ("_SAVED_FIRST", "_SHARE"):
         monkeypatch.setattr(f"datarax_ray.read.formats.remote.hedging.{name}", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def sampled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests make thousands of sources with the same few transforms, and a sample costs as much as their first batch."""
+    if source := sys.modules.get("datarax_ray.feed.source"):
+        made = source.sampled
+
+        def sampled(description: Stream, **options: Any) -> Sample | None:
+            key = str(code_digests(transforms_of(description)))
+            if key in SHOWN_PURE:
+                return None
+            sample = made(description, **options)
+            if sample is not None and not sample.impure:
+                SHOWN_PURE.add(key)
+            return sample
+
+        monkeypatch.setattr(source, "sampled", sampled)
 
 
 @pytest.fixture

@@ -22,10 +22,13 @@ import numpy as np
 
 from datarax_ray.feed.stream import StreamOptions, chunks
 from datarax_ray.plan.evidence import RowsDigested
+from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.state import StreamState
+from datarax_ray.read.block import Block
 from datarax_ray.read.code_digests import name_of
 from datarax_ray.read.elements.rows_consumed import digested, of_blocks
-from datarax_ray.read.stream import Stream, transforms_of
+from datarax_ray.read.stream import Stream, locks_of, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 
@@ -124,7 +127,7 @@ def _made(description: Stream, seconds: float) -> RowsDigested | None:
     parts: list[Any] = []
     until = time.monotonic() + seconds
     with contextlib.suppress(RuntimeError):  # nothing is kept
-        for blocks in _chunks(description, StreamState(), None):
+        for blocks in _first_blocks(description, until):
             parts += of_blocks(blocks)
             count = sum(len(part.positions) for part in parts)
             if count >= MAX_ELEMENTS or time.monotonic() > until or any(block.failure for block in blocks):
@@ -132,16 +135,34 @@ def _made(description: Stream, seconds: float) -> RowsDigested | None:
     return digested(parts).part(0, MAX_ELEMENTS) if parts else None
 
 
-def _chunks(description: Stream, begin: StreamState, stop: int | None) -> Iterator[list[Any]]:
-    options = StreamOptions(1, chunk_size=1, stop=stop)
-    with contextlib.closing(chunks(description, None, begin, options)) as stream:
-        for _, _, blocks in stream:
-            yield blocks
+def _first_blocks(description: Stream, until: float) -> Iterator[list[Block]]:
+    """The blocks of the first positions, each of twice as many as the one before if time is left for so many."""
+    if not hasattr(description.order, "records"):  # a stream of shards is read forwards
+        with contextlib.closing(chunks(description, None, StreamState(), StreamOptions(1, chunk_size=1))) as stream:
+            yield from (blocks for _, _, blocks in stream)
+        return
+    start, size, most = 0, 1, MAX_ELEMENTS
+    while (stop := min(start + size, MAX_POSITION if description.stop is None else description.stop)) > start:
+        begin = time.monotonic()
+        block = _read(description, start, stop)
+        if block.failure is not None and size > 1:  # perhaps they do not stack
+            size = most = 1
+            continue
+        yield [block]
+        now = time.monotonic()
+        start, size = stop, max(1, min(2 * size, most, int(size * (until - now) / max(now - begin, 1e-6))))
+
+
+def _read(description: Stream, start: int, stop: int) -> Block:
+    with contextlib.ExitStack() as stack:
+        for lock in locks_of(description):
+            stack.enter_context(lock)
+        return description.read(ReadRequest(start, stop))
 
 
 def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> str:
     """Make the elements again, the last one first, while there is time. Returns what differs, "" for none."""
-    if not hasattr(description.order, "records"):  # a stream of shards is read forwards
+    if not hasattr(description.order, "records"):
         again = _made(description, seconds)
         return Sample(rows).differing(Sample(again or RowsDigested.none()))
     parts: list[Any] = []
@@ -149,9 +170,7 @@ def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> st
     tried = []
     for position in reversed(list(dict.fromkeys(rows.positions.tolist()))):
         tried.append(position)
-        with contextlib.suppress(RuntimeError):  # nothing of it is kept any more
-            for blocks in _chunks(description, StreamState(position), position + 1):
-                parts += of_blocks(blocks)
+        parts += of_blocks([_read(description, position, position + 1)])
         if time.monotonic() > until:
             break
     first, again = rows.at(np.array(tried)), digested(parts)
