@@ -259,7 +259,8 @@ def test_a_stream_in_one_process_reads_ahead_and_is_that_of_the_local_files(tmp_
 
     def read(reader, records):
         nonlocal num_ready
-        num_ready += any(ahead.is_complete for each in reader._ahead.expected for ahead in each.parts or [])
+        expected = reader._ahead.expected if reader._ahead else ()
+        num_ready += any(ahead.is_complete for each in expected for ahead in each.parts or [])
         return read_at(reader, records)
 
     monkeypatch.setattr(ArrayRecordReader, "read", read)

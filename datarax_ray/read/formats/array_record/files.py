@@ -142,13 +142,17 @@ def counted(paths: Any, remote: Remote = REMOTE, *, is_part: bool = False) -> li
 
     is_part: as for find.
     """
-    parts, index = find(paths, is_part=is_part), Index()
+    parts = find(paths, is_part=is_part)
+    index = Index() if any(is_url(part.path) for part in parts) else None
 
     def inspect(part: FileSlice) -> RecordFile:
-        return _cut(part, _counted_far(part, remote, index) if is_url(part.path) else _counted_here(part.path))
+        if index is None or not is_url(part.path):
+            return _cut(part, _counted_here(part.path))
+        return _cut(part, _counted_far(part, remote, index))
 
     found = inspect_all(inspect, parts, "opened", lambda part: redacted(part.path))
-    index.save()
+    if index is not None:
+        index.save()
     return found
 
 

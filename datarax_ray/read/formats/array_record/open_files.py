@@ -32,10 +32,10 @@ _ALWAYS_OPEN = 256
 class OpenFiles:
     """array_record's readers of these files, by their index; those that were read last stay open.
 
-    One thread at a time may call it. mirrors: of those files that are behind URLs.
+    One thread at a time may call it. mirrors: of those files that are behind URLs, None where none is.
     """
 
-    def __init__(self, files: Sequence[RecordFile], mirrors: Mirrors) -> None:
+    def __init__(self, files: Sequence[RecordFile], mirrors: Mirrors | None) -> None:
         self._files = files
         self._mirrors = mirrors
         self._open: OrderedDict[int, Any] = OrderedDict()
@@ -47,7 +47,7 @@ class OpenFiles:
 
     @property
     def num_descriptors(self) -> int:
-        return len(self._open) + len(self._cached) + self._mirrors.num_open
+        return len(self._open) + len(self._cached) + (0 if self._mirrors is None else self._mirrors.num_open)
 
     def reader_of(self, index: int) -> Any:
         """What reads a file, which is opened where it is not open, and others closed for it where there are too many.
@@ -71,7 +71,7 @@ class OpenFiles:
 
     def cached_reader_of(self, index: int, wanted: Indices) -> Any:
         """What reads these records in the disk cache; None where that does not have them all."""
-        if not (self._files[index].version and self._mirrors.is_cached(index, wanted)):
+        if self._mirrors is None or not (self._files[index].version and self._mirrors.is_cached(index, wanted)):
             return None
         if index not in self._cached and (path := self._mirrors.cached_path(index)):
             with contextlib.suppress(OSError, ValueError):  # its end is damaged there
@@ -79,7 +79,7 @@ class OpenFiles:
         return self._cached.get(index)
 
     def _opened(self, index: int) -> Any:
-        if not self._files[index].version:
+        if self._mirrors is None or not self._files[index].version:
             return open_file(self._files[index].path)
         self._mirrors.open([index])
         with self._mirrors.opening(index) as path:
@@ -89,7 +89,8 @@ class OpenFiles:
         self._open.pop(index).close()
         if (cached := self._cached.pop(index, None)) is not None:
             cached.close()
-        self._mirrors.shut(index)
+        if self._mirrors is not None:
+            self._mirrors.shut(index)
         self._index_nbytes -= self._files[index].index_nbytes
 
     def close_all(self) -> None:

@@ -65,11 +65,13 @@ class ArrayRecordReader(FilesReader):
         super().__init__(given, [file.take for file in files], [file.skip for file in files])
         self._homes = homes
         self._remote = remote
-        mirrored = [RemoteFile(file.path, file.nbytes, file.version, file.footer) for file in self.files]
-        self._mirrors = Mirrors(mirrored, remote)
+        self._mirrors: Mirrors | None = None  # where no file is behind a URL
+        self._ahead: ReadAhead | None = None
+        if any(file.version for file in self.files):
+            mirrored = [RemoteFile(file.path, file.nbytes, file.version, file.footer) for file in self.files]
+            self._mirrors = Mirrors(mirrored, remote)
+            self._ahead = ReadAhead(self._mirrors, self._far_parts)
         self._open = OpenFiles(self.files, self._mirrors)
-        self._has_remote = any(file.version for file in self.files)
-        self._ahead = ReadAhead(self._mirrors, self._far_parts)
         self._room = room if self.group_size > 1 else 0
         self._run = run
         self._is_in_rows = self.group_size == 1
@@ -104,7 +106,7 @@ class ArrayRecordReader(FilesReader):
             RuntimeError,  # array_record's word for a record that it cannot read
             group_size=self.group_size,
             keeps_groups=bool(self._room),
-            reads_ahead=self._has_remote and self._remote.nbytes > 0,
+            reads_ahead=self._ahead is not None and self._remote.nbytes > 0,
             homes=self._homes,
         )
 
@@ -141,7 +143,7 @@ class ArrayRecordReader(FilesReader):
         was counted, or changed while it was read.
         """
         THREADS.check()
-        if not self._has_remote:
+        if self._ahead is None:
             with self._decoding if self._room else contextlib.nullcontext():
                 return self._read_all(records)
         with self._decoding, self._ahead.reading(records):
@@ -153,7 +155,7 @@ class ArrayRecordReader(FilesReader):
 
         A read that was expected shows that those before it have come, or will not.
         """
-        if self.traits.reads_ahead and len(records):
+        if self._ahead is not None and self.traits.reads_ahead and len(records):
             with self._decoding:
                 self._ahead.expect(records)
 
@@ -162,9 +164,9 @@ class ArrayRecordReader(FilesReader):
         and are of one size.
         """
         if self._is_in_rows and len(records) and not self._sizes:
-            found = self.read(records if self._has_remote else records[:1])  # a request for one alone would be one more
+            found = self.read(records[:1] if self._ahead is None else records)  # a request for one would be one more
             self._sizes |= set(map(len, found))
-            if self._has_remote:
+            if self._ahead is not None:
                 return found
         sizes = self._sizes.copy()  # as other threads add to it
         if not (self._is_in_rows and len(records) and len(sizes) == 1):
@@ -172,10 +174,11 @@ class ArrayRecordReader(FilesReader):
         THREADS.check()
         (size,) = sizes
         try:
-            if not self._has_remote:
+            if self._ahead is None:
                 return self._read_rows(records, size)
             with self._decoding, self._ahead.reading(records):
-                self._fetch(list(self._by_file(np.unique(records))))
+                if self._mirrors is not None:
+                    self._fetch(self._mirrors, list(self._by_file(np.unique(records))))
                 return self._read_rows(records, size)
         except (UnevenError, MemoryError):  # the first record may be a thousand times as large as others
             self._sizes.add(-1)
@@ -213,15 +216,17 @@ class ArrayRecordReader(FilesReader):
         # a read that runs may wait for its storage long, and still holds both
         self._decoded = None
         self._broken_groups.clear()
-        self._ahead.forget()
+        if self._ahead is not None:
+            self._ahead.forget()
         with self._lock:
             self._open.close_all()
-            self._mirrors.close()
+            if self._mirrors is not None:
+                self._mirrors.close()
 
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
         """What a read of these records wants of files behind URLs and the disk cache does not have: a part, or none."""
-        parts = self._by_file(self._needed(records))
-        far = {i: chosen for i, chosen in parts if self.files[i].version and not self._mirrors.is_cached(i, chosen)}
+        mirrors, parts = self._mirrors, self._by_file(self._needed(records))
+        far = {i: at for i, at in parts if self.files[i].version and mirrors and not mirrors.is_cached(i, at)}
         return [far] if far else []
 
     def _needed(self, records: Indices) -> Indices:
@@ -240,7 +245,8 @@ class ArrayRecordReader(FilesReader):
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
         parts = list(self._by_file(wanted))
-        self._fetch(parts)
+        if self._mirrors is not None:
+            self._fetch(self._mirrors, parts)
         for index, chosen in parts:
             found += self._read_chosen(index, chosen)
         if len(found) != len(wanted):
@@ -256,8 +262,8 @@ class ArrayRecordReader(FilesReader):
         """As read, out of decoded groups."""
         if (decoded := self._decoded) is None:
             decoded = self._decoded = DecodedGroups(self.groups, max_rows=self._room)
-        if self._has_remote:
-            self._fetch(list(self._by_file(self._needed(records))))
+        if self._mirrors is not None:
+            self._fetch(self._mirrors, list(self._by_file(self._needed(records))))
         try:
             found = decoded.read(records, self._decode)
         except UnevenError:
@@ -289,17 +295,17 @@ class ArrayRecordReader(FilesReader):
         rows[:] = found
         return {"": rows}
 
-    def _fetch(self, parts: Sequence[tuple[int, Indices]]) -> None:
+    def _fetch(self, mirrors: Mirrors, parts: Sequence[tuple[int, Indices]]) -> None:
         """Have in memory what records of files behind URLs are decoded from: by requests at once, not file by file."""
         remote = {index: wanted for index, wanted in parts if self.files[index].version}
         remote = dict(itertools.islice(remote.items(), max_open_files() // 4))  # two descriptors each; or one by one
-        for indices in self._mirrors.parts(remote):
-            self._mirrors.open(indices)
+        for indices in mirrors.parts(remote):
+            mirrors.open(indices)
             with self._lock:
                 for index in indices:
                     self._open.reader_of(index)  # now, so that the ends of few files are in memory at a time
-            cached = {index for index in indices if self._mirrors.is_cached(index, remote[index])}
-            self._mirrors.fetch({index: remote[index] for index in indices if index not in cached})
+            cached = {index for index in indices if mirrors.is_cached(index, remote[index])}
+            mirrors.fetch({index: remote[index] for index in indices if index not in cached})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending indices within the file, distinct where records are stored in groups."""
@@ -331,17 +337,18 @@ class ArrayRecordReader(FilesReader):
         fetched may have been bent on its way: only bytes that were fetched anew show that a record is broken.
         """
         file, opened, count = self.files[index], self._open.reader_of(index), len(wanted)
-        for attempt in ("cached", "fetched", "fetched anew") if file.version else ("local",):
+        mirrors = self._mirrors if file.version else None
+        for attempt in ("local",) if mirrors is None else ("cached", "fetched", "fetched anew"):
             reader = self._open.cached_reader_of(index, wanted) if attempt == "cached" else opened
             if reader is None:
                 continue
-            if attempt.startswith("fetched"):
-                self._fetch([(index, wanted)])  # again where another thread closed it meanwhile
+            if mirrors is not None and attempt != "cached":
+                self._fetch(mirrors, [(index, wanted)])  # again where another thread closed it meanwhile
             try:
                 found = read(reader)
             except RuntimeError as error:
-                if attempt in ("cached", "fetched"):
-                    self._mirrors.forget(index, wanted)
+                if mirrors is not None and attempt != "fetched anew":
+                    mirrors.forget(index, wanted)
                     continue
                 self._open.check_unchanged(index)
                 if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
@@ -349,11 +356,12 @@ class ArrayRecordReader(FilesReader):
                     raise failed from error
                 error.add_note(f"while reading {count} records of {file.name}")
                 raise
-            if attempt == "cached" and (len(found) != count or self._mirrors.cached_nbytes(index) != file.nbytes):
+            is_short = len(found) != count
+            if mirrors and attempt == "cached" and (is_short or mirrors.cached_nbytes(index) != file.nbytes):
                 continue  # it was cut there, and records are b""
             # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
             self._open.check_unchanged(index)
-            if len(found) != count:
+            if is_short:
                 raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
             return found
         raise AssertionError("the last attempt returns or raises")
