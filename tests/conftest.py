@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 
 SHOWN_PURE: set[str] = set()  # digests of transforms that made the same elements twice
 
-# The same examples in every run, and no verdict on how fast a busy machine makes them.
-hypothesis.settings.register_profile(
-    "datarax_ray",
-    derandomize=True,
-    deadline=None,
-    max_examples=40,  # tests/fuzz are the programs that go on
-    database=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("datarax_ray")
+# The same examples in every run, so few are enough; tests/fuzz are the programs that go on. And no verdict on how fast
+# a busy machine makes them.
+for name, most in (("usual", 15), ("slow", 100)):
+    hypothesis.settings.register_profile(
+        name,
+        derandomize=True,
+        deadline=None,
+        max_examples=most,
+        database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile("usual")
 
 # Two devices, so that sharding is real, and half the CPU for what is compiled; set before anything imports jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
@@ -79,6 +81,11 @@ MARKS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="also run the long tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--run-slow"):
+        hypothesis.settings.load_profile("slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -61,7 +61,8 @@ if __name__ == "__main__":
 
 def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_nowhere(tmp_path: Path) -> None:
     (file,) = write_files(tmp_path, [8])
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    kept = ("RAY_worker_niceness", "RAY_prestart_worker_first_driver")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_") or key in kept}
     process = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(file), str(tmp_path / "saved")],
         env=environment | {"HOME": str(tmp_path / "home")},

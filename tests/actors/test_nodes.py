@@ -173,6 +173,7 @@ def overfill(distributed: RaySource, batches: Any) -> list[bytes]:
     return got
 
 
+@pytest.mark.slow  # as in the next one, which loses some of it
 def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(
     cluster: Cluster, large: ArrayRecordSourceModule
 ) -> None:
@@ -210,6 +211,7 @@ def test_objects_that_are_lost_alone_are_read_again(
     assert got == want
 
 
+@pytest.mark.slow  # as in the next one, of a trainer's rows
 def test_what_was_read_elsewhere_comes_here_while_something_else_is_used(
     cluster: Cluster, source: ArrayRecordSourceModule
 ) -> None:

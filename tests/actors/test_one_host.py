@@ -111,6 +111,7 @@ def test_a_host_is_sent_once_what_its_trainers_want(
     assert brought < 1.1 * 2 * N * LENGTH * num_parts
 
 
+@pytest.mark.slow  # as that of trainers on nodes with files of their own, one of whose actors is killed
 def test_an_actor_that_is_killed_takes_what_it_has_made_for_several_and_changes_nothing(cluster: Cluster) -> None:
     options = StreamOptions(64, share=Share(1, (0,), 2), process_count=2)
     want = told(make().batches(0, options))

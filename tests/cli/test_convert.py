@@ -27,7 +27,7 @@ from tests.write.test_conversion import convert
 
 
 def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
-    records = [b"%07d" % i * 20 for i in range(200_000)]
+    records = [b"%07d" % i * 20 for i in range(60_000)]
     source = write_file(tmp_path / "a.array_record", records, 256)
     words = ["convert", source, tmp_path / "to", "--num-shards", 100, "--num-actors", 0, "--group-size", 1]
     notes = tmp_path / "to" / UNFINISHED

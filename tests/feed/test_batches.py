@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import Batcher
@@ -14,8 +14,6 @@ from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, sha
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import stack
 from datarax_ray.read.errors import Skipped
-
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 def element(position: int) -> dict:
@@ -89,7 +87,6 @@ def plain_loop(start, stop, kept, broken, batch_size, drop_remainder):
 
 
 @given(streams(), st.booleans(), st.booleans())
-@PROFILE
 def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_trainers(stream, drop_remainder, only_mine):
     start, stop, chunks, kept, broken, may_drop, num_parts, batch_size = stream
     wanted, left = plain_loop(start, stop, kept, broken, batch_size, drop_remainder)
@@ -260,7 +257,6 @@ def pairs(batch) -> list[tuple[int, int]]:
 
 
 @given(fanned_out(), st.booleans())
-@PROFILE
 def test_positions_of_many_elements_make_the_batches_of_a_plain_loop_and_go_on_inside_a_record(data, is_padded):
     counts, cuts, owners, batch_size, process_count = data
     wanted = [(p, i) for p, count in enumerate(counts) for i in range(count)]

@@ -159,14 +159,14 @@ def check(stream: Any, data: Any, **options: Any) -> None:
 
 @pytest.mark.parametrize("stream", STREAMS)
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=5)
 def test_any_trainers_chunks_and_resumes_give_one_sum(stream: str, data: Any) -> None:
     check(STREAMS[stream]().describe(), data)
 
 
 @pytest.mark.parametrize("packing", [*PACKINGS.values(), FirstFitPack(40, "tokens", too_long="split")], ids=str)
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=5)
 def test_of_packed_rows_too(packing: Any, data: Any) -> None:
     """Of documents that are several of one record, too."""
     check(source_of(Drop(), Repeat(), tokenise).describe(), data, packing=packing)

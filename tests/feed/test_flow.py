@@ -116,8 +116,7 @@ def told(found):
     ]
 
 
-@pytest.mark.parametrize("process_count", [1, 2])
-@pytest.mark.parametrize("chunk_size", [1, 20, None])
+@pytest.mark.parametrize(("process_count", "chunk_size"), [(1, 20), (2, 1), (2, None)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_that_end_their_process_are_left_out_as_those_that_raise(kind, chunk_size, process_count):
     description = KINDS[kind](EndAt(3, 17, 18))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from grain._src.python.dataset.transformations.packing_concat_then_split import BOSHandling, ConcatThenSplitIterDataset
 from grain.experimental import FirstFitPackIterDataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.packing import PackedBatcher
@@ -16,7 +16,6 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
 from datarax_ray.read.block import Block
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 FIELDS = ("x", "mask")
 PAD = {"x": -1}
 
@@ -74,7 +73,6 @@ def assert_same(got, want) -> None:
 
 
 @given(streams(), st.integers(1, 9), st.integers(1, 4), st.booleans())
-@PROFILE
 def test_concat_then_split_gives_grains_rows_for_any_chunks_and_actors(stream, seq_len, batch_size, has_bos):
     bos = {"bos_token_id": 7, "bos_fields": ("x",)} if has_bos else {}
     got = rows_of(pack(ConcatThenSplit(seq_len, FIELDS, **bos), stream, batch_size))
@@ -90,7 +88,6 @@ def test_concat_then_split_gives_grains_rows_for_any_chunks_and_actors(stream, s
 
 
 @given(streams(longest=9), st.integers(9, 20), st.integers(1, 5))
-@PROFILE
 def test_first_fit_gives_grains_rows_for_any_chunks_and_actors(stream, seq_len, batch_size):
     got = rows_of(pack(FirstFitPack(seq_len, FIELDS), stream, batch_size))
     parent = grain.MapDataset.source(in_order(stream[0])).to_iter_dataset()
@@ -106,7 +103,6 @@ def tokens(batch) -> list[int]:
 
 @pytest.mark.parametrize("packing", [ConcatThenSplit(6, FIELDS, PAD), FirstFitPack(14, FIELDS, PAD)])
 @given(stream=streams(), rows_each=st.integers(1, 3), num_parts=st.integers(1, 4), data=st.data())
-@PROFILE
 def test_after_every_batch_the_rest_follows_and_trainers_have_its_rows(packing, stream, rows_each, num_parts, data):
     batch_size = rows_each * num_parts
     whole = pack(packing, stream, batch_size)

@@ -1,7 +1,7 @@
 """Which elements a trainer selections, by value, and against a plain loop over rows."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.row_selection import RowSelector
@@ -38,7 +38,6 @@ def test_of_a_batch_that_goes_on_all_that_may_be_a_trainers():
 
 
 @given(st.data())
-@settings(derandomize=True, deadline=None, max_examples=40)
 def test_trainers_pick_what_a_loop_over_rows_gives_them(data):
     num_parts = data.draw(st.integers(1, 4))
     batch_size = num_parts * data.draw(st.integers(1, 5))

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
-import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,7 +33,7 @@ from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 from tests.feed.pools import OneActor
 
 SEED = 42
-TRANSFORMS = {"plain": [decode], "noise": [decode, AddNoise()], "filter": [decode, AddNoise(), DropThirds()]}
+TRANSFORMS = {"noise": [decode, AddNoise()], "filter": [decode, AddNoise(), DropThirds()]}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def joined(parts):
 
 @pytest.mark.parametrize(
     ("n", "num_epochs", "batch_sizes", "chunk_sizes"),
-    [*((n, 3, (1, 7, 64), (1, 5, None)) for n in (1, 2, 10, 23)), (1000, 2, (97,), (13, None))],
+    [(1, 3, (1, 7), (1, None)), (10, 3, (1, 7, 64), (1, 5, None)), (23, 3, (7,), (5,)), (1000, 2, (97,), (50,))],
 )
 @pytest.mark.parametrize("shuffle", ["none", "global"])
 @pytest.mark.parametrize("kind", TRANSFORMS)
@@ -110,8 +109,7 @@ def test_the_stream_is_the_plain_loops_for_any_batch_and_chunk_size(
 
 
 @pytest.mark.parametrize("kind", TRANSFORMS)
-@pytest.mark.parametrize("process_count", [2, 3])
-@pytest.mark.parametrize("chunk_size", [1, 4, None])
+@pytest.mark.parametrize(("process_count", "chunk_size"), [(2, 4), (3, 1), (3, None)])
 def test_trainers_rows_joined_by_rank_are_the_batch(sets, kind, process_count, chunk_size):
     description = describe(sets[23], transforms=TRANSFORMS[kind])
     want = wanted_batches(sets[23], "global", num_epochs=3, transforms=TRANSFORMS[kind], batch_size=12)
@@ -179,7 +177,7 @@ class TangledPool(OneActor):
 def test_losses_and_changing_actors_change_nothing(sets, shuffle, kind):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS[kind])
     want = wanted_batches(sets[23], shuffle, num_epochs=3, transforms=TRANSFORMS[kind], batch_size=6)
-    for chunk_size in (1, 9, None):
+    for chunk_size in (1, 9):
         pool = TangledPool(description)
         assert_batches(stream(description, pool=pool, batch_size=6, chunk_size=chunk_size), want)
 
@@ -216,7 +214,7 @@ def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_bat
     sets, shuffle, ends, process_count, is_tangled
 ):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS["filter"])
-    for batch_size, chunk_size in ((6, 1), (6, 40), (36, 9), (36, None)):
+    for batch_size, chunk_size in ((6, 1), (6, 40), (36, 9)) if is_tangled else ((36, None),):
         shared = BlockCache(2**30)
         ranks = []
         for rank in range(process_count):
@@ -304,7 +302,7 @@ class EagerPool(OneActor):
         return Arrived(part, block)
 
 
-@pytest.mark.parametrize("num_actor_bounds", [1, 4, 64])
+@pytest.mark.parametrize("num_actor_bounds", [1, 64])
 def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, num_actor_bounds):
     target = 2**10
     description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
@@ -419,7 +417,6 @@ class KeepLate:
         return element["position"] >= 39
 
 
-@pytest.mark.parametrize("chunk_size", [1, 7, None])
 @pytest.mark.parametrize(
     ("transforms", "options", "reason"),
     [
@@ -438,9 +435,9 @@ class KeepLate:
         ([Nothing()], {}, "flat_map gives nothing$"),
     ],
 )
-def test_an_epoch_that_gives_nothing_is_an_error_and_not_an_endless_wait(sets, transforms, options, reason, chunk_size):
+def test_an_epoch_that_gives_nothing_is_an_error_and_not_an_endless_wait(sets, transforms, options, reason):
     description = describe(sets[10], transforms=[decode, *transforms], **options)
-    for start, begin in ((0, 0), (3, 10)):
+    for start, begin, chunk_size in ((0, 0, 7), (3, 10, 1), (3, 10, None)):
         message = f"no element of the 10 positions from {begin} on was kept: {reason}"
         with pytest.raises(RuntimeError, match=message):
             list(stream(description, start=start, batch_size=2, chunk_size=chunk_size))
@@ -495,8 +492,7 @@ def test_a_filter_that_keeps_something_in_a_later_epoch_keeps_it(sets, chunk_siz
     assert "no element of the 10 positions from 0 on was kept, nor of 1 epochs in a row" in caplog.text
 
 
-@pytest.mark.parametrize("n", [2, 10, 23])
-@pytest.mark.parametrize("chunk_size", [1, 3, None])
+@pytest.mark.parametrize(("n", "chunk_size"), [(2, 1), (10, 3), (23, None)])
 def test_a_filter_that_keeps_one_element_of_each_epoch_is_no_error(sets, n, chunk_size):
     # Shuffled, two of the kept ones may be up to 2n - 1 positions apart.
     transforms = [decode, KeepOnly(1)]
@@ -510,7 +506,7 @@ def test_a_filter_that_keeps_one_element_of_each_epoch_is_no_error(sets, n, chun
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
 @pytest.mark.parametrize("kind", TRANSFORMS)
-@pytest.mark.parametrize("batch_size", [4, 24])
+@pytest.mark.parametrize("batch_size", [5, 24])
 def test_from_the_state_after_any_batch_exactly_the_rest_is_left(sets, shuffle, kind, batch_size):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS[kind])
     source = Source(description)
@@ -523,9 +519,9 @@ def test_from_the_state_after_any_batch_exactly_the_rest_is_left(sets, shuffle, 
     for number, state in enumerate(states):
         again = Source(describe(sets[23], shuffle, transforms=TRANSFORMS[kind]))
         again.set_state(json.loads(state))
-        for _, columns in want[number:]:
+        for _, columns in want[number : number + 2] if number % 6 else want[number:]:
             oracle.assert_same(again.get_batch(batch_size), columns)
-        assert again.get_batch(batch_size) == {}
+        assert number % 6 or again.get_batch(batch_size) == {}
 
 
 @pytest.mark.parametrize("kind", TRANSFORMS)
@@ -633,8 +629,7 @@ def test_the_spec_of_an_element_consumes_nothing(sets):
 # Failures
 
 
-@pytest.mark.parametrize("chunk_size", [1, 7, None])
-@pytest.mark.parametrize("batch_size", [3, 4])
+@pytest.mark.parametrize(("chunk_size", "batch_size"), [(1, 3), (7, 4), (None, 3)])
 def test_every_batch_before_a_failing_record_is_delivered_whatever_the_chunks(sets, chunk_size, batch_size):
     description = describe(sets[23], "none", num_epochs=1, transforms=[decode, FailAt(14)])
     got = []
@@ -682,7 +677,7 @@ def test_skipped_records_are_left_out_and_each_told_once(sets, chunk_size):
 
 def test_skipped_records_are_counted_on_and_listed_up_to_a_thousand(sets):
     source = Source(describe(sets[1000], num_epochs=2, transforms=[decode, FailAt(*range(700))], on_error="skip"))
-    sizes = itertools.cycle([0, 0, 5, 1, 0, 27])  # elements and batches in turns, so that much is fetched twice
+    sizes = itertools.cycle([0, 0, 5, 1, 0, 127])  # elements and batches in turns, so that much is fetched twice
     num_rows = 0
     while num_rows < 600:
         size = next(sizes)
@@ -739,7 +734,6 @@ def saved_and_another(sets):
 
 
 @given(data=st.data())
-@hypothesis.settings(max_examples=100)
 def test_any_plain_value_is_the_state_or_is_refused_and_then_changes_nothing(saved_and_another, data):
     """Each example replaces, adds or leaves out one value of a state, anywhere in it; or is any value at all."""
     want, source = saved_and_another

@@ -10,7 +10,7 @@ from typing import Any
 import grain.python as grain
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.flow import Arrived, Lost, Pool
@@ -110,7 +110,6 @@ def is_possible(arguments: dict[str, Any]) -> bool:
     return keys is None or len(keys) > 0
 
 
-@settings(max_examples=40)
 @given(arguments(), st.sampled_from([0, 1, 2, 3]))
 def test_every_output_is_grains(arguments: dict[str, Any], num_actors: int) -> None:
     if not is_possible(arguments):
@@ -127,7 +126,6 @@ def test_every_output_is_grains(arguments: dict[str, Any], num_actors: int) -> N
     assert got_error == want_error
 
 
-@settings(max_examples=60)
 @given(arguments(), st.sampled_from([(0, 2), (3, 0), (1, 3), (2, 1)]), st.integers(0, 1000))
 def test_every_state_goes_on_with_another_number_of_actors(
     arguments: dict[str, Any], numbers: tuple[int, int], at: int
@@ -150,7 +148,6 @@ def test_every_state_goes_on_with_another_number_of_actors(
     assert_same(rest, whole[at:])
 
 
-@settings(max_examples=60)
 @given(arguments(), st.integers(0, 1000))
 def test_a_state_of_grains_goes_on_here(arguments: dict[str, Any], at: int) -> None:
     has_flat_map = any(isinstance(operation, Repeat) for operation in arguments["operations"])
@@ -199,7 +196,6 @@ def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog: pytest.L
     assert_same(got[: 3 * 4096], np.concatenate(list(theirs)))
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 60), shards(), st.booleans(), st.sampled_from([1, 3, None]), st.sampled_from([0, 7, 2**32 - 1]))
 def test_grains_samplers_are_computed_for_whole_arrays(
     num_records: int, shard: grain.ShardOptions, shuffle: bool, num_epochs: int | None, seed: int

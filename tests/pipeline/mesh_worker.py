@@ -192,7 +192,7 @@ def main(process_index: int, num_processes: int, port: int, directory: str, out:
         streams = dict.fromkeys(("records", "behind a filter"), tuple(MESHES))
     if ray_address:
         ray.init(ray_address, namespace="job", log_to_driver=False)
-        streams = dict.fromkeys(("records", "behind a filter", "concat then split"), FEW)
+        streams = {"records": FEW[:1], "behind a filter": FEW, "concat then split": FEW[1:]}
     report = {}
     for stream, meshes in streams.items():
         source = source_of(stream, directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +171,9 @@ def test_the_rows_of_trainers_joined_by_rank_are_the_batch(files: list[Path], pa
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes_inside_a_record(files: list[Path]) -> None:
     source = make_source(files[:3], TRANSFORMS["crops, filter, noise"])
     batches, states = run_saving(make(source, 3))
-    for num_actors in (1, 4):
-        with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=3) as distributed:
-            assert_equal([on_host(b) for b in make(distributed, 3)], batches)
-            for number in range(num_actors % 3, len(states), 3):
-                resumed = make(distributed, 3)
-                resumed.set_state(json.loads(states[number]))
-                assert_equal([on_host(b) for b in resumed], batches[number:])
+    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=3) as distributed:
+        assert_equal([on_host(b) for b in make(distributed, 3)], batches)
+        for number in range(1, len(states), 5):
+            resumed = make(distributed, 3)
+            resumed.set_state(json.loads(states[number]))
+            assert_equal([on_host(b) for b in islice(resumed, 3)], batches[number : number + 3])

@@ -75,8 +75,8 @@ def processes_of(session: int) -> list[str]:
 @pytest.mark.parametrize(
     ("mode", "num_batches"),
     [
-        ("local", 4),
         ("ray", 4),
+        pytest.param("local", 4, marks=pytest.mark.slow),
         pytest.param("local", 1, marks=pytest.mark.slow),
         pytest.param("ray", 1, marks=pytest.mark.slow),
     ],

@@ -58,7 +58,6 @@ def test_it_is_refused_and_changes_nothing(kind: str) -> None:
         pipeline.set_state(json.loads(before))
 
         @given(data=st.data())
-        @hypothesis.settings(max_examples=60)
         def refuse(data: Any) -> None:
             mutant = holder = json.loads(json.dumps(whole))
             key = data.draw(st.sampled_from(["position", "rest"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.amendments import (
@@ -29,7 +29,6 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import WeightSchedule, whole_weights
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 LOG = (
     Amendment(12, positions=((12, 15), (20, 21)), why="a loss spike"),
     Amendment(30, records=((3, 5),)),
@@ -236,7 +235,6 @@ def counted(mixture: Mixture, changes: list[tuple[int, tuple[int, ...]]], length
 
 
 @given(weightings, st.integers(0, 99), st.dictionaries(st.integers(0, 60), weightings, max_size=4))
-@PROFILE
 def test_changing_weights_go_on_with_every_component_where_it_is(before, seed, changes):
     mixture = Mixture(before, seed)
     found = Mixture(before, seed, tuple(sorted(changes.items())))

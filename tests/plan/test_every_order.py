@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import KINDS, order_of
@@ -121,7 +121,6 @@ def test_a_cycle_holds_every_record(name):
 
 @every_order
 @given(data=st.data())
-@settings(derandomize=True, deadline=None, max_examples=25)
 def test_records_in_parts_are_those_of_the_whole(name, data):
     order, _ = ALL[name]
     whole = order.records(np.arange(3 * order.num_records))

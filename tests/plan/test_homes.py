@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.window import Window
@@ -19,7 +19,6 @@ NODES = ("a", "b", "c")
 
 @pytest.mark.parametrize("kind", ["none", "global", "block", "groups"])
 @given(data=st.data())
-@settings(derandomize=True, deadline=None, max_examples=30)
 def test_every_position_is_read_once_by_an_actor_that_has_its_record(kind, data):
     sizes = data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any))
     has = [frozenset(data.draw(st.sets(st.sampled_from(NODES), min_size=1))) for _ in sizes]

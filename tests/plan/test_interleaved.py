@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
 from tests import shards_oracle
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 SHAPES = {"num_shards": st.integers(1, 7), "turn_size": st.integers(1, 5)}
 
 
 @given(lengths=st.lists(st.integers(0, 23), min_size=1, max_size=7), turn_size=SHAPES["turn_size"])
-@PROFILE
 def test_positions_in_order_are_the_plain_rotation(lengths, turn_size):
     order = InterleavedOrder(len(lengths), turn_size)
     stands = {
@@ -25,7 +23,6 @@ def test_positions_in_order_are_the_plain_rotation(lengths, turn_size):
 
 
 @given(**SHAPES, length=st.integers(0, 40), epoch=st.integers(0, 3))
-@PROFILE
 def test_the_count_before_an_offset_is_the_number_of_positions_before_it(num_shards, turn_size, length, epoch):
     order = InterleavedOrder(num_shards, turn_size)
     for place in range(num_shards):

@@ -6,19 +6,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import MAX_DEVIATION, Mixture, MixtureOrder
 from datarax_ray.plan.weights import whole_weights
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 weightings = st.lists(st.integers(0, 40), min_size=1, max_size=9).filter(any).map(whole_weights)
 
 
 @given(weightings, st.integers(0, 2**32 - 1), st.integers(1, 600))
-@PROFILE
 def test_every_component_gets_its_positions_one_after_the_other_and_its_share_at_every_place(weights, seed, length):
     components, own = Mixture(weights, seed).place(np.arange(length))
     total, seen = sum(weights), [0] * len(weights)
@@ -32,7 +30,6 @@ def test_every_component_gets_its_positions_one_after_the_other_and_its_share_at
 
 
 @given(weightings, st.integers(0, 2**32 - 1), st.integers(0, 2**40), st.integers(1, 50))
-@PROFILE
 def test_counts_and_inverse_agree_with_it_far_out(weights, seed, start, length):
     mixture = Mixture(weights, seed)
     components, own = mixture.place(np.arange(start, start + length))

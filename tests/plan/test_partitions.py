@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -19,8 +19,6 @@ from datarax_ray.plan.partitions import (
     assign,
     owners_in,
 )
-
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 def fewest_moves(before: tuple[int, ...], actors: list[int]) -> int:
@@ -46,7 +44,6 @@ def check_even(owners: tuple[int, ...], actors: list[int], num_partitions: int) 
     rosters=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=9, unique=True), min_size=1, max_size=6),
     is_dealt=st.booleans(),
 )
-@PROFILE
 def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_partitions, rosters, is_dealt):
     partitioning = Partitioning(1, num_partitions, is_dealt=is_dealt)
     owners: tuple[int, ...] = ()
@@ -72,7 +69,6 @@ def test_a_lost_actor_gives_its_partitions_away_and_the_rest_stay():
     weights=st.dictionaries(st.integers(0, 12), st.sampled_from([0.125, 0.5, 1.0, 2.0])),
     is_dealt=st.booleans(),
 )
-@PROFILE
 def test_weighted_actors_get_their_share_rounded_and_it_stays(num_partitions, actors, weights, is_dealt):
     partitioning = Partitioning(1, num_partitions, is_dealt=is_dealt)
     owners = assign(partitioning, actors, weights=weights)
@@ -107,7 +103,6 @@ def test_without_actors_there_is_no_owner():
 
 
 @given(n=st.integers(1, 10**7), run=st.integers(0, 5000))
-@PROFILE
 def test_a_cut_holds_every_record_in_few_partitions(n, run):
     partitioning = order_of(n, shuffle="global").partitioning(run)
     assert 1 <= partitioning.num_partitions <= MAX_NUM_PARTITIONS
@@ -132,7 +127,6 @@ def chunks(draw):
 
 
 @given(chunks())
-@PROFILE
 def test_in_file_order_and_for_little_exactly_the_owners_with_records_get_a_request(chunk):
     order, partitioning, owners, start, stop = chunk
     wanted: dict[int, set[int]] = {}

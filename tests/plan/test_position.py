@@ -1,7 +1,7 @@
 """Elements of one position, told apart."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.position import (
@@ -28,7 +28,6 @@ SETS = st.sets(st.integers(0, 60))
 
 
 @given(SETS, st.integers(0, 70), st.randoms())
-@settings(derandomize=True, deadline=None, max_examples=40)
 def test_runs_hold_the_rows_that_they_are_made_of(chosen, num_rows, random):
     rows = np.array(sorted(chosen), np.int64)
     runs, array = runs_of(rows), np.arange(100) * 3

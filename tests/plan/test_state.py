@@ -129,7 +129,6 @@ WHOLE = [
 
 
 @given(data=st.data())
-@hypothesis.settings(max_examples=200)
 def test_a_state_with_anything_changed_beside_its_position_is_refused(data: Any) -> None:
     """Each example replaces, adds or removes one value, anywhere in what a state holds beside its settings."""
     stream, whole = data.draw(st.sampled_from(WHOLE))

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.trainer_rows import (
@@ -19,8 +19,6 @@ from datarax_ray.plan.trainer_rows import (
     within,
 )
 
-PROFILE = settings(derandomize=True, deadline=None, max_examples=40)
-
 
 @st.composite
 def shares(draw, max_parts=9):
@@ -33,7 +31,6 @@ def rows_of(ranges) -> list[int]:
 
 
 @given(num_rows=st.integers(0, 50), process_count=st.integers(1, 9))
-@PROFILE
 def test_trainers_rows_joined_by_rank_are_the_batch(num_rows, process_count):
     of = [TrainerRows(9 * 8 * 7 * 5, share_of_rank(rank, process_count)).of(num_rows) for rank in range(process_count)]
     assert [row for ranges in of for row in rows_of(ranges)] == list(range(num_rows))
@@ -42,7 +39,6 @@ def test_trainers_rows_joined_by_rank_are_the_batch(num_rows, process_count):
 
 
 @given(share=shares(), rows_each=st.integers(1, 5), num_rows=st.integers(0, 45), is_padded=st.booleans())
-@PROFILE
 def test_a_share_is_the_rows_of_its_parts_in_order(share, rows_each, num_rows, is_padded):
     rows = TrainerRows(share.num_parts * rows_each, share, is_padded)
     num_rows = min(num_rows, rows.batch_size)
@@ -68,7 +64,6 @@ def test_a_share_is_the_rows_of_its_parts_in_order(share, rows_each, num_rows, i
     share=shares(5),
     is_padded=st.booleans(),
 )
-@PROFILE
 def test_the_positions_of_a_trainer_are_those_that_a_loop_over_batches_gives(
     origin, length, rows_each, share, is_padded
 ):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from array_record.python import array_record_module
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -55,7 +55,6 @@ def test_all_records_are_those_of_plain_sequential_reads(grouped):
 
 
 @given(st.lists(st.integers(0, sum(COUNTS) - 1), max_size=60), st.integers(0, 3))
-@settings(derandomize=True, deadline=None, max_examples=40)
 def test_any_records_in_any_order_with_repetitions(grouped, records, stride):
     if stride:  # runs and gaps, which decide between the ways to read
         records = records[:2] + list(range(0, sum(COUNTS), stride))[:120]

@@ -111,7 +111,7 @@ def a_value(rng: random.Random, feature: Any, none: float, is_ragged: bool) -> A
     return kinds.get(feature.dtype, rng.randint(0, 100))
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(25))
 def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_block(seed: int) -> None:
     rng = random.Random(seed)
     features = Features({f"c{i}": a_feature(rng) for i in range(rng.randint(1, 3))})

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
@@ -84,7 +84,6 @@ def test_a_block_is_the_plain_loops_rows(shuffle):
 @given(
     st.integers(0, 30), st.integers(1, 30), st.integers(1, 5), st.integers(1, 6), st.sampled_from(["none", "global"])
 )
-@settings(derandomize=True, deadline=None, max_examples=30)
 def test_blocks_of_any_owners_are_together_the_whole_chunks(start, size, num_actors, run, shuffle):
     description = describe(transforms=[decode, AddNoise(), DropThirds()], shuffle=shuffle, num_epochs=4)
     partitioning = Partitioning(run, 4)

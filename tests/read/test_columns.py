@@ -4,7 +4,7 @@ import enum
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.read.elements.columns import ColumnError, FieldSpec, leaves, nbytes, spec, stack, unstack
@@ -136,7 +136,6 @@ KINDS = st.sampled_from([
 
 
 @given(st.dictionaries(st.text(max_size=3), KINDS, min_size=1, max_size=4), st.integers(1, 5), st.data())
-@settings(derandomize=True, deadline=None, max_examples=60)
 def test_unstacking_gives_the_elements_back(kinds, count, data):
     elements = [{name: data.draw(kind) for name, kind in kinds.items()} for _ in range(count)]
     assert unstack(stack(elements), count) == elements

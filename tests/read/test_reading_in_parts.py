@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.read.errors import StorageError
@@ -120,7 +120,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", ["parquet", "json lines", "csv that does not parse"])
 @given(given=odd_rows())
-@settings(max_examples=25)
 def test_rows_beside_odd_ones_are_those_that_a_loop_reads(folder: Path, kind: str, given: tuple[set[int], list[int]]):
     """Row groups and blocks with odd rows, in any order, some rows twice: values, dtypes and what is left out."""
     odd, records = given

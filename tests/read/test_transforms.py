@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from flax import nnx
 from grain.experimental import FlatMapTransform as FlatMap
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.read.elements.progress import Progress, element_rng
@@ -154,7 +154,6 @@ def draw(seed, transform, position):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 5), st.integers(0, 2**62))
-@settings(derandomize=True, deadline=None, max_examples=50)
 def test_numbers_depend_on_seed_transform_and_position_alone(seed, transform, position):
     shared = element_rng(seed, transform)
     shared(position + 1).random(3, np.float32)  # an odd number of 32-bit halves is in the buffer now
@@ -282,7 +281,6 @@ def test_a_failure_names_transform_file_record_position_and_cause_and_keeps_what
 
 
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
-@settings(derandomize=True, deadline=None, max_examples=60)
 def test_skipped_elements_leave_the_others_in_place(bad, late):
     progress = run([fail_at(*bad), fail_at(*(10 * i for i in late))], list(range(10)), on_error="skip")
     kept = [i for i in range(10) if i not in bad | late]

@@ -34,7 +34,7 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.hugging_face.shards import Portions
 from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig
 from tests import shards_oracle
-from tests.resume import assert_equal, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 
 MODULES = (random, heapq, bisect, textwrap)  # 1,000, 600, 100 and 500 lines
 NUM_EPOCHS, TURN, WINDOW, SEED = 3, 8, 50, 42
@@ -128,38 +128,10 @@ def test_it_is_plain_iteration_of_the_shards_in_turns(corpus: list[str], shuffle
     ]
 
 
-@pytest.mark.slow  # test_every_source.py has a shuffled stream, killed and resumed
-@pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize("kind", ["plain", "shuffled", "transforms"])
-def test_any_number_of_actors_gives_the_same_bytes_and_every_state_resumes(corpus: list[str], kind: str) -> None:
-    dataset = stream(corpus)
-    transforms = [LongLines(), Noise()] if kind == "transforms" else []
-    source = make(dataset, transforms, shuffle=kind != "plain")
-    batches, states = run_saving(pipeline(source))
-    assert max(len(state) for state in states) < 1024 + 500 * len(corpus)
-    assert any('"state": {' in state for state in states)  # cursors inside shards are really used
-    if kind != "transforms":
-        assert_plain(batches, dataset, **({"seed": None} if kind == "plain" else {}))
-    for num_actors, chunk_size in ((1, None), (3, 77)):
-        with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=chunk_size) as distributed:
-            got, ray_states = run_saving(pipeline(distributed))
-            assert_equal(got, batches)
-            for number in range(num_actors, len(states), 12):  # what few wrote, many read, and the other way round
-                resumed = pipeline(distributed)
-                resumed.set_state(json.loads(states[number]))
-                assert_equal([on_host(b) for b in resumed], batches[number:])
-                resumed = pipeline(make(dataset, transforms, shuffle=kind != "plain"))
-                resumed.set_state(json.loads(ray_states[number]))
-                assert_equal([on_host(b) for b in resumed], batches[number:])
-
-
 def test_every_batch_of_three_epochs_resumes_in_one_process(corpus: list[str]) -> None:
     dataset = stream(corpus)
     batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 19))
-    for number, state in enumerate(states):
-        resumed = pipeline(make(dataset, [LongLines(), Noise()]), 19)
-        resumed.set_state(json.loads(state))
-        assert_equal([on_host(b) for b in resumed], batches[number:])
+    assert_resumes(lambda _: pipeline(make(dataset, [LongLines(), Noise()]), 19), batches, states)
 
 
 @pytest.mark.usefixtures("ray_local")
@@ -170,22 +142,6 @@ def test_trainers_rows_joined_by_rank_are_the_batch(corpus: list[str]) -> None:
         parts = [list(pipeline(distributed, 48, process_index=rank, process_count=3)) for rank in range(3)]
     for batch, *rows in zip(whole, *parts, strict=True):
         assert np.concatenate([part["text"] for part in rows]).tolist() == batch["text"].tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_local")
-def test_a_flat_map_resumes_in_the_middle_of_an_element(corpus: list[str]) -> None:
-    dataset = stream(corpus)
-    batches, states = run_saving(pipeline(make(dataset, [Words()], num_epochs=1), 37))
-    words = [word for e in plain(dataset) for word in e["text"].split()]
-    got = [word for batch in batches for word in batch["word"]]
-    assert got == words[: len(got)]
-    assert any('"offset"' in state for state in states)
-    with RaySource(make(dataset, [Words()], num_epochs=1), num_actors=2, num_cpus=0.5, chunk_size=50) as distributed:
-        for number in range(0, len(states), 5):
-            resumed = pipeline(distributed, 37)
-            resumed.set_state(json.loads(states[number]))
-            assert_equal([on_host(b) for b in resumed], batches[number:])
 
 
 @pytest.mark.parametrize("inside", ["map", "filter", "interleave", "format", "concatenate"])
@@ -202,10 +158,7 @@ def test_what_the_dataset_does_inside_is_done_and_resumed(corpus: list[str], ins
     }[inside]()
     batches, states = run_saving(pipeline(make(dataset)))
     assert_plain(batches, dataset)
-    for number in range(0, len(states), 7):
-        resumed = pipeline(make(dataset))
-        resumed.set_state(json.loads(states[number]))
-        assert_equal([on_host(b) for b in resumed], batches[number:])
+    assert_resumes(lambda _: pipeline(make(dataset)), batches, states, every=7)
 
 
 def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:

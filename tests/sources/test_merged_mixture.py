@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 from pathlib import Path
@@ -16,12 +14,10 @@ from typing import Any
 
 import datasets
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 
-from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, sources
-from datarax_ray.checkpoint import PipelineRestore, PipelineSave
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, sources
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.mixture import Mixture
 from datarax_ray.plan.weights import WeightSchedule, pieces_of, weights_given
@@ -37,7 +33,7 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
 )
 from tests.data import AddNoise, decode, write_files
-from tests.resume import assert_equal, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 
 SHARDS = (40, 3, 0, 17)
 WEIGHTS = [5, 3, 2]
@@ -229,49 +225,6 @@ def test_trainers_rows_joined_by_rank_are_the_batch_from_every_state(
         assert_equal(joined, batches[number:])
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_local")
-def test_any_number_of_actors_gives_the_same_bytes_and_resumes_also_when_one_is_killed(
-    shards: list[str], records: list[Path], tmp_path: Path
-) -> None:
-    mixture = MixtureSource(parts(shards, records), WEIGHTS)
-    batches, states = run_saving(make(mixture, digest=True))
-    with ocp.CheckpointManager(tmp_path / "run") as manager:
-        for num_actors, chunk_size in ((1, 25), (2, 40)):
-            with RaySource(mixture, num_actors=num_actors, num_cpus=0.3, chunk_size=chunk_size) as distributed:
-                pipeline, found = make(distributed, digest=True), []
-                for step, batch in enumerate(pipeline):
-                    found.append(on_host(batch))
-                    if num_actors == 2 and step == 2:
-                        os.kill(distributed.stats()[1]["pid"], signal.SIGKILL)
-                    if num_actors == 1 and step == 4:
-                        manager.save(4, args=ocp.args.Composite(data=PipelineSave(pipeline)))
-                assert_equal(found, batches)
-                assert pipeline.get_state()["digest"] == json.loads(states[-1])["digest"]
-                resumed = make(distributed, digest=True)
-                resumed.set_state(json.loads(states[7]))
-                assert_equal([on_host(batch) for batch in resumed], batches[7:])
-                if num_actors == 2:
-                    restored = make(distributed, digest=True)
-                    manager.restore(4, args=ocp.args.Composite(data=PipelineRestore(restored)))
-                    assert_equal([on_host(batch) for batch in restored], batches[5:])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_local")
-def test_trainers_that_share_actors_have_their_rows(shards: list[str], records: list[Path]) -> None:
-    mixture = MixtureSource(parts(shards, records), WEIGHTS)
-    batches = [on_host(batch) for batch in make(mixture)]
-    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.3, "name": "merged", "chunk_size": 16}
-    with RaySource(mixture, **options) as one, RaySource(mixture, **options) as other:
-        pipelines = [make(of, process_index=rank, process_count=2) for rank, of in enumerate((one, other))]
-        for got in zip(*pipelines, strict=True):
-            assert_equal(
-                [{key: np.concatenate([b[key] for b in map(on_host, got)]) for key in got[0]}], [batches.pop(0)]
-            )
-    assert not batches
-
-
 PACKINGS = {"tokens": ConcatThenSplit(5, "tokens"), "documents": FirstFitPack(4, "tokens", too_long="split")}
 
 
@@ -291,10 +244,7 @@ def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[s
     want = [on_host(batch) for batch in make(flat, 4, packing=packing)]
     batches, states = run_saving(make(MixtureSource(components(), [2, 1]), 4, packing=packing))
     assert_equal(batches, want)
-    for number in range(0, len(states), 2):
-        resumed = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
-        resumed.set_state(json.loads(states[number]))
-        assert_equal([on_host(batch) for batch in resumed], want[number:])
+    assert_resumes(lambda _: make(MixtureSource(components(), [2, 1]), 4, packing=packing), want, states, every=2)
     pipeline = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
     for step in (0, 3):
         for origin in pipeline.locate(step):

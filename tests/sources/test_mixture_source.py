@@ -126,12 +126,11 @@ def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_pa
     batches, states = run_saving(make(source))
     assert max(map(len, states)) < 4096
     assert_resumes(lambda _: make(mix(MIXTURES[kind](tmp_path))), batches, states)
-    for num_actors in (1, 4):
-        with RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=9) as distributed:
-            assert_equal([on_host(b) for b in make(distributed)], batches)
-            resumed = make(distributed)
-            resumed.set_state(json.loads(states[num_actors]))
-            assert_equal([on_host(b) for b in resumed], batches[num_actors:])
+    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=9) as distributed:
+        assert_equal([on_host(b) for b in make(distributed)], batches)
+        resumed = make(distributed)
+        resumed.set_state(json.loads(states[4]))
+        assert_equal([on_host(b) for b in resumed], batches[4:])
 
 
 def test_trainers_rows_joined_by_rank_are_the_batch() -> None:
