@@ -2,7 +2,8 @@
 
 Each loss, return, stall and resize is one log line, one count and one more of `ray_datarax_ray_recoveries_total` by
 kind. The line carries it as data as well, for logs of JSON (`record.event`). `ray_datarax_ray_records_total` counts
-the records that trainers have taken, `ray_datarax_ray_seconds_total` seconds by `who` spent them and on `what`.
+the records that trainers have taken, `ray_datarax_ray_seconds_total` seconds by `who` spent them and on `what`, and
+`ray_datarax_ray_skipped_total` the records that on_error skipped, by `component`, `kind` and `file`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from datarax_ray.feed.stats import PipelineStats, Timings
 logger = logging.getLogger("datarax_ray")
 
 _MAX_LISTED = 1000  # the list is for people; the counts go on
-_RECORDS = "records"
+_OF_SKIPPED = ("component", "kind", "file")
+_RECORDS, _SKIPPED = "records", "skipped"
 
 
 def first_line(error: Exception) -> str:
@@ -149,7 +151,8 @@ def counts_of(stats: PipelineStats) -> dict[tuple[str, ...], float]:
     seconds: dict[tuple[str, ...], float] = {
         (who, what): took for who, of in spent.items() for what, took in of.items()
     }
-    return {(_RECORDS,): stats.num_records * stats.part, **seconds}
+    skipped: dict[tuple[str, ...], float] = {(_SKIPPED, *of): count * stats.part for of, count in stats.skipped.items()}
+    return {(_RECORDS,): stats.num_records * stats.part, **seconds, **skipped}
 
 
 class Measures:
@@ -159,6 +162,7 @@ class Measures:
         self._lock = threading.Lock()  # a stream may begin in one thread while another reports
         self._reported: WeakKeyDictionary[Timings, dict[tuple[str, ...], float]] = WeakKeyDictionary()
         self._records = Metric("datarax_ray_records", "Records that trainers of datarax_ray have taken")
+        self._skipped = Metric("datarax_ray_skipped", "Broken records that on_error skipped", _OF_SKIPPED)
         self._seconds = Metric("datarax_ray_seconds", "What streams of datarax_ray spend time on", ("who", "what"))
 
     def follow(self, timings: Timings) -> None:
@@ -175,5 +179,7 @@ class Measures:
                     reported[key] = count
                     if key == (_RECORDS,):
                         self._records.inc(more)
+                    elif key[0] == _SKIPPED:
+                        self._skipped.inc(more, tags=dict(zip(_OF_SKIPPED, key[1:], strict=True)))
                     else:
                         self._seconds.inc(more, tags=dict(zip(("who", "what"), key, strict=True)))

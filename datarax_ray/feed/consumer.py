@@ -24,7 +24,7 @@ from datarax_ray.plan.fingerprint import code_changes
 from datarax_ray.plan.state import Stateful, StatefulOrder, StreamState, Unit, num_skipped_in
 from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.read.errors import Skipped
-from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions, SkippedRecords
+from datarax_ray.read.skipped_records import COUNT_ALONE, SkipCounts, SkipOptions, SkippedRecords
 
 ROWS = "rows"  # of allow_drift: the last rows may be others
 # Settings that leave the rows as they are, where a person allows them to differ.
@@ -239,6 +239,11 @@ class Consumer:
             leg.key, leg.session = key, session
         return leg, session
 
+    @property
+    def skip_counts(self) -> SkipCounts:
+        """Of all that was handed out, also before a seek."""
+        return self._skipped_records.counts
+
     def check(self, leg: Leg, skipped: Sequence[Skipped]) -> None:
         """Raise SkippedError where these, skipped in what is handed out next, would be too many."""
         self._skipped_records.check(skipped, leg.consumed.num_reported)
@@ -255,16 +260,8 @@ class Consumer:
                 "batch was asked for. Nothing was handed out; the next batch is one from there"
             )
         if skipped:
-            self.check(leg, skipped)
-            listed = self._skipped_records.enter(skipped)
-            for skip in listed:
-                logger.warning("skipped %s (position %d): %s", skip.where, skip.position, skip.reason)
-            if listed and self._skipped_records.is_full:
-                logger.warning(
-                    "%d records were skipped; later ones are counted (num_skipped) and not logged. skipped_path lists "
-                    "them all, max_skipped stops",
-                    len(self.skipped),
-                )
+            for line in self._skipped_records.enter(skipped, leg.consumed.num_reported):
+                logger.warning("%s", line)
         leg.consumed = consumed
 
     def go_to(self, consumed: Consumed) -> None:

@@ -221,7 +221,7 @@ class Source(Uncopied):
         return options
 
     def _capped(self, options: StreamOptions) -> StreamOptions:
-        return replace(self._bounded(options), max_skipped=self.skip_options.max_skipped)
+        return replace(self._bounded(options), limit=self.skip_options.limit)
 
     # No reading holds the source: a source that is dropped ends at once, and its pool with it.
 

@@ -16,6 +16,7 @@ from typing import Any
 from datarax_ray.feed.timeline import OWN_WORK, STARTING, TRAINER, WAITING, Timeline
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
+from datarax_ray.read.skipped_records import SkipCounts
 
 # A trainer that waits for less than this share of its time has little to gain from faster data.
 RARELY_WAITS = 0.1
@@ -24,6 +25,7 @@ _NO_WORK = 0.02  # of its time: a trainer that works for less only takes batches
 AT_WORK = 0.7
 _MIN_BATCHES, _MIN_S = 3, 1.0  # before them nothing is known: actors start, programs are compiled, windows are filled
 _MAX_ACTORS_SHOWN = 16
+_MAX_SKIPPED_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class PipelineStats:
     has_stages: whether placing a batch also runs stages.
     num_running: actors that run now; None where not known.
     at_work_while_waiting: the share of their time that actors work while the trainer waits; None where not known.
+    skipped: broken records that were skipped, by component of a mixture, kind and file; "others" beyond 100 of them.
     """
 
     num_batches: int
@@ -133,6 +136,7 @@ class PipelineStats:
     has_stages: bool = False
     num_running: int | None = None
     at_work_while_waiting: float | None = None
+    skipped: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
     @property
     def records_per_s(self) -> float:
@@ -245,6 +249,9 @@ class PipelineStats:
         running = "" if self.num_running in (None, self.num_actors) else f"{self.num_running} of "
         who = f"reading, {running}{self.num_actors} actors" if self.num_actors else "reading, in this process"
         lines += _rows(who, self.reading, sum(self.reading.values()))
+        lines += [f"skipped, {sum(self.skipped.values()):,} broken records:"] * bool(self.skipped)
+        for (component, kind, file), count in sorted(self.skipped.items(), key=lambda of: -of[1])[:_MAX_SKIPPED_SHOWN]:
+            lines.append(f"  {count:>9,} {component}{': ' * bool(component)}{kind}, in {file}")
         return "\n".join(lines + self._actor_table())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -277,8 +284,10 @@ def _rows(who: str, spent: Mapping[str, float], total_s: float) -> list[str]:
 
 
 class Timings:
-    """Counts while a stream runs. The thread that makes batches uses `making`, the trainer's thread `taken`; any other
-    thread reads counts of a moment ago.
+    """Counts while a stream runs. skip_counts: of its consumer.
+
+    The thread that makes batches uses `making`, the trainer's thread `taken`; any other thread reads counts of a moment
+    ago.
     """
 
     def __init__(
@@ -289,6 +298,7 @@ class Timings:
     ) -> None:
         self.making = Laps(clock)
         self.timeline = Timeline()
+        self.skip_counts = SkipCounts()
         self._clock, self._now = clock, now
         self._reading: Counter[str] = Counter()
         self._actors: dict[int, ActorWork] = {}
@@ -379,4 +389,5 @@ class Timings:
             has_stages,
             num_running,
             self.timeline.at_work_while_waiting(self._taken_at) if num_actors else None,
+            dict(self.skip_counts.of),
         )

@@ -52,7 +52,7 @@ from datarax_ray.plan.state import Extra, StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.errors import Skipped, UnlikeError
-from datarax_ray.read.skipped_records import check_skipped
+from datarax_ray.read.skipped_records import NO_LIMIT, SkipLimit
 from datarax_ray.read.stream import Stream, locks_of
 from datarax_ray.read.streams.merged import MergedStream, Merger
 
@@ -79,7 +79,7 @@ class StreamOptions:
     shares_actors: other trainers ask the same actors, which then read once for all.
     stop: the position to end at, None for the end of the source.
     digest: give every batch a digest.
-    max_skipped: broken records before an error, even where no batch comes; None for any number.
+    limit: of broken records, even where no batch comes.
     cancelled: polled while the stream waits; once true, the stream ends.
     timings: counts where the time goes.
     rows: this trainer's rows of every batch, derived from the others.
@@ -99,7 +99,7 @@ class StreamOptions:
     share: Share | None = None
     stop: int | None = None
     digest: bool = False
-    max_skipped: int | None = None
+    limit: SkipLimit = NO_LIMIT
     cancelled: Callable[[], bool] = field(default=bool, compare=False)  # which is false
     timings: Timings | None = field(default=None, compare=False)
     rows: TrainerRows = field(init=False, compare=False)
@@ -149,8 +149,7 @@ def batches(
             except UnlikeError as error:
                 _name_records(error, description, start)
                 raise
-            if batcher.intake.skipped:
-                check_skipped(batcher.intake.skipped, 0, options.max_skipped)
+            options.limit.after(batcher.intake.skipped)
     if options.cancelled():
         return ()
     for batch in batcher.finish():
@@ -306,8 +305,7 @@ class _Reading:
                     start, stop, blocks = merger.take(extra_at)
                 elif (chunk := next(found[lacking], None)) is not None:
                     merger.add(lacking, chunk[2])
-                    if self._options.max_skipped is not None:
-                        check_skipped(merger.skipped_of(lacking), 0, self._options.max_skipped)
+                    self._options.limit.after(merger.skipped_of(lacking))
                     continue
                 elif self._options.cancelled():
                     return

@@ -155,6 +155,7 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         # The first trainer logs skipped records for all. NNX takes the consumer for one value, and never copies it.
         self._consumer = Consumer(getattr(source, "skip_options", COUNT_ALONE), is_listing=index == 0)
+        self._timings.skip_counts = self._consumer.skip_counts
         self._consumer.go_to(self._from(self._consumer.consumed))
         self._made_in = os.getpid()
 

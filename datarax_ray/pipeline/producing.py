@@ -70,8 +70,8 @@ class BatchProducer:
         cancelled: Callable[[], bool],
     ) -> Generator[Delivery, None, None]:
         """Prepared batches from there on; after the last one None, with the final state."""
-        max_skipped = getattr(self.source, "skip_options", COUNT_ALONE).max_skipped
-        options = replace(self.options, cancelled=cancelled, timings=self.timings, max_skipped=max_skipped)
+        limit = getattr(self.source, "skip_options", COUNT_ALONE).limit
+        options = replace(self.options, cancelled=cancelled, timings=self.timings, limit=limit)
         making = self.timings.making
         is_first = True
         self.verify(consumed)

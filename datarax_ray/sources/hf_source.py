@@ -15,6 +15,7 @@ from flax import nnx
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
+from datarax_ray.read.skipped_records import MAX_SHARE
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
 
@@ -44,7 +45,7 @@ def from_hf(
     num_epochs: int | None = None,
     transforms: Any = (),
     on_error: OnError = "raise",
-    max_skipped: int | None = None,
+    max_skipped: int | float | None = MAX_SHARE,
     skipped_path: str | None = None,
 ) -> HFEagerSource | HFStreamingSource:
     """An HFEagerSource where the dataset is known to be below 1 GB, else an HFStreamingSource.

@@ -120,7 +120,7 @@ def test_more_than_allowed_is_an_error_and_not_entered() -> None:
         ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
     assert ledger.skipped == [TWO[0]]
     with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
-        SkipOptions(-1)
+        SkipOptions.of(-1)
 
 
 def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:

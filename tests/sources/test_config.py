@@ -114,7 +114,7 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
         (HFStreamingConfig, "turn_size", 0, "turn_size must be at least 1, got 0"),
         (HFEagerConfig, "download_kwargs", "v1", "download_kwargs is a dict by argument, got 'v1'"),
         (ParquetSourceConfig, "on_error", "ignore", "on_error must be 'raise', 'skip' or a function.*got 'ignore'"),
-        (ParquetSourceConfig, "max_skipped", "3", "max_skipped is a whole number, or None for no limit, got '3'"),
+        (ParquetSourceConfig, "max_skipped", "3", "max_skipped is a whole number, a share as 0.01, or None.*got '3'"),
         (ParquetSourceConfig, "max_skipped", -1, "max_skipped must be at least 0, or None for no limit, got -1"),
         (ParquetSourceConfig, "max_skipped", 5, "max_skipped=5 needs on_error='skip' or a function"),
         (HFEagerConfig, "skipped_path", "a.jsonl", "skipped_path='a.jsonl' needs on_error='skip' or a f"),

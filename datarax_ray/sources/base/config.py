@@ -11,7 +11,7 @@ from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.read.elements.transforms import OnError
-from datarax_ray.read.skipped_records import SkipOptions
+from datarax_ray.read.skipped_records import MAX_SHARE, SkipOptions
 from datarax_ray.read.stream import check_on_error, whole_epochs
 
 # datarax's name for what an order is shuffled by. Here that is the seed, so nothing is drawn from it.
@@ -71,7 +71,9 @@ class SourceConfig(NamedArguments):
     num_epochs: passes over the records; -1, the default, for endless.
     on_error: "raise" at a record that cannot be read, decoded or transformed; "skip" to count and list such records; or
         a function of the RecordError, True to skip. Behind a flat_map, single elements fail and are skipped.
-    max_skipped: raise after more skipped records than this; None for no limit.
+    max_skipped: skipped records that end the run with an error: a whole number in all; a share (0.01, the default) of
+        any 10,000 consecutive positions, counted anew after a resume; None for no limit. Of a mixture the smallest
+        number and the largest share hold for all components together.
     skipped_path: a JSON-lines file, or a URL below which such files are written, that lists each skipped record once a
         pass, whatever the resumes; None for none. An existing file of another kind is refused.
 
@@ -87,7 +89,7 @@ class SourceConfig(NamedArguments):
     seed: int = 42
     num_epochs: int = -1
     on_error: OnError = "raise"
-    max_skipped: int | None = None
+    max_skipped: int | float | None = MAX_SHARE
     skipped_path: str | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -119,9 +121,9 @@ class SourceConfig(NamedArguments):
         if self.num_epochs is not None or type(self).num_epochs is not None:  # None is one pass where it is the default
             whole_epochs(self.num_epochs)
         check_on_error(self.on_error)
-        SkipOptions(self.max_skipped)  # the path is checked by the source: the file may be on another machine
-        for name in ("max_skipped", "skipped_path"):
-            if self.on_error == "raise" and (value := getattr(self, name)) is not None:
+        SkipOptions.of(self.max_skipped)  # the path is checked by the source: the file may be on another machine
+        for name, unset in (("max_skipped", MAX_SHARE), ("skipped_path", None)):
+            if self.on_error == "raise" and (value := getattr(self, name)) not in (unset, None):
                 raise ValueError(
                     f"{name}={value!r} needs on_error='skip' or a function, and on_error='raise' ends at the first "
                     "broken record"
@@ -141,4 +143,4 @@ class SourceConfig(NamedArguments):
     @property
     def skip_options(self) -> SkipOptions:
         """max_skipped and skipped_path. Raises: TypeError, ValueError as SkipOptions."""
-        return SkipOptions(self.max_skipped, self.skipped_path)
+        return SkipOptions.of(0.0 if self.on_error == "raise" else self.max_skipped, self.skipped_path)
