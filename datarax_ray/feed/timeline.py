@@ -101,7 +101,9 @@ class Timeline:
             if ended <= began:
                 return
             last = self._bin_of(ended)
-            bins = self._rows.setdefault(row, {}).setdefault(what, np.zeros(MAX_BINS))
+            of = self._rows.setdefault(row, {})
+            if (bins := of.get(what)) is None:
+                bins = of[what] = np.zeros(MAX_BINS)
             if int((began - self._began) / self._bin_s) == last:
                 bins[last] += (ended - began) * part
             else:

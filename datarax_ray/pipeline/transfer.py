@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -182,6 +183,9 @@ _NAMES = tuple(
 )
 
 
+_VALUES = operator.attrgetter(*(f"jax_{name}" for name in _NAMES))  # asked for twice a batch
+
+
 @dataclass(frozen=True)
 class JaxSettings:
     """JAX's settings in one thread at one time: `with jax.enable_x64(True):` around a loop must reach its worker."""
@@ -190,13 +194,17 @@ class JaxSettings:
 
     @classmethod
     def of_this_thread(cls) -> Self:
-        return cls(tuple(getattr(jax.config, f"jax_{name}") for name in _NAMES))
+        return cls(_VALUES(jax.config))
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """These settings in the current thread. Never open over a yield."""
+        present = _VALUES(jax.config)
+        if present == self.values:
+            yield
+            return
         with contextlib.ExitStack() as stack:
-            for name, here, value in zip(_NAMES, self.of_this_thread().values, self.values, strict=True):
+            for name, here, value in zip(_NAMES, present, self.values, strict=True):
                 if here != value:
                     stack.enter_context(getattr(jax, name)(value))
             yield

@@ -192,7 +192,8 @@ class BackgroundIterator(Generic[T]):
 
     def _ask_for(self, num_items: int) -> None:
         """Have so many in line. After an interrupt the next call asks for what was not, for one perhaps twice."""
-        self._pending = [*self._pending, *(_Item() for _ in range(num_items - len(self._pending)))]
+        if missing := num_items - len(self._pending):
+            self._pending = [*self._pending, *(_Item() for _ in range(missing))]
         pending = self._pending
         num_asked = next((num for num in range(len(pending), 0, -1) if pending[num - 1].is_asked), 0)
         for item in pending[num_asked:]:
