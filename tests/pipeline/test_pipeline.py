@@ -247,14 +247,14 @@ class TestStages:
             batch["values"] = batch["values"] * 2
 
         linear = make(files, options={"stages": [add_keys, scale]})
-        with pytest.raises(TypeError, match=r"stage 1_function \(.*scale\) returned None.*`return`"):
+        with pytest.raises(TypeError, match=r"stage 1 \(.*scale\) returned None.*`return`"):
             list(linear)
         source = linear.source
         nodes, edges = {"a": add_keys, "b": Forgets(), "c": lambda a, b: a}, {"c": ["a", "b"]}
         dag = Pipeline.from_dag(source=source, nodes=nodes, edges=edges, sink="c", batch_size=4, rngs=nnx.Rngs(0))
         with pytest.raises(TypeError, match=r"stage b \(.*Forgets\) returned None.*`return`"):
             dag.step()
-        with pytest.raises(TypeError, match=r"stage 1_function \(.*scale\) returned None"):
+        with pytest.raises(TypeError, match=r"stage 1 \(.*scale\) returned None"):
             linear.scan(lambda batch: None, length=1)
 
     @pytest.mark.parametrize("num_modules", [0, 1])
@@ -318,7 +318,7 @@ class TestStages:
             "global": lambda: lambda batch: GLOBAL(batch),
             "jit": lambda: jax.jit(lambda batch: module(batch)),
         }[kind]()
-        with pytest.raises(TypeError, match=r"stage 0_.* uses the nnx\.Module .*Give the module itself as a stage"):
+        with pytest.raises(TypeError, match=r"stage 0 \(.*\) uses the nnx\.Module .*Give the module itself as a stage"):
             make(files, options={"stages": [stage]})
 
     def test_one_that_only_has_a_module_near_it_is_not(self, files: list[Path]) -> None:
