@@ -9,9 +9,11 @@ import types
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+import numpy as np
 import ray
 from ray.exceptions import ObjectLostError, RaySystemError
 
+from datarax_ray.read.files.mapped_arrays import MappedArray
 from datarax_ray.read.stream import Stream, transforms_of
 
 # In every request, which has some KB of its own: less than 1 % of the cost of sending a block.
@@ -33,11 +35,10 @@ def boxed(description: Stream) -> Boxed:
     node for as long as Ray believes that node to be alive.
     """
     try:
-        found, makes_caches = _pickled(description)
+        found, is_own = _pickled(description)
         if len(found) <= _MAX_INLINE_NBYTES:
             return found
-        is_own = len(found) <= _MAX_OWN_NBYTES or makes_caches  # of which Ray's own pickler takes the names
-        return ray.put(found if is_own else description)
+        return ray.put(found if is_own or len(found) <= _MAX_OWN_NBYTES else description)
     except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
         named = "".join(f" It is in transform {name}, or in what that reads." for name in _unpicklable(description))
         error.add_note(
@@ -45,6 +46,12 @@ def boxed(description: Stream) -> Boxed:
             f"make them where they are first used, in the transform's call.{named}"
         )
         raise
+
+
+def shareable(value: Any) -> ray.ObjectRef:
+    """The value in the object store, or its pickled bytes where only these have all of it; see _pickled."""
+    found, is_own = _pickled(value)
+    return ray.put(found if is_own else value)
 
 
 def _unpicklable(description: Stream) -> Iterator[str]:
@@ -102,11 +109,13 @@ def pickled(box: Boxed) -> bytes:
 
 
 def _pickled(value: Any) -> tuple[bytes, bool]:
-    """The pickled value, and whether functions or properties with a cache are among it."""
+    """The pickled value, and whether only these bytes have all of it: Ray's own pickler reads whole files that arrays
+    map, and takes the names of functions with a cache.
+    """
     with io.BytesIO() as file:
         pickler = _Pickler(file)
         pickler.dump(value)
-        return file.getvalue(), pickler.makes_caches
+        return file.getvalue(), pickler.is_own
 
 
 def _cached(function: types.FunctionType, parameters: dict[str, Any]) -> Any:
@@ -115,23 +124,27 @@ def _cached(function: types.FunctionType, parameters: dict[str, Any]) -> Any:
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):
-    """Ray's pickler, which also pickles functions and properties with a cache by value, where a script defines them.
+    """Ray's pickler, which also pickles functions and properties with a cache by value, where a script defines them,
+    and arrays that map files by their place there, wherever an object holds one.
 
-    makes_caches: whether any were met.
+    is_own: whether any were met.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self.makes_caches = False
+        self.is_own = False
 
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and (place := MappedArray.of(value)) is not None:
+            self.is_own = True
+            return place.mapped, ()
         found = super().reducer_override(value)
         if isinstance(value, functools._lru_cache_wrapper):  # pickle takes its name alone, which actors do not have
             inside = value.__wrapped__
             if isinstance(inside, types.FunctionType) and super().reducer_override(inside) is not NotImplemented:
-                self.makes_caches = True
+                self.is_own = True
                 return _cached, (inside, value.cache_parameters())
         if type(value) is functools.cached_property:  # with a lock in Python 3.11
-            self.makes_caches = True
+            self.is_own = True
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         return found

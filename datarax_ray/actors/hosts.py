@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import socket
 import sys
 from collections import deque
@@ -21,6 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Nod
 
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
+from datarax_ray.actors.description import shareable
 from datarax_ray.actors.readiness import has_labels
 from datarax_ray.actors.recovery import first_line
 from datarax_ray.plan.arguments import named_arguments, ordered
@@ -67,7 +69,7 @@ def on_hosts(
     with RAY_LOCK:
         limit, num_cpus = connect(num_actors, num_cpus)
         connection = Connection()
-        shared = ray.put(function)
+        shared = shareable(function)
         options = {"num_cpus": num_cpus, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
         call = ray.remote(**options)(_called)
     left = deque(enumerate(each))
@@ -126,7 +128,7 @@ def _called(function: Any, item: Any) -> Any:
     if "jax" not in sys.modules:  # what users import may load it, and it would take the accelerator's memory
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:
-        return function(item)
+        return (pickle.loads(function) if isinstance(function, bytes) else function)(item)
     except Exception as error:
         host = socket.gethostname()
         error.add_note(f"on {host}")

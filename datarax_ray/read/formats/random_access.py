@@ -173,7 +173,7 @@ class RandomAccessReader(Reader):
         named = {"num_records": self.num_records, "repr": said[:_MAX_REPR], "digest": digest(said)}
         if _is_hugging_face(self._data, _DATASET):
             return named | self._digests_of_dataset
-        if type(self._data) not in (list, tuple, np.ndarray):
+        if type(self._data) not in (list, tuple, np.ndarray, np.memmap):
             return named
         count = max(2, min(_MAX_SAMPLED, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         sampled = [self._data[index] for index in evenly_spaced(self.num_records, count).tolist()]
