@@ -76,7 +76,7 @@ def broken_in_part(element: Any) -> Any:
 def test_records_are_the_rows_that_all_trainers_get(
     transforms: Any, options: Any, num_records: int, process_count: int
 ) -> None:
-    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip")
+    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip", max_skipped=None)
     source = RandomAccessSource(config, {"x": np.arange(1000)}, transforms=transforms)
     with Pipeline(source=source, batch_size=30, process_index=0, process_count=process_count, **options) as pipeline:
         for _ in pipeline:
