@@ -20,6 +20,7 @@ from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_windo
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.files.shards import going_by
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.materialized.written import yields_in
 from datarax_ray.read.formats.remote.urls import redacted
@@ -142,7 +143,8 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
-        reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
+        with going_by(config.missing_shards):
+            reader, order = _in_groups(config, ArrayRecordReader.of(paths, remote=config.remote))
         is_blocked = order["groups"] is not None or (order["block_size"] or 1) >= reader.group_size > 1
         config.warn_of_requests(reader.files, by_group=is_blocked or not config.shuffle)
         unpacks = isinstance(next(iter(listed(transforms)), None), DecodeMaterialized)
@@ -215,6 +217,8 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         skip_decoding = tuple(skip_decoding)
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
+        if config.missing_shards != "error":
+            raise ValueError("missing_shards='warn' is not for TFDS: a split counts its records through all its shards")
         reader = ArrayRecordReader.of(prepared.files(split), remote=config.remote)
         config.warn_of_requests(reader.files, by_group=not config.shuffle)
         super().__init__(

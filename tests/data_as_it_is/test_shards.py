@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,14 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, load
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.files.shards import check_shards
+from datarax_ray.sources import MDSSource, MDSSourceConfig, TFDSSource, TFDSSourceConfig
 from tests.http_files import HttpFiles
+from tests.mds import write_mds
 
 ROWS = 4  # in each shard
+TFDS = Path(__file__).parents[1] / "sources/tfds"
 
 
 def array_record(path: Path, ids: range) -> None:
@@ -77,16 +82,67 @@ def num_rows(paths: Any) -> int:
     return len(load(paths))
 
 
-def test_a_missing_shard_is_named_before_the_first_batch(shards: list[Path]) -> None:
+def test_a_missing_shard_is_named_before_the_first_batch(shards: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     first, missing, last = shards
     folder, suffix = first.parent, first.suffix if "-of-" not in first.suffix else ""
     for paths in (folder, f"{folder}/*_*" if "_" in first.name else f"{folder}/*-*{suffix}"):
-        with pytest.raises(ValueError, match=f"1 of the 3 shards is missing: {missing.name}. Bring it back"):
+        with pytest.raises(
+            ValueError, match=f"1 of the 3 shards is missing: {missing.name}. Bring back what is missing"
+        ):
             load(paths)
     assert num_rows([first, last]) == 2 * ROWS  # named one by one
     assert num_rows(str(first).replace("0-of", "[02]-of").replace("0_of", "[02]_of")) == 2 * ROWS  # some are meant
+    read = type(load([first]))
+    with caplog.at_level(logging.WARNING):
+        without = read(read.config_type(num_epochs=1, missing_shards="warn"), folder)
+    assert len(without) == 2 * ROWS
+    (line,) = [line for line in caplog.messages if "missing_shards=" in line]
+    assert (
+        line == f"{folder}: 1 of the 3 shards is missing: {missing.name}. What is there is read (missing_shards='warn')"
+    )
     (folder / "away").rename(missing)
     assert num_rows(folder) == 3 * ROWS
+    with pytest.raises(DriftError, match="files"):  # that were not there when the state was taken
+        load(folder).set_state(without.get_state())
+
+
+def test_shards_that_an_index_names_and_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_mds(tmp_path / "mds", {"id": "int"}, [{"id": i} for i in range(12)], shard_size=4)
+    (folder / "shard.00001.mds").unlink()
+    with pytest.raises(FileNotFoundError, match=r"shard\.00001\.mds") as raised:
+        load(folder)
+    assert "missing_shards='warn'" in raised.value.__notes__[0]
+    config = MDSSourceConfig(num_epochs=1, missing_shards="warn")
+    assert [each["id"] for each in MDSSource(config, folder)] == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert "index.json names 3 shards, and 1 of them are missing. What is there is read" in caplog.text
+    for path in folder.glob("*.mds"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match="none of the shards that .* names is there"):
+        MDSSource(config, folder)
+
+
+def test_an_index_that_names_a_file_twice_is_refused(tmp_path: Path) -> None:
+    """Reported of MosaicML: indexes merged without the folders of their shards."""
+    folder = write_mds(tmp_path / "mds", {"id": "int"}, [{"id": i} for i in range(8)], shard_size=4)
+    index = json.loads((folder / "index.json").read_text())
+    index["shards"][1]["raw_data"]["basename"] = index["shards"][0]["raw_data"]["basename"]
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"it names shard\.00000\.mds more than once.*Give the folders as a list"):
+        load(folder)
+
+
+def test_a_split_of_tfds_counts_through_all_its_shards() -> None:
+    with pytest.raises(ValueError, match="missing_shards='warn' is not for TFDS"):
+        TFDSSource(TFDSSourceConfig(missing_shards="warn"), "small", "train", data_dir=TFDS)
+
+
+def test_a_cache_without_a_limit_takes_a_fifth_of_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    with caplog.at_level(logging.INFO):
+        first, again = (ArrayRecordSourceConfig(cache_dir=tmp_path / "cache") for _ in range(2))
+    assert first.cache_nbytes == again.cache_nbytes
+    assert 0.15 * free < (first.cache_nbytes or 0) < 0.25 * free
+    assert len([line for line in caplog.messages if "a fifth of the free disk" in line]) == 1
 
 
 def test_shards_of_two_sets_are_not_read_as_one(tmp_path: Path) -> None:

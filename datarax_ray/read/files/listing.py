@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from datarax_ray.read.files import sniff
-from datarax_ray.read.files.shards import ShardsError, check_shards, shards_at
+from datarax_ray.read.files.shards import ShardsError, check_shards, report_missing, shards_at
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED
 from datarax_ray.read.retry import is_transient, status_of
@@ -127,9 +127,7 @@ def named(
         raise NoFilesError(f"{said}: {what} on {storage}")
     if not wanted.is_quiet:
         if kind == "shards" and not is_part and (missing := sorted(set(shards_at(path)).difference(found))):
-            raise ShardsError(
-                f"{said}: {len(missing)} of these shards are missing on {storage}, {missing[0]} the first"
-            )
+            report_missing(f"{said}: {len(missing)} of these shards are missing on {storage}, {missing[0]} the first")
         if kind in ("glob", "directory") and not is_part:
             try:
                 check_shards(said, found, path if kind == "glob" else "")

@@ -6,8 +6,11 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from datarax_ray.read.formats.remote.urls import redacted
 
@@ -21,8 +24,35 @@ _AT = re.compile(r"(?P<before>.*[^/@])@(?P<total>[1-9]\d{0,6})", re.DOTALL)
 _SHOWN = 3
 
 
+MissingShards = Literal["error", "warn"]
+_POLICY: ContextVar[MissingShards] = ContextVar("missing_shards", default="error")
+WITHOUT = "to go without, set missing_shards='warn' in the source's config, or give the files as a list"
+
+
 class ShardsError(ValueError):
     """Files are shards of a set that is not whole, or of several sets."""
+
+
+@contextmanager
+def going_by(policy: MissingShards) -> Iterator[None]:
+    """What is looked up within, in this thread, goes by this policy about missing shards."""
+    before = _POLICY.set(policy)
+    try:
+        yield
+    finally:
+        _POLICY.reset(before)
+
+
+def may_go_without() -> bool:
+    """Whether missing shards are a warning here."""
+    return _POLICY.get() == "warn"
+
+
+def report_missing(said: str) -> None:
+    """Say that shards are missing: raise ShardsError, or log a warning, by the policy."""
+    if not may_go_without():
+        raise ShardsError(f"{said}. Bring back what is missing; {WITHOUT}")
+    logger.warning("%s. What is there is read (missing_shards='warn')", said)
 
 
 def shards_at(path: str) -> list[str]:
@@ -39,7 +69,7 @@ def shards_at(path: str) -> list[str]:
 
 
 def check_shards(given: str, files: Iterable[str], pattern: str = "") -> None:
-    """Raise ShardsError where shards are missing among the files, or where they are of sets of different sizes.
+    """Report shards that are missing among the files; raise ShardsError where they are of sets of different sizes.
 
     Names without a total (00003.tar) promise nothing, so a gap in their numbers is a warning.
 
@@ -48,8 +78,8 @@ def check_shards(given: str, files: Iterable[str], pattern: str = "") -> None:
     >>> check_shards("a", ["a/x-00000-of-00003.parquet", "a/x-00002-of-00003.parquet"])
     Traceback (most recent call last):
       ...
-    datarax_ray.read.files.shards.ShardsError: a: 1 of the 3 shards is missing: x-00001-of-00003.parquet. Bring it \
-back; to go without, give the files as a list (sorted(glob.glob(...)))
+    datarax_ray.read.files.shards.ShardsError: a: 1 of the 3 shards is missing: x-00001-of-00003.parquet. Bring \
+back what is missing; to go without, set missing_shards='warn' in the source's config, or give the files as a list
     """
     sets: dict[tuple[str, ...], dict[int, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
     numbered: dict[tuple[str, ...], dict[int, str]] = defaultdict(dict)
@@ -74,11 +104,7 @@ back; to go without, give the files as a list (sorted(glob.glob(...)))
         if missing := _missing(there, range(begin, begin + total), _OF, pattern):
             names = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             are = "is" if len(missing) == 1 else "are"
-            raise ShardsError(
-                f"{said}: {len(missing)} of the {total} shards {are} missing: {names}. Bring "
-                f"{'it' if len(missing) == 1 else 'them'} back; to go without, give the files as a list "
-                "(sorted(glob.glob(...)))"
-            )
+            report_missing(f"{said}: {len(missing)} of the {total} shards {are} missing: {names}")
     for there in numbered.values():
         if min(there) in (0, 1) and (missing := _missing(there, range(min(there), max(there)), _NUMBERED, pattern)):
             logger.warning(

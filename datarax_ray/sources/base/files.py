@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import numpy as np
 from flax import nnx
@@ -17,6 +19,7 @@ from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.files.paths import kept
+from datarax_ray.read.files.shards import MissingShards, going_by
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.remote.ranges import Remote
@@ -29,11 +32,27 @@ FEW_RECORDS = 2**16  # two parts of a chunk: of what is read at once each group 
 # Decoded rows that are mixed with one another, by default: they are in memory at once, in all actors together.
 _WINDOW_NBYTES = 256 * 2**20
 
-Config = TypeVar("Config", bound=IndexedSourceConfig)
+Config = TypeVar("Config", bound="FilesConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlocksConfig(IndexedSourceConfig):
+class FilesConfig(IndexedSourceConfig):
+    """How files are found; see IndexedSourceConfig for the other fields.
+
+    missing_shards: "error" for a directory, glob or index with shards that their names or the index promise and that
+        are not there; "warn" to go on without them, with a line in the log.
+    """
+
+    missing_shards: MissingShards = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.missing_shards not in get_args(MissingShards):
+            raise ValueError(f"missing_shards is 'error' or 'warn', got {self.missing_shards!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocksConfig(FilesConfig):
     """How files of single records are read; see IndexedSourceConfig for the other fields.
 
     shuffle: one permutation over all records of all files in every epoch.
@@ -49,7 +68,7 @@ class BlocksConfig(IndexedSourceConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowsConfig(IndexedSourceConfig):
+class WindowsConfig(FilesConfig):
     """The shuffle of records that are decoded in groups; see RowGroupsConfig. unit: the name of a group."""
 
     unit: ClassVar[str] = "row groups"
@@ -92,12 +111,13 @@ class RowGroupsConfig(WindowsConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteFilesConfig(IndexedSourceConfig):
+class RemoteFilesConfig(FilesConfig):
     """How files behind URLs are read; see IndexedSourceConfig for the other fields.
 
     remote_nbytes: bytes of these files that each process keeps in memory, at least those of one block.
     cache_dir, cache_nbytes: a folder on each reading host, absolute or from ~, and its limit in bytes for all processes
-        together. It keeps bytes of files behind URLs for later epochs and starts. Give both or neither.
+        together. It keeps bytes of files behind URLs for later epochs and starts. Without a limit it is a fifth of the
+        disk that is free, or held by the cache, where the config is made.
     """
 
     remote_nbytes: int = Remote.nbytes
@@ -108,15 +128,13 @@ class RemoteFilesConfig(IndexedSourceConfig):
         object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes))
         if self.remote_nbytes < 0:
             raise ValueError(f"remote_nbytes must be at least 0, got {self.remote_nbytes}")
-        if (self.cache_dir is None) != (self.cache_nbytes is None):
-            raise ValueError(
-                f"cache_dir={self.cache_dir!r} and cache_nbytes={self.cache_nbytes!r} go together: the folder, and how "
-                "many bytes it may hold. Give both, or neither for no cache on disk"
-            )
+        if self.cache_dir is None and self.cache_nbytes is not None:
+            raise ValueError(f"cache_nbytes={self.cache_nbytes!r} limits a folder: give it too, as cache_dir")
         if self.cache_dir is not None:
-            folder, nbytes = os.fspath(self.cache_dir), whole("cache_nbytes", self.cache_nbytes)
+            folder = os.fspath(self.cache_dir)
             if not os.path.isabs(os.path.expanduser(folder)):
                 raise ValueError(f"cache_dir={folder!r} is relative to nothing on other hosts; give an absolute path")
+            nbytes = _fifth_of_disk(folder) if self.cache_nbytes is None else whole("cache_nbytes", self.cache_nbytes)
             if nbytes < 0:
                 raise ValueError(f"cache_nbytes must be at least 0, got {nbytes}")
             object.__setattr__(self, "cache_dir", folder)
@@ -148,6 +166,17 @@ class RemoteFilesConfig(IndexedSourceConfig):
         )
 
 
+@functools.cache  # of a folder one answer, and one line
+def _fifth_of_disk(folder: str) -> int:
+    path = Path(folder).expanduser()
+    held = sum(file.stat().st_blocks * 512 for file in path.glob("*") if file.is_file())
+    nbytes = (shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free + held) // 5
+    logger.info(
+        "cache_dir=%s holds up to %.1f GB, a fifth of the free disk; cache_nbytes= sets it", folder, nbytes / 1e9
+    )
+    return nbytes
+
+
 class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: ignore[call-arg]
     """The records of files; each kind of file has its own reader.
 
@@ -168,7 +197,8 @@ class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: 
     ) -> None:
         self.paths = kept(paths)
         self.filesystem = filesystem
-        reader, order = self._opened(config)
+        with going_by(config.missing_shards):
+            reader, order = self._opened(config)
         given = {part: getattr(self, part) for part in ("paths", "filesystem", *self.beside)}
         super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
         if isinstance(reader, GroupedRows):

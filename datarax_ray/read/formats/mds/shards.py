@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.files.filesystems import find_on, read_whole
 from datarax_ray.read.files.paths import for_people
+from datarax_ray.read.files.shards import may_go_without, report_missing
 from datarax_ray.read.formats.file_spans import IndexedFile, content_of
 from datarax_ray.read.formats.inspecting import inspect_all
 
@@ -58,8 +60,9 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, list[MDSShard]]:
 
     paths: folders with an index.json, or that file, as filesystems.find_on takes them.
 
-    Raises: FileNotFoundError; ValueError for an index.json that is none of MDS, for shards of other sizes than it says
-    (all are listed), for columns that differ, and where there is no sample in all shards together.
+    Raises: FileNotFoundError, also for a shard that is missing; ValueError for an index.json that is none of MDS, or
+    names a file twice, for shards of other sizes than it says (all are listed), for columns that differ, and where
+    there is no sample in all shards together.
     """
     named: Any = [paths] if isinstance(paths, str | os.PathLike) else paths
     if isinstance(named, Sequence) and all(isinstance(path, str | os.PathLike) for path in named):
@@ -74,9 +77,15 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, list[MDSShard]]:
     entries = [entry for entries in listed for entry in entries if entry[1]["samples"]]
     if not entries:
         raise ValueError(f"there are 0 samples in {', '.join(map(str, found[:3]))}; a stream needs at least one")
-    shards = inspect_all(
-        lambda each: _inspect(filesystem, *each), entries, name=lambda each: f"{each[0]}, a shard of it,"
+    goes_without = may_go_without()  # of this thread
+    known = inspect_all(
+        lambda each: _inspect(filesystem, *each, goes_without), entries, name=lambda each: f"{each[0]}, a shard of it,"
     )
+    shards = [shard for shard in known if shard is not None]
+    if len(shards) < len(known):
+        report_missing(f"{found[0]} names {len(known)} shards, and {len(known) - len(shards)} of them are missing")
+    if not shards:
+        raise FileNotFoundError(f"none of the shards that {found[0]} names is there")
     names = [[column.name for column in shard.columns] for shard in shards]
     for shard, its in zip(shards, names, strict=True):
         if its != names[0]:
@@ -115,10 +124,21 @@ def _listed(filesystem: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
     try:
         index = json.loads(text)
         entries = [_checked(entry) for entry in index["shards"]]
+        _check_named_once(entries)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{path} is no index of MDS shards: {said}") from error
     return [(posixpath.dirname(path), entry) for entry in entries]
+
+
+def _check_named_once(entries: Sequence[Mapping[str, Any]]) -> None:
+    names = [entry["raw_data"]["basename"] for entry in entries]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(
+            f"it names {twice[0]} more than once, as do indexes that were merged without the folders of their shards, "
+            "so this file would be read again, and the other never. Give the folders as a list, or name FOLDER/FILE in "
+            "the index"
+        )
 
 
 def _checked(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -146,8 +166,8 @@ def _checked(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return entry
 
 
-def _inspect(filesystem: Any, folder: str, entry: Mapping[str, Any]) -> MDSShard:
-    """The shard, as it is, or packed where it is not there unpacked."""
+def _inspect(filesystem: Any, folder: str, entry: Mapping[str, Any], goes_without: bool) -> MDSShard | None:
+    """The shard, as it is, or packed where it is not there unpacked; None for a missing one where that is allowed."""
     from pyarrow.fs import FileType
 
     file, packed, codec = entry["raw_data"], entry.get("zip_data"), None
@@ -156,7 +176,16 @@ def _inspect(filesystem: Any, folder: str, entry: Mapping[str, Any]) -> MDSShard
     path = f"{folder}/{file['basename']}"
     columns = zip(entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True)
     bounds = np.empty(0, np.int64)
-    with filesystem.open_input_file(path) as raw:
+    try:
+        opened = filesystem.open_input_file(path)
+    except FileNotFoundError as error:
+        if goes_without:
+            return None
+        error.add_note(
+            f"its {INDEX} names it. Bring it back; to go without, set missing_shards='warn' in the source's config"
+        )
+        raise
+    with opened as raw:
         nbytes = raw.size()
         if nbytes != file["bytes"]:
             raise ValueError(
