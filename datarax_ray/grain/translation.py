@@ -190,6 +190,13 @@ def _sampling(sampler: Any) -> Sampling | None:
     start, stop = split(sampler._num_records, shard.shard_index, shard.shard_count, shard.drop_remainder)
     if stop == start:
         return None  # Grain's sampler divides by zero, where it is asked at all
+    if (rest := sampler._num_records % shard.shard_count) and sampler._num_epochs and not shard.drop_remainder:
+        logger.warning(
+            "%d of %d records are in no shard: Grain's loader gives %d shards equally many records also without "
+            "drop_remainder, and so does this loader. A Pipeline with process_index and process_count divides all "
+            "records",
+            *(rest, sampler._num_records, shard.shard_count),
+        )
     if not sampler._shuffle:
         return Sampling(FileOrder(stop - start), start, shard.shard_count, seed)
     if cipher.grain_is_broken_at(stop - start):
