@@ -17,8 +17,8 @@ from rich.console import Console
 from datarax_ray.feed.source import source_under
 from datarax_ray.feed.stream import StreamOptions, chunks
 from datarax_ray.plan.arguments import named_arguments, whole
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import FileOrder
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import pieces
 from datarax_ray.plan.state import BEGIN
 from datarax_ray.read.block import Block, block_of

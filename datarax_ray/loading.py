@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, overload
 from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments, nearest
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.files import sniff

@@ -14,7 +14,8 @@ import pytest
 import datarax_ray
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import restore_pipeline, save_pipeline
-from datarax_ray.plan.fingerprint import DriftError, digest
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.plan.state import _checksum
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import decode

@@ -33,8 +33,8 @@ from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Bound, Part
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import HomeQuorum
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from datarax_ray.feed.source import source_under
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.decode import (
     DecodeExample,
     DecodeFields,

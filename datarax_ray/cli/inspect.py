@@ -15,7 +15,7 @@ from rich.table import Table
 import datarax_ray
 from datarax_ray import DecodeImage, load
 from datarax_ray.cli.screen import Screen
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.files.sniff import DECODERS, record_format
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader

@@ -21,7 +21,8 @@ from jax.experimental import multihost_utils
 from datarax_ray.pipeline.pipeline import Pipeline
 from datarax_ray.plan.arguments import NamedArguments, named_arguments
 from datarax_ray.plan.evidence import RollingDigest, added
-from datarax_ray.plan.fingerprint import VERSION, differences, digest
+from datarax_ray.plan.fingerprint import VERSION, differences
+from datarax_ray.plan.plain_values import digest
 
 logger = logging.getLogger("datarax_ray")
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.arguments import whole
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import Yields, is_count, reading
 from datarax_ray.plan.trainer_rows import within
 from datarax_ray.plan.weights import Weights, plain_weights, saved_weights

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.plan.position import is_count, reading
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share

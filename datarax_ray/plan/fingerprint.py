@@ -7,18 +7,16 @@ are recorded to inform people (INFORMING), and the rows themselves are compared 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
+from datarax_ray.plan.plain_values import shown
 
 VERSION = 1
 
-_MAX_SHOWN = 200  # characters of a value in an error; what is saved is shorter
 _MAX_LISTED = 20  # settings that changed; a damaged state may have thousands
 _MAX_DEPTH = 16  # no source's settings nest half as deep
 
@@ -215,29 +213,6 @@ def listed(lines: list[str], most: int = _MAX_LISTED) -> str:
     """The first lines, each on its own, and how many more there are."""
     more = [f"and {len(lines) - most} more settings"] if len(lines) > most else []
     return "".join(f"\n  {each}" for each in [*lines[:most], *more])
-
-
-def digest(value: Any) -> str:
-    """Sixteen hex digits of SHA-256 over the canonical JSON of a plain value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def shown(value: Any) -> str:
-    """The repr of any value for an error message, cut where it is long.
-
-    A Dataset of Ray Data is shown by its class: its repr reads all of it, on the cluster.
-
-    >>> shown("a" * 300)[-12:]
-    'aaaaaaaaa...'
-    """
-    if type(value).__module__.startswith("ray.data."):
-        return f"a {type(value).__name__} of Ray Data"
-    try:
-        text = repr(value)
-    except Exception as error:  # of a user's __repr__; an integer of thousands of digits; lists in lists in lists
-        return f"a {type(value).__name__}, whose repr is an error: {type(error).__name__}"
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import shown
 
 # 2**64 over the golden ratio, odd, as a signed number: multiples of it are spread evenly (Knuth, TAOCP 6.4).
 ID_STRIDE = np.int64(0x9E3779B97F4A7C15 - 2**64)

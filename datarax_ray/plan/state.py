@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from datarax_ray.plan.amendments import Amendments, saved_amendments
-from datarax_ray.plan.fingerprint import VERSION, check_drift, digest, shown
+from datarax_ray.plan.fingerprint import VERSION, check_drift
+from datarax_ray.plan.plain_values import digest, shown
 from datarax_ray.plan.position import Yields, check_position, is_count, reading
 
 Unit = Literal["elements", "tokens", "documents"]

@@ -11,7 +11,7 @@ from numbers import Rational
 from typing import Any, TypeAlias
 
 from datarax_ray.plan.arguments import NamedArguments, ordered, whole
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import is_count
 
 # Weights sum to at most 2**31, so that the product of two numbers below the sum fits in int64.

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.plain_values import digest
 
 _MAX_EACH = 16  # objects that are recorded one by one
 _MAX_NAME = 24  # characters, the last ones

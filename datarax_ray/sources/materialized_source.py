@@ -7,7 +7,7 @@ from typing import Any
 
 from flax import nnx
 
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.streams.materialized import materialized
 from datarax_ray.sources.base.config import SourceConfig
 from datarax_ray.sources.base.indexed import PositionedSourceModule

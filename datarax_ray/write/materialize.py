@@ -15,8 +15,8 @@ from rich.console import Console
 
 from datarax_ray.feed.source import source_under
 from datarax_ray.plan.arguments import named_arguments
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders.kinds import FileOrder
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import UnwritableError

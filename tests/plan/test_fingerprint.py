@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from datarax_ray.plan.fingerprint import DriftError, check_drift, code_changes, digest
+from datarax_ray.plan.fingerprint import DriftError, check_drift, code_changes
+from datarax_ray.plan.plain_values import digest
 
 SETTINGS = {
     "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"}

@@ -7,8 +7,8 @@ import re
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns, leaves
 
 MAX_WHOLE = 20_000  # of so few small rows all are looked at, once: some tenths of a second

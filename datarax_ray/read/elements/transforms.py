@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.arguments import ordered
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.owning import UnfitError, own_items
 from datarax_ray.read.errors import RecordError
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.errors import ChangedError
 from datarax_ray.read.files.listing import Wanted, files_on
 from datarax_ray.read.files.paths import FileSlice, absolute, for_people, warn_of_repeats

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.file_contents import sampled_spans
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import changed, read_whole, stamp_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.arguments import NamedArguments
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.elements.sampled_rows import evenly_spaced
 from datarax_ray.read.errors import StorageError

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError

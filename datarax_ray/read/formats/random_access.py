@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest, shown
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
+from datarax_ray.plan.plain_values import digest, shown
 from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items

@@ -14,7 +14,7 @@ import numpy as np
 
 from datarax_ray.plan.amendments import Amendment, Ranges, amended, ranges_of
 from datarax_ray.plan.arguments import whole
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import check_position
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import Weights, weights_given

@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest, without_code
+from datarax_ray.plan.fingerprint import without_code
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightedOrder
 from datarax_ray.plan.orders.order import RunRecords
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.plan.position import Yields, earliest
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from datarax_ray.plan.arguments import NamedArguments, flag, whole
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.skipped_records import MAX_SHARE, SkipOptions
 from datarax_ray.read.stream import check_on_error, whole_epochs

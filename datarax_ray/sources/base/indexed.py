@@ -16,11 +16,11 @@ from flax import nnx
 
 from datarax_ray.feed.source import one_size
 from datarax_ray.plan.arguments import whole
-from datarax_ray.plan.fingerprint import shown
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.kinds import Shuffle, order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import MAX_POSITION, Yields
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, leaves

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.homes import Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.forked import ThreadLock

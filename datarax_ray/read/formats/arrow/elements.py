@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import shown
+from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import ColumnError, Columns, stack, unstack_to_stack
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
 from datarax_ray.read.formats.arrow.types import is_list, is_number

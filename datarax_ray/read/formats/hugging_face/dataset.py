@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns, map_leaves
 from datarax_ray.read.elements.sampled_rows import MAX_WHOLE, evenly_spaced
 from datarax_ray.read.errors import StorageError

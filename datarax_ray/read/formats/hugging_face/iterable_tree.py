@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.inspecting import inspect_all
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest, shown
+from datarax_ray.plan.plain_values import digest, shown
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError

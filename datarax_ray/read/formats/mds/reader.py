@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.decoded_groups import (
     DEFAULT_MAX_NBYTES,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.files.filesystems import client_by_ranges, find_on

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import ChangedError, StorageError
 from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, Fill, rows_of

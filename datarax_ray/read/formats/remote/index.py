@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.lines import written_whole
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.fingerprint import digest
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
