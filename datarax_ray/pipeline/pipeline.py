@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -19,32 +17,26 @@ from jax.sharding import NamedSharding
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
-from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_positions
+from datarax_ray.feed.origins import rows_are_positions
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline import page
+from datarax_ray.pipeline.position import Positioned
 from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source
 from datarax_ray.pipeline.scan import Feed, Scanner
 from datarax_ray.pipeline.stages import StageGraph, Stages, words
-from datarax_ray.pipeline.transfer import JaxSettings, check_shape, check_sharding, spans_processes, trainer_of
-from datarax_ray.plan.amendments import Amendment
+from datarax_ray.pipeline.transfer import JaxSettings, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag, named_arguments, whole
-from datarax_ray.plan.evidence import RollingDigest
 from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
-from datarax_ray.plan.state import StreamState, Unit
-from datarax_ray.plan.trainer_rows import WHOLE, num_rows_in
-from datarax_ray.plan.weights import WeightSchedule
+from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.background import BackgroundIterator, Cancelled
-from datarax_ray.read.closing import Closing, closed
-from datarax_ray.read.errors import RecordError, Skipped, users_traceback
-from datarax_ray.read.forked import OneProcess, check_not_forked
+from datarax_ray.read.errors import RecordError, users_traceback
+from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import is_endless
-from datarax_ray.read.streams.amending import amended_state
-from datarax_ray.sources.base.tracing import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
 
@@ -53,7 +45,7 @@ _JAX = OneProcess("JAX")
 _CLOSE_S = 4.0
 
 
-class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
+class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
     """Batches of a source, made ahead of use on the device, through stages. They are the same for every topology.
 
     source: of datarax_ray.sources, or a RaySource; `pipeline.source` has its stats() and recoveries.
@@ -195,11 +187,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         return list(self._stages.graph.nodes.values())
 
     @property
-    def position(self) -> int:
-        """Where the stream goes on: the position after the last record of the batches that were yielded."""
-        return self._consumer.consumed.state.position
-
-    @property
     def rows(self) -> tuple[tuple[int, int], ...]:
         """The rows [lo, hi) of a full global batch that this process holds, ascending; fields on the host are of these.
 
@@ -207,99 +194,12 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         """
         return self._options.rows.full
 
-    @property
-    def num_skipped(self) -> int:
-        """Broken records skipped in the batches yielded, since the beginning; at the end, in the whole stream.
-
-        After a flat_map, failing elements are skipped and counted.
-        """
-        return self._consumer.consumed.num_reported
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """The first 1000 skipped records since this pipeline was made, or went on from elsewhere."""
-        return self._consumer.skipped
-
     def __call__(self, batch: Any) -> Any:
         """The stages applied to a batch of one's own, as if it stood at the position."""
         if not (arrays := jax.tree.leaves(batch)):
             raise ValueError(f"a batch holds at least one array, (rows, ...), got {batch!r}")
         rows, position = arrays[0].shape[0], self.position
         return self._stages(batch, position, words(np.arange(position, position + rows)))
-
-    @property
-    def num_batches(self) -> int:
-        """Global batches of the whole stream, through all its epochs. Also `len`.
-
-        Raises: TypeError for an endless stream, and where the content of a batch is known only by reading.
-        """
-        description = self.source.describe()
-        if is_endless(description):
-            raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; set num_epochs")
-        found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
-        if found is None or not rows_are_positions(description, self._options, self._begin):
-            raise TypeError(
-                "the batches of this stream are known only by reading: there are filters, flat_map, on_error='skip', "
-                "packing, a stream, or positions that an amendment skips. Count them as they come"
-            )
-        return found
-
-    def locate(self, step: int, state: Mapping[str, Any] | None = None) -> list[Origin]:
-        """The file and record of each row of a global batch, by row; the position does not move.
-
-        step: number of the batch, counted from 0 at the beginning of the stream, or at `state` (of get_state, or of a
-            checkpoint). Packed rows have an Origin for each piece of a document. Where every position gives one row
-            nothing is read; otherwise (filters, flat_map, on_error="skip", packing, streams) this process reads.
-
-        Raises: IndexError where the stream ends before that batch; as set_state for a state of another stream.
-        """
-        self._check_usable()
-        return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
-
-    def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """The batches [first, stop) once more, as NumPy arrays of the whole global batch, before the stages.
-
-        Numbered as in `locate`; fewer where the stream ends. The position does not move. A RaySource's actors read. A
-        last batch that pad_remainder fills comes with its own rows alone, and no mask.
-
-        Raises: as locate.
-        """
-        self._check_usable()
-        start = self._consumed_in(state).state
-        batches = replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
-
-        def columns() -> Iterator[Any]:
-            with contextlib.closing(batches):
-                for batch in batches:
-                    yield batch.columns
-
-        return columns()
-
-    def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
-        """(position, offset in its record, digest) of each state, from where the digest of `state` begins to the end.
-
-        state: of this stream, with a digest of all rows. The position of this pipeline does not move.
-
-        Raises: ValueError where the state has no such digest; as set_state for a state of another stream.
-        """
-        self._check_usable()
-        consumed = self._consumed_in(state)
-        digest = consumed.digest
-        if digest is None or not digest.is_whole:
-            raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
-        start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
-        return self._digests(start, digest._replace(total=0))
-
-    def _digests(self, state: StreamState, digest: RollingDigest) -> Iterator[tuple[int, int, str]]:
-        options = replace(self._options, process_index=0, process_count=1, share=None, digest=True)
-        with contextlib.closing(self.source.batches(state, options)) as batches:
-            yield *digest.since, digest.to_json()["sum"]
-            for batch in batches:
-                state, digest = batch.state, digest.plus(batch.digest)
-                yield state.position, state.offset, digest.to_json()["sum"]
-        stop = self.source.describe().stop
-        if not self.drop_remainder and stop is not None and state.position != stop:  # what is left gives nothing
-            yield stop, 0, digest.to_json()["sum"]
 
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made; print it. `verdict` names the bottleneck."""
@@ -434,152 +334,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
 
         return (prepare, settings), begin
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
-
-        It is the state of the batches yielded, without those made ahead.
-        """
-        return self._consumer.consumed.to_json(self._settings(), self.source.describe().order)
-
-    def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
-        """Continue from a state, written with any number of actors and trainers.
-
-        allow_drift: settings that may differ on purpose, by their names in the refusal.
-
-        Raises: DriftError for a state of another stream; ValueError or TypeError for a value that is no state.
-        """
-        check_not_forked(self._made_in, "this Pipeline")
-        if state is None:
-            raise TypeError("a state is a dict, got None; to begin anew call seek(0)")
-        consumed, before = self._consumed_in(state, allow_drift), self.amendments
-        self._go_to(self._from(consumed))
-        if gone := [str(each) for each in before if each not in consumed.state.amendments]:
-            logger.warning(
-                "the amendments of this pipeline (%s) are not in the state, and so are gone; call amend again",
-                "; ".join(gone),
-            )
-
-    def verify(self) -> None:
-        """Make the last rows of the restored state again, and compare; the first read does so, too.
-
-        The source's actors make them. Without a restored state, or once rows were yielded, nothing is read.
-
-        Raises: DriftError where a row is another now, with its file, record and field.
-        """
-        self._check_usable()
-        self._maker.verify(self._consumer.consumed)
-
-    @named_arguments
-    def amend(
-        self,
-        *,
-        skip: Iterable[Any] = (),
-        weights: Sequence[float] | WeightSchedule | None = None,
-        at: int | None = None,
-        every_epoch: bool = False,
-        why: str = "",
-    ) -> None:
-        """Change the stream from here on: skip data (of a loss spike, say), or mix by other weights.
-
-        Batches already yielded stay as they were. Every later state holds the change, so a resume repeats it without
-        this call, with any actors and trainers. A second call with the same change, as in a restarted script, changes
-        nothing. Several trainers call it at the same step. `amendments` lists the changes.
-
-        skip: positions or records to leave out, as a filter would. Positions are numbers, ranges (start, stop) or
-            values of `locate`; records are named as in `locate` and errors: "part-0[17]", several "part-0[17:99]", of a
-            mixture "component 1: part-0[17]". A position belongs to one epoch; a record is skipped in all epochs to
-            come.
-        every_epoch: skip the records at these positions in all epochs.
-        weights: of a MixtureSource over endless sources: one for each source, or a WeightSchedule, with positions
-            counted from `at`.
-        at: the position where weights and skipped records begin; None for the next one.
-        why: a note of up to 200 characters.
-
-        Batches made ahead are rebuilt. Up to the last skipped position, batches can no longer be found by counting, as
-        behind a filter. Random transforms stay as they were.
-
-        Raises: ValueError for positions already yielded, and for records or weights that this stream does not have;
-        TypeError for other values.
-
-        Example: `pipeline.amend(skip=[range(48_000, 49_024)], why="loss spike at step 750")`
-        """
-        self._check_usable()
-        change = partial(amended_state, skip=skip, weights=weights, at=at, every_epoch=every_epoch, why=why)
-
-        def change_here() -> None:
-            consumed = self._consumer.consumed
-            state = change(self.source.describe(), consumed.state)
-            if state != consumed.state:
-                self._go_to(consumed._replace(state=state))
-
-        self._consumer.alone(change_here)
-
-    @property
-    def amendments(self) -> tuple[Amendment, ...]:
-        """The changes by `amend`, here or before the state was saved; str() describes a change."""
-        return self._consumer.consumed.state.amendments
-
-    def seek(self, position: int) -> None:
-        """Go on from a position; 0 is the beginning. Costs nothing, and restarts the digest and the count of skips.
-
-        position: in records of the source, epoch after epoch, including those that a filter drops; in elements for a
-            mixture with a stream. A stream alone reserves positions of shards that ended, and 2**40 for each epoch: use
-            a position from `locate` or a state.
-
-        Raises: ValueError for a position beyond the end, or where the last batch would not divide over the sharding;
-        the position stays.
-        """
-        check_not_forked(self._made_in, "this Pipeline")
-        state, stop = self._consumer.consumed.state.moved(position), self.source.describe().stop
-        if stop is not None and state.position > stop:
-            raise ValueError(f"the stream ends at position {stop}, got {position}; seek(0) begins again")
-        self._go_to(self._from(Consumed(state)))
-
-    def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
-        """What a state says was consumed; for None nothing. Raises: as set_state."""
-        if state is None:
-            return Consumed(self._begin)
-        allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)
-        unit: Unit = "elements" if self.packing is None else self.packing.unit
-        stream = self.source.describe()
-        found = Consumed.from_json(state, stream, self._settings(), unit=unit, allow_drift=allowed)
-        # of a longer stream, which allow_drift lets differ, it is this one's end
-        if not allowed and stream.stop is not None and found.state.position > stream.stop:
-            raise ValueError(
-                f"the state's position {found.state.position} is beyond the end of the stream, {stream.stop}: it is "
-                "damaged, or was edited. Restore an earlier one; seek(position) goes elsewhere"
-            )
-        return found
-
-    @property
-    def _begin(self) -> StreamState:
-        """The beginning of the stream that is read."""
-        return StreamState(amendments=self._consumer.consumed.state.amendments)
-
-    def _from(self, consumed: Consumed) -> Consumed:
-        """Where to go on, with the digest of this trainer."""
-        found = consumed.digest
-        if not self._options.digest:
-            if found is not None:
-                logger.warning("the digest in the state ends here: this Pipeline has no digest=True")
-            return consumed._replace(digest=None)
-        share = self._options.rows.share if self.packing is None else WHOLE  # who packs has all documents
-        held = None if found is None else found.held_by(share)
-        if found is not None and held is None:
-            logger.warning(
-                "the digest in the state is of parts %s of %d of every batch, and this trainer has others, so a new "
-                "digest begins at position %d; restore what PipelineSave made of the states of all trainers",
-                list(found.parts),
-                found.num_parts,
-                consumed.state.position,
-            )
-        return consumed._replace(digest=held or RollingDigest.begun(consumed.state, share))
-
-    def _go_to(self, consumed: Consumed) -> None:
-        self._check_sharding(consumed.state)
-        self._consumer.go_to(consumed)
-        self._timings.interrupted()
-
     def close(self) -> None:
         """Stop reading ahead and close the source, for good. The state can still be taken, and set. Takes at most 4 s.
 
@@ -588,39 +342,6 @@ class Pipeline(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[c
         self._consumer.is_closed = True
         # after what is being read: to close files under a read would crash
         self._consumer.end(_CLOSE_S, then=getattr(self.source, "close", None))
-
-    def _check_usable(self) -> None:
-        check_not_forked(self._made_in, "this Pipeline")
-        if is_traced():
-            raise RuntimeError(
-                "JAX traces this call (jit, grad, scan and the like), so the batch would be a constant of the compiled "
-                "program. Call step() outside and pass the batch to the jitted function, or run many train steps in "
-                "one compiled loop with pipeline.scan(step_fn, length=...)"
-            )
-        if self._consumer.is_closed:
-            raise closed("Pipeline")
-
-    @property
-    def _is_at_end(self) -> bool:
-        stop = self.source.describe().stop
-        return self._consumer.consumed.is_end or (stop is not None and self.position >= stop)
-
-    def _settings(self) -> dict[str, Any]:
-        packing = {} if self.packing is None else {"packing": self.packing.settings()}
-        own = {name: getattr(self, name) for name in ("batch_size", "drop_remainder", "pad_remainder")}
-        return self.source.describe().settings() | packing | own | {"stages": self._stages.settings}
-
-    def _check_sharding(self, start: StreamState) -> None:
-        rows = self._options.rows
-        check_sharding(self.sharding, rows, self.batch_size, "a batch")
-        if self.packing is not None:
-            check_shape(self.sharding, (self.batch_size, self.packing.seq_len), "a batch of packed rows")
-        description = self.source.describe()
-        may_be_short = not self.drop_remainder and not self.pad_remainder
-        if description.stop is not None and rows_are_positions(description, self._options, start) and may_be_short:
-            remainder = max(0, description.stop - start.position) % self.batch_size
-            if remainder:
-                check_sharding(self.sharding, rows, remainder, "the last batch")
 
     def _too_few(self, left: int, length: int) -> ValueError:
         return ValueError(
