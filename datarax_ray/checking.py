@@ -371,7 +371,7 @@ def _field_problems(name: str, of: FieldStatistics) -> Iterator[Problem]:
         yield Problem(
             False,
             f"field {name!r} is null in {of.num_null:,} of {of.count:,} elements, so it stays on the host as objects",
-            f"fill_nulls={{{name!r}: value}} puts a value there",
+            f"on_null={{{name!r}: value}} puts a value there",
         )
     least, most = of.shape_least, of.shape_most
     if least and most and least != most:

@@ -19,9 +19,7 @@ Cork;2026-05-02;95;4.0
 with tempfile.TemporaryDirectory() as directory:
     (Path(directory) / "visits.csv").write_text(ROWS)
 
-    config = CSVSourceConfig(
-        delimiter=";", column_types={"visitors": "int32"}, fill_nulls={"rain_mm": 0.0}, num_epochs=1
-    )
+    config = CSVSourceConfig(delimiter=";", column_types={"visitors": "int32"}, on_null={"rain_mm": 0.0}, num_epochs=1)
     with Pipeline(source=CSVSource(config, directory), batch_size=3) as pipeline:
         batch = next(iter(pipeline))
     for name, column in batch.items():

@@ -31,7 +31,7 @@ _REREAD = "resuming would skip or repeat records"
 _REORDERED = "records would be repeated and others never seen"
 _FIELDS = (
     "the remaining elements would have other fields, or fields of other types",
-    "Set the old columns=, exclude_columns=, column_types=, column_names=, delimiter= or fill_nulls=, or pass "
+    "Set the old columns=, exclude_columns=, column_types=, column_names=, delimiter= or on_null=, or pass "
     f"allow_drift=('{{path}}',) if the change is meant; if no argument changed: {_FILES}.",
 )
 _UNKNOWN = ("the stream would not be the same", _NEW_RUN)
@@ -49,7 +49,7 @@ _CONSEQUENCES = {
         "run; allow_drift=('{head}files',) continues at the same position of the new version.",
     ),
     **dict.fromkeys(("files.schema", "files.columns", "files.lists"), _FIELDS),
-    "files.fill_nulls": ("the remaining elements would have other values in place of nulls", _ON_PURPOSE),
+    "files.on_null": ("the remaining elements would have other values in place of nulls", _ON_PURPOSE),
     "files.seeds": (f"interleave_datasets draws in another order, and {_REREAD}", _NEW_RUN),
     "order": (_REORDERED, _NEW_RUN),
     "order.num_epochs": ("the stream would end elsewhere", _ON_PURPOSE),

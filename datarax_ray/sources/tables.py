@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from flax import nnx
 
 from datarax_ray.plan.arguments import mapping, names, ordered, whole
+from datarax_ray.read.formats.arrow.joining import Joins
+from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.lance import LanceReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.text.reader import TextReader
@@ -31,15 +33,25 @@ class ParquetSourceConfig(RowGroupsConfig, RemoteFilesConfig):
     RemoteFilesConfig for files behind http(s)://, s3:// and gs://.
 
     exclude_columns: fields to skip; not together with the source's columns.
+    schema: "widen" reads a field of several types as one that holds all values of all files (int32 and int64 as int64,
+        timestamps in the finer unit, a field that some files lack with nulls), and says so in the log; types that no
+        other type holds exactly are an error. "strict" makes every difference an error.
+    column_types: Arrow types, or their names ("float64", "string"), of fields that are to be read as these. Floats may
+        round integers; another value that the type does not hold breaks its row.
 
-    >>> ParquetSourceConfig(shuffle=True, num_epochs=3, fill_nulls={"age": -1}).shuffle_window is None
+    >>> ParquetSourceConfig(shuffle=True, num_epochs=3, on_null={"age": -1}).shuffle_window is None
     True
     """
 
     exclude_columns: tuple[str, ...] = ()
+    schema: str = "widen"
+    column_types: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.column_types is not None:
+            mapping("column_types", self.column_types, "field")
+        Joins.of(self.schema, None)
         object.__setattr__(self, "exclude_columns", names("exclude_columns", self.exclude_columns))
 
 
@@ -70,7 +82,9 @@ class ParquetSource(ColumnsSource[ParquetSourceConfig], pytree=False):  # type: 
             columns=self.columns,
             exclude=config.exclude_columns,
             filesystem=self.filesystem,
-            fill_nulls=config.fill_nulls,
+            schema=config.schema,
+            column_types=config.column_types,
+            on_null=config.on_null,
             remote=config.remote,
         )
         return in_row_groups(config, reader)
@@ -151,7 +165,7 @@ class _TextSource(FilesSource[_TextKind], pytree=False):  # type: ignore[call-ar
             config.syntax(),
             filesystem=self.filesystem,
             column_types=config.column_types,
-            fill_nulls=config.fill_nulls,
+            on_null=config.on_null,
         )
         return in_row_groups(config, reader)
 
@@ -193,7 +207,7 @@ class LanceSourceConfig(BlocksConfig):
     """How a Lance dataset is read; endless unless num_epochs is given. See BlocksConfig for the other fields.
 
     version: of the dataset; None for the latest when the source is made, which its states then name.
-    columns: to read, None for all. fill_nulls: what to put in place of nulls, by field; see RowGroupsConfig.
+    columns: to read, None for all. on_null: what becomes of nulls; see RowGroupsConfig.
 
     >>> LanceSourceConfig(shuffle=True, version=3, columns=["x"]).columns
     ('x',)
@@ -201,7 +215,7 @@ class LanceSourceConfig(BlocksConfig):
 
     version: int | None = None
     columns: tuple[str, ...] | None = None
-    fill_nulls: Mapping[str, Any] | None = None
+    on_null: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,8 +223,7 @@ class LanceSourceConfig(BlocksConfig):
             object.__setattr__(self, "version", whole("version", self.version, ", or None for the latest"))
         if self.columns is not None:
             object.__setattr__(self, "columns", names("columns", self.columns))
-        if self.fill_nulls is not None:
-            mapping("fill_nulls", self.fill_nulls, "field")
+        OnNull.of(self.on_null)
 
 
 class LanceSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
@@ -242,7 +255,7 @@ class LanceSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
     ) -> None:
         if not isinstance(paths, str | os.PathLike):
             raise TypeError(f"paths is one Lance dataset, a path or URL, got {type(paths).__name__}; mix several")
-        reader = LanceReader.of(paths, config.version, config.columns, config.fill_nulls, storage_options)
+        reader = LanceReader.of(paths, config.version, config.columns, config.on_null, storage_options)
         super().__init__(
             replace(config, version=reader.version),  # a copy reads the same version
             {"paths": paths, "storage_options": storage_options},

@@ -25,7 +25,10 @@ def rows(batches: Any) -> list[Any]:
     found = []
     for batch in batches:
         columns = plain(batch)
-        found += [_row(columns, index) for index in range(len(next(iter(columns.values()))))]
+        first = columns
+        while isinstance(first, dict):
+            first = next(iter(first.values()))
+        found += [_row(columns, index) for index in range(len(first))]
     return found
 
 

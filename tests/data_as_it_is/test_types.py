@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import logging
+from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from datarax_ray import ParquetSource, ParquetSourceConfig, load
+from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.arrow.joining import joined
 from datarax_ray.read.formats.arrow.types import plain_type, retyped
+from datarax_ray.read.formats.parquet.footers import read_footers
+from datarax_ray.read.formats.parquet.known import known_of
+from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 
 DAY = dt.datetime(2024, 1, 2, 3, 4, 5)
 INT8, INT16, INT32, INT64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
@@ -116,3 +127,206 @@ def test_strictly_only_types_of_the_same_arrays_are_one(name: str) -> None:
     (_, first), (_, second), _ = JOINS[name]
     is_same = plain_type(first) == plain_type(second) or "null" in name
     assert (joined(first, second, strict=True) is not None) == is_same
+
+
+def uuids(*values: bytes) -> Any:
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+
+
+# Files of one source: the tables, the settings, the rows of all, and the dtype of the column x; None for the host.
+MANY = 300  # rows, more than the first ones by which columns were decided alone
+FILES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Any], Any]] = {
+    "int32 and int64": ([{"x": pa.array([1, 2], INT32)}, {"x": [2**40]}], {}, [1, 2, 2**40], "int64"),
+    "int64 and float, all small": ([{"x": [1, 2]}, {"x": [0.5]}], {}, [1.0, 2.0, 0.5], "float64"),
+    "int64 and float, as chosen": (
+        [{"x": [1, 2**53 + 1]}, {"x": [0.5]}],
+        {"column_types": {"x": "float64"}},
+        [1.0, 2.0**53, 0.5],
+        "float64",
+    ),
+    "text and int, as chosen": ([{"x": ["a"]}, {"x": [5]}], {"column_types": {"x": "string"}}, ["a", "5"], None),
+    "a null far behind": ([{"x": [1] * MANY}, {"x": [1] * MANY + [None]}], {}, [1] * 2 * MANY + [None], None),
+    "a null far behind, a value": (
+        [{"x": [1] * MANY}, {"x": [1] * MANY + [None]}],
+        {"on_null": 0},
+        [1] * 2 * MANY + [0],
+        "int64",
+    ),
+    "a value that no integer is": ([{"x": [1, None]}], {"on_null": 0.5}, [1, None], None),
+    "a missing column": ([{"x": [1]}, {"y": ["a"], "x": [2]}], {}, [1, 2], "int64"),
+    "a missing column of numbers": ([{"y": ["a"]}, {"y": ["b"], "x": [2]}], {"on_null": "host"}, [None, 2], None),
+    "a missing struct": ([{"y": [1]}, {"y": [2], "x": [{"a": 1}]}], {}, [None, {"a": 1}], None),
+    "one field more": (
+        [{"x": [{"a": "u"}]}, {"x": [{"a": "v", "b": "w"}]}],
+        {},
+        [{"a": "u", "b": None}, {"a": "v", "b": "w"}],
+        None,
+    ),
+    "nulls of a struct late": (
+        [{"x": [{"a": 1, "b": 2}] * MANY + [None]}],
+        {},
+        [{"a": 1, "b": 2}] * MANY + [None],
+        None,
+    ),
+    "empty lists late": ([{"x": [[1]] * MANY + [[], None]}], {}, [[1]] * MANY + [[], None], None),
+    "nulls in lists late": ([{"x": [[1, 2]] * MANY + [[3, None]]}], {}, [[1, 2]] * MANY + [[3, None]], None),
+    "fixed lists and lists": (
+        [{"x": pa.array([[1, 2]], pa.list_(INT32, 2))}, {"x": [[3, 4]]}],
+        {},
+        [[1, 2], [3, 4]],
+        "int64",
+    ),
+    "views of lists": ([{"x": pa.array([[1], [2]], pa.list_view(INT32))}, {"x": [[3]]}], {}, [[1], [2], [3]], "int64"),
+    "views in a struct, in many lengths": (
+        [{"x": pa.array([{"a": [1]}, {"a": [2, 3]}], struct(a=pa.large_list_view(INT8)))}],
+        {},
+        [{"a": [1]}, {"a": [2, 3]}],
+        None,
+    ),
+    "bools in a byte": (
+        [{"x": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], INT8))}, {"x": [True]}],
+        {},
+        [True, False, True],
+        "bool",
+    ),
+    "JSON text": ([{"x": pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))}], {}, ['{"a": 1}'], None),
+    "UUID": ([{"x": uuids(b"u" * 16)}], {}, [b"u" * 16], None),
+    "INT96 and microseconds": (
+        [{"x": pa.array([DAY], pa.timestamp("ns"))}, {"x": pa.array([DAY], pa.timestamp("us"))}],
+        {},
+        [1704164645000000000] * 2,
+        "datetime64[ns]",
+    ),
+}  # fmt: skip
+
+
+def parquet(folder: Path, tables: list[dict[str, Any]]) -> Path:
+    for number, table in enumerate(tables):
+        options: dict[str, Any] = {"use_deprecated_int96_timestamps": True} if number == 0 else {}
+        pq.write_table(pa.table(table), folder / f"{number}.parquet", row_group_size=200, **options)
+    return folder
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_several_types_are_one_column(name: str, tmp_path: Path) -> None:
+    tables, settings, want, dtype = FILES[name]
+    folder = parquet(tmp_path, tables)
+
+    def make() -> ParquetSource:
+        return ParquetSource(ParquetSourceConfig(num_epochs=1, **settings), folder, columns=["x"])
+
+    column = make().describe().reader.read(np.arange(len(want)))["x"]
+    assert (None if isinstance(column, dict) or column.dtype == object else str(column.dtype)) == dtype
+    assert_gives(make, [{"x": value} for value in want], num_actors=2 if name == "one field more" else 0)
+
+
+REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "int64 beyond 2**53 and float": (
+        [{"x": [2**53 + 1]}, {"x": [0.5]}],
+        {},
+        r"int64 in .*0\.parquet and double in .*1\.parquet; no one type .* set column_types=\{'x': 'float64'\}",
+    ),
+    "text and int": ([{"x": ["a"]}, {"x": [1]}], {}, r"string in .*0\.parquet and int64 .*=\{'x': 'string'\}"),
+    "strictly": ([{"x": pa.array([1], INT32)}, {"x": [1]}], {"schema": "strict"}, r"not widened to int64 "),
+    "strictly one more": ([{"x": [1]}, {"x": [1], "y": [1]}], {"schema": "strict"}, "'y' is missing in .* and"),
+    "nothing in common": ([{"x": [1]}, {"y": [1]}], {}, "'x' is int64 in .* and missing in"),
+    "a type that cannot be": ([{"x": [[1]]}], {"column_types": {"x": "int64"}}, "does not fit: .* is list<int64> in"),
+    "a type of no field": ([{"x": [1]}], {"column_types": {"z": "int64"}}, r"column_types names \['z'\]"),
+    "nulls, all at once": (
+        [{"x": [1, None], "y": [0.5, None], "z": ["a", None]}],
+        {"on_null": "error"},
+        r"'x' \(1 nulls in 2 rows\), 'y' \(1 nulls in 2 rows\)\. on_null=\{'x': value\}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_lost_is_refused_before_the_first_batch(name: str, tmp_path: Path) -> None:
+    tables, settings, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        ParquetSource(ParquetSourceConfig(**settings), parquet(tmp_path, tables))
+
+
+def test_what_is_widened_is_said_and_all_nulls_in_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = parquet(tmp_path, [{"x": pa.array([1], INT32)}, {"x": [2], "y": ["a"], "z": [0.5]}])
+    with caplog.at_level(logging.INFO):
+        ParquetSource(ParquetSourceConfig(), folder)
+    told = [line for line in caplog.messages if "field" in line]
+    assert len(told) == 4
+    assert told[0].startswith(f"field 'x' is read as int64: it is int64 in {folder}/1.parquet, int32 in")
+    assert [line.split(". ")[0] for line in told[1:3]] == [
+        f"field {name!r} is in {folder}/1.parquet and not in {folder}/0.parquet: there it is null" for name in "yz"
+    ]
+    assert told[3].startswith(
+        "fields with nulls stay on the host, as objects with None: z (1 nulls in 2 rows). on_null={'z'"
+    )
+
+
+def test_a_row_that_a_chosen_type_does_not_hold_is_broken_alone(tmp_path: Path) -> None:
+    folder = parquet(tmp_path, [{"x": ["1", "many", "3"]}])
+    types = {"column_types": {"x": "int64"}, "num_epochs": 1}
+    with pytest.raises(RecordError, match=r"0\.parquet\[1\].*'x' is string here and read as int64.*column_types=\{'x'"):
+        list(ParquetSource(ParquetSourceConfig(**types), folder))
+    skipping = ParquetSource(ParquetSourceConfig(on_error="skip", **types), folder)
+    assert [int(row["x"]) for row in skipping] == [1, 3]
+
+
+def test_a_resume_with_other_values_for_nulls_names_both(tmp_path: Path) -> None:
+    folder = parquet(tmp_path, [{"x": [1, None, 3]}])
+    state = ParquetSource(ParquetSourceConfig(on_null=0), folder).get_state()
+    with pytest.raises(DriftError, match=r"files\.on_null: .* written with '0', this pipeline has '-1'"):
+        ParquetSource(ParquetSourceConfig(on_null=-1), folder).set_state(state)
+    with pytest.raises(DriftError, match=r"files\.columns"):
+        ParquetSource(ParquetSourceConfig(on_null="host"), folder).set_state(state)
+    host = ParquetSource(ParquetSourceConfig(), folder).get_state()
+    ParquetSource(ParquetSourceConfig(on_null="host"), folder).set_state(host)  # the same stream, without the warning
+
+
+# A column, and what its footer tells: sure nulls, whether they may be those of a struct, of many lengths, nulls inside.
+KNOWN: dict[str, tuple[pa.Array, Any]] = {
+    "a number": (pa.array([1, None, 3, None]), (2, False, False, False)),
+    "a number in a struct": (
+        pa.array([{"a": 1, "b": 1}, None, {"a": None, "b": 2}, {"a": 2, "b": 3}]),
+        (1, False, False, False),
+    ),
+    "a struct": (pa.array([{"a": 1, "b": 1}, None, {"a": 2, "b": 3}]), (0, True, False, False)),
+    "a list": (pa.array([[1, 2], None, [3, 4]]), (0, False, True, False)),
+    "an empty list": (pa.array([[1], [], [3]]), (0, False, True, False)),
+    "in a list": (pa.array([[1, 2], [3, None]]), (0, False, False, True)),
+    "a fixed list": (pa.array([[1, 2], None], pa.list_(INT64, 2)), (0, False, True, False)),
+    "none": (pa.array([{"a": 1, "b": 1}]), (0, False, False, False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_footers_tell_of_nulls_at_each_level(name: str, is_counted: bool, tmp_path: Path) -> None:
+    column, want = KNOWN[name]
+    pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet", write_statistics=is_counted)
+    footers = read_footers(tmp_path, None, (), None)
+    known = known_of(footers.files, footers.schema)
+    path = "x.a" if pa.types.is_struct(column.type) else "x"
+    found = (known.nulls.get(path, 0), path in known.unsure, path in known.ragged, path in known.inside)
+    assert found == (want if is_counted else (0, False, name == "a list" or name == "a fixed list", False))
+    unknown = known_of(footers.files, footers.schema, unknown_are_null=True)
+    assert (path in unknown.nulls) == (
+        (is_counted and bool(want[0] or want[3])) or (not is_counted and "list" not in name)
+    )
+
+
+def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(tmp_path: Path) -> None:
+    folder = parquet(tmp_path, [{"x": [1, None], "y": [1, 2], "z": ["a", "b"]}])
+    (tmp_path / "x.csv").write_text("x,y\n1,2\n,4\n")
+    assert rows(pipeline(load(f"{folder}/*.parquet", columns=["x"], on_null=0))) == [{"x": 1}, {"x": 0}]
+    typed = load(f"{folder}/*.parquet", exclude_columns=["x", "z"], column_types={"y": "float32"})
+    assert rows(pipeline(typed)) == [{"y": 1.0}, {"y": 2.0}]
+    assert rows(pipeline(load(tmp_path / "x.csv", on_null=-1, column_types={"y": "float32"}))) == [
+        {"x": 1, "y": 2.0},
+        {"x": -1, "y": 4.0},
+    ]
+    with pytest.raises(TypeError, match="columns is for Parquet, MDS, Lance, Hugging Face, and load found CSV"):
+        load(tmp_path / "x.csv", columns=["x"])
+    datasets.Dataset.from_dict({"x": [1], "y": [2]}).save_to_disk(tmp_path / "saved")
+    assert rows(pipeline(load(tmp_path / "saved", columns=["y"]))) == [{"y": 2}]
+    with pytest.raises(TypeError, match="on_null is for Parquet, Lance, CSV, JSON lines, and load found a Hug"):
+        load(tmp_path / "saved", on_null=0)

@@ -93,8 +93,8 @@ def test_a_dataset_without_a_name_is_shown_by_its_class() -> None:
 
 def test_a_config_is_shown_as_the_call_that_makes_it() -> None:
     assert repr(ParquetSourceConfig()) == "ParquetSourceConfig()"
-    config = ParquetSourceConfig(shuffle=True, num_epochs=2, fill_nulls={"x": 0})
-    assert repr(config) == "ParquetSourceConfig(num_epochs=2, shuffle=True, fill_nulls={'x': 0})"
+    config = ParquetSourceConfig(shuffle=True, num_epochs=2, on_null={"x": 0})
+    assert repr(config) == "ParquetSourceConfig(num_epochs=2, shuffle=True, on_null={'x': 0})"
     assert repr(ParquetSourceConfig(seed=1000, num_epochs=-1)) == "ParquetSourceConfig(seed=1000)"
     shown = repr(RandomAccessSourceConfig(precomputed_stats={"mean": np.arange(1000).reshape(-1, 2)}))
     assert len(shown) < 400

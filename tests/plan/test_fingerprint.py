@@ -11,7 +11,7 @@ from datarax_ray.plan.plain_values import digest
 
 SETTINGS = {
     "files": {"num_files": 4, "num_records": 120, "nbytes": 9000, "digest": "aa"}
-    | dict.fromkeys(["schema", "columns", "lists", "fill_nulls"], "cc"),
+    | dict.fromkeys(["schema", "columns", "lists", "on_null"], "cc"),
     "order": {"shuffle": "global", "seed": 42, "num_epochs": 3, "rounds": 8},
     "transforms": {"names": ["decode"], "code": ["bb"], "fingerprints": {"0 decode": "v1"}},
     "on_error": "raise",
@@ -26,7 +26,7 @@ CHANGES = [
     ("files.schema", "cd", _FIELDS.format("schema")),
     ("files.columns", "cd", _FIELDS.format("columns")),
     ("files.lists", "cd", _FIELDS.format("lists")),
-    ("files.fill_nulls", "cd", "in place of nulls. Set the old value, or pass allow_drift=\\('files.fill_nulls',\\)"),
+    ("files.on_null", "cd", "in place of nulls. Set the old value, or pass allow_drift=\\('files.on_null',\\)"),
     ("files.num_files", 5, _SKIP),
     ("files.digest", "ab", _SKIP),
     ("order.shuffle", "none", "records would be repeated and others never seen"),

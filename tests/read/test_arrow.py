@@ -10,6 +10,7 @@ import pytest
 
 from datarax_ray.read.elements.columns import spec
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, Field, UnlikeError, rows_of_table
+from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
@@ -17,7 +18,8 @@ DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 
 def table_columns(table: pa.Table, fill: dict[str, object]):
     """The columns as their types alone decide."""
-    fields = sorted((Field.of_type(part.name, part.type, fill) for part in table.schema), key=lambda field: field.path)
+    fills = OnNull.of(fill).fills([])
+    fields = sorted((Field.of_type(part.name, part.type, fills) for part in table.schema), key=lambda field: field.path)
     return ColumnTypes(tuple(fields)).columns(table)
 
 
@@ -103,7 +105,7 @@ def test_tensors_beside_nulls_have_their_shape_and_so_may_what_stands_for_these(
     stored = pa.array([[*range(6)], None, [*range(6, 12)]], kind.storage_type)
     table = pa.table({"x": pa.ExtensionArray.from_storage(kind, stored)})
     wanted = pa.ExtensionArray.from_storage(kind, stored.drop_null()).to_numpy_ndarray()
-    first, null, last = table_columns(table, {"x": None})["x"]
+    first, null, last = table_columns(table, {"x": "host"})["x"]
     assert (first.dtype, null) == (np.float32, None)
     np.testing.assert_array_equal([first, last], wanted)
     assert [row["x"] for row in rows_of_table(table)] == [wanted[0].tolist(), None, wanted[1].tolist()]
@@ -119,7 +121,7 @@ def test_nulls_inside_a_tensor_stay_nulls_on_the_host(value_type):
     table = pa.table({"x": pa.ExtensionArray.from_storage(kind, stored)})
     with pytest.raises(UnlikeError, match="nulls inside its lists"):
         table_columns(table, {})
-    first, last = table_columns(table, {"x": None})["x"]
+    first, last = table_columns(table, {"x": "host"})["x"]
     assert first == [[1, None, 0], [1, 0, 1]]
     assert last.tolist() == [[0, 1, 1], [0, 0, 1]]
     assert [row["x"] for row in rows_of_table(table)] == [first, last.tolist()]
@@ -159,25 +161,25 @@ def test_a_null_without_a_place_names_the_field_and_the_remedy(values, message):
     [
         (pa.array([1, None]), -1, [1, -1]),
         (pa.array([0.5, None]), float("inf"), [0.5, float("inf")]),
-        (pa.array([1, None]), None, [1, None]),
+        (pa.array([1, None]), "host", [1, None]),
         (pa.array([True, None]), False, [True, False]),
-        (pa.array([[1, None], None]), None, [[1, None], None]),
+        (pa.array([[1, None], None]), "host", [[1, None], None]),
         (pa.array(["a", None]), "", ["a", ""]),
-        (pa.array([{"a": 1}, None]), None, [{"a": 1}, None]),
+        (pa.array([{"a": 1}, None]), "host", [{"a": 1}, None]),
         (pa.nulls(2), "?", ["?", "?"]),
     ],
 )
 def test_nulls_are_filled_as_asked(values, fill, expected):
     found = columns(values, x=fill)
     assert found.tolist() == expected
-    assert (found.dtype == object) == (fill is None or isinstance(fill, str))
+    assert (found.dtype == object) == isinstance(fill, str)
 
 
 @pytest.mark.parametrize(
     ("kind", "fill", "message"),
     [
-        (pa.int64(), "no", "fill_nulls gives 'no' for field 'x' of int64, which cannot be"),
-        (pa.date32(), "2020-01-01", r"for field 'x' of date32\[day\], .* give a value of that type, or None"),
+        (pa.int64(), "no", "on_null gives 'no' for field 'x' of int64, which cannot be"),
+        (pa.date32(), "2020-01-01", r"for field 'x' of date32\[day\], .* give a value of that type, or 'host'"),
         # Arrow cuts these without a word, and a mean in place of nulls would be zero
         (pa.int32(), 0.5, r"gives .*0\.5.* for field 'x' of int32, which cannot be: it would be 0"),
         (pa.int32(), np.float32(0.5), "it would be 0"),
@@ -267,19 +269,19 @@ def test_a_struct_is_a_dict_of_columns() -> None:
 def test_structs_without_fields_are_objects_at_any_depth() -> None:
     rows = [{"a": {}, "b": {"c": {}}, "d": i} for i in range(3)]
     for fill in ({}, {"x.a": {}}):
-        column = ColumnTypes.of(pa.table({"x": rows}), fill=fill).columns(pa.table({"x": rows[1:]}))["x"]
+        column = ColumnTypes.of(pa.table({"x": rows}), on_null=fill).columns(pa.table({"x": rows[1:]}))["x"]
         assert (column["a"].tolist(), column["b"]["c"].tolist(), column["d"].tolist()) == ([{}, {}], [{}, {}], [1, 2])
 
 
-@pytest.mark.parametrize("fill", [{"x.f": 7}, {"x.f": 7, "x.t": None}], ids=str)
+@pytest.mark.parametrize("fill", [{"x.f": 7}, {"x.f": 7, "x.t": "host"}], ids=str)
 def test_a_field_is_filled_beside_a_struct_that_is_null(fill: dict[str, Any]) -> None:
     rows = [{"f": None, "t": {"g": [1, 2]}}, {"f": 5, "t": None}, {"f": 6, "t": {"g": [3, 4]}}]
-    types = ColumnTypes.of(pa.table({"x": rows}), fill=fill)
+    types = ColumnTypes.of(pa.table({"x": rows}), on_null=fill)
     for start in range(3):
         column = types.columns(pa.table({"x": rows}).slice(start))["x"]
         assert (column["f"].dtype, column["f"].tolist()) == (np.int64, [7, 5, 6][start:])
         assert column["t"].tolist() == [row["t"] for row in rows[start:]]
-    assert ColumnTypes.of(pa.table({"x": rows}), fill={"x.f": None}).fields[0].is_objects
+    assert ColumnTypes.of(pa.table({"x": rows}), on_null={"x.f": "host"}).fields[0].is_objects
 
 
 @pytest.mark.parametrize(

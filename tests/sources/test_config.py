@@ -103,8 +103,15 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
         (WebDatasetSourceConfig, "shuffle_block_size", "4", "shuffle_block_size is a whole number, or None, got '4'"),
         (ParquetSourceConfig, "shuffle_block_size", "auto", "is a whole number, or None, got 'auto'"),
         (ParquetSourceConfig, "shuffle_window", "8", "shuffle_window is a whole number, or None, got '8'"),
-        (ParquetSourceConfig, "fill_nulls", -1, "fill_nulls is a dict by field, got -1"),
-        (ParquetSourceConfig, "fill_nulls", {3: 1}, "fill_nulls is a dict by field, got {3: 1}"),
+        (
+            ParquetSourceConfig,
+            "on_null",
+            [0],
+            "on_null is .error., .host., a number, a text, or a dict of these by field",
+        ),
+        (ParquetSourceConfig, "on_null", {"x": None}, "on_null gives None for .*x.*; 'host' keeps such fields"),
+        (ParquetSourceConfig, "schema", "loose", "schema is 'widen' or 'strict', got 'loose'"),
+        (ParquetSourceConfig, "on_null", {3: 1}, "on_null is a dict by field, got {3: 1}"),
         (ParquetSourceConfig, "exclude_columns", [3], r"exclude_columns is a list of names, got \[3\]"),
         (CSVSourceConfig, "column_types", ["zip"], r"column_types is a dict by field, got \['zip'\]"),
         (CSVSourceConfig, "column_names", "abc", r"column_names is a list of names, got 'abc'; write \['abc'\]"),
@@ -134,18 +141,18 @@ def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path: Path) -> None:
     pq.write_table(rows, path)
     (tmp_path / "x.csv").write_text("age,name\n1,a\n2,b\n")
 
-    def parquet(fill_nulls: Any) -> ParquetSource:
-        return ParquetSource(ParquetSourceConfig(fill_nulls=fill_nulls), path)
+    def parquet(on_null: Any) -> ParquetSource:
+        return ParquetSource(ParquetSourceConfig(on_null=on_null), path)
 
     cases: list[tuple[Any, str]] = [
-        (lambda: parquet({"aeg": -1}), r"fill_nulls names \['aeg'\], .* Did you mean 'age'\?"),
-        (lambda: parquet({"address.zpi": -1}), r"fill_nulls names .* Did you mean 'address.zip'\?"),
+        (lambda: parquet({"aeg": -1}), r"on_null names \['aeg'\], .* Did you mean 'age'\?"),
+        (lambda: parquet({"address.zpi": -1}), r"on_null names .* Did you mean 'address.zip'\?"),
         (lambda: ParquetSource(ParquetSourceConfig(), path, columns=["agee"]), "Did you mean 'age'"),
         (
             lambda: CSVSource(CSVSourceConfig(column_types={"naem": "string"}), tmp_path / "x.csv"),
             r"column_types names \['naem'\], .* Did you mean 'name'\?",
         ),
-        (lambda: CSVSource(CSVSourceConfig(fill_nulls={"naem": ""}), tmp_path / "x.csv"), "Did you mean 'name'"),
+        (lambda: CSVSource(CSVSourceConfig(on_null={"naem": ""}), tmp_path / "x.csv"), "Did you mean 'name'"),
         (
             lambda: HFEagerSource(HFEagerConfig(include_keys=["agee"]), dataset=datasets.Dataset(rows)),
             "include_keys names .* Did you mean 'age'",
@@ -154,7 +161,7 @@ def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path: Path) -> None:
     for make, message in cases:
         with pytest.raises(ValueError, match=message):
             make()
-    assert len(parquet({"age": -1, "address.zip": 0, "address": None})) == 2
+    assert len(parquet({"age": -1, "address.zip": 0, "address": "host"})) == 2
 
 
 SOURCES = [

@@ -139,9 +139,9 @@ def test_columns_versions_and_nulls_without_a_place_are_refused_by_name(path: Pa
         make(path, version="latest")
     rows = pa.table({"x": pa.array([*range(5000), None])})
     lance.write_dataset(rows, tmp_path / "nulls.lance")
-    with pytest.raises(RecordError, match=r"nulls\.lance@1\[5000\].*fill_nulls=\{'x': value\}"):
+    with pytest.raises(RecordError, match=r"nulls\.lance@1\[5000\].*on_null=\{'x': value\}"):
         list(make(tmp_path / "nulls.lance"))
-    assert numbers(make(tmp_path / "nulls.lance", fill_nulls={"x": -1}))[-1] == -1
+    assert numbers(make(tmp_path / "nulls.lance", on_null={"x": -1}))[-1] == -1
 
 
 def test_a_reader_opens_nothing_until_it_reads_and_loads_no_jax(path: Path, tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_s
     assert not caplog.messages
     made, _ = (CSVSource(CSVSourceConfig(num_epochs=1), tmp_path / "a.csv") for _ in range(2))
     (told,) = caplog.messages
-    assert told.startswith("numbers with nulls stay on the host, as objects with None: x. fill_nulls={'x': 0} in")
+    assert told.startswith("fields with nulls stay on the host, as objects with None: x. on_null={'x': 0} in")
     assert made.get_batch(2)["x"].tolist() == [1, None]
     caplog.clear()
-    for value in (0, None):
-        CSVSource(CSVSourceConfig(num_epochs=1, fill_nulls={"x": value}), tmp_path / "a.csv")
+    for value in (0, "host"):
+        CSVSource(CSVSourceConfig(num_epochs=1, on_null={"x": value}), tmp_path / "a.csv")
     assert not caplog.messages
 
 

@@ -105,7 +105,7 @@ class PadTo(NamedArguments):
         if value is None:
             raise ValueError(
                 f"field {name!r} is null, which has no length to pad. Put an empty list in its place, by "
-                f"fill_nulls={{{name!r}: []}} of the source's config where it has that, or drop such elements"
+                f"on_null={{{name!r}: []}} of the source's config where it has that, or drop such elements"
             )
         if self.dtype is not None:
             return exact_array(value, self.dtype, name)

@@ -41,7 +41,7 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
 _FILL_IN = (
-    "fill it in by a transform, or, of Parquet, CSV and JSON lines, by fill_nulls={'field': 0} of the source's config; "
+    "fill it in by a transform, or, of Parquet, CSV and JSON lines, by on_null={'field': 0} of the source's config; "
     "a column is objects with None only where no transform takes single elements"
 )
 _TO_ONE_SHAPE = (

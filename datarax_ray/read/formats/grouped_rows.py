@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,6 @@ from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
-from datarax_ray.read.formats.arrow.types import is_number
 from datarax_ray.read.formats.decoded_groups import (
     BrokenRowGroupError,
     DecodedGroups,
@@ -34,7 +33,7 @@ class GroupedRows(Reader):
     schema: of the columns that are read, as Arrow has it. Several threads may read, and close.
     """
 
-    instead = ""  # of a field whose values have no place, beside fill_nulls
+    instead = ""  # of a field whose values have no place, beside on_null
     breaks_whole = True  # one that does not decode has no row that can be read
 
     def __init__(
@@ -66,10 +65,9 @@ class GroupedRows(Reader):
         return sum(self._group_nbytes) // self.num_records
 
     @property
-    def numbers_with_nulls(self) -> list[str]:
-        """Columns of numbers that nulls in the first rows keep on the host, without a fill for them."""
-        fields = [field for field in self._types.fields if field.is_objects and field.path not in self._types.fill]
-        return [field.path for field in fields if is_number(field.type)]
+    def moved(self) -> Mapping[str, str]:
+        """See ColumnTypes.moved."""
+        return self._types.moved
 
     @property
     def groups(self) -> RecordGroups:
@@ -126,18 +124,14 @@ class GroupedRows(Reader):
         """A whole group, as it is stored."""
         raise NotImplementedError
 
-    def _columns_of(self, table: Any, where: str) -> Columns:
+    def _columns_of(self, table: Any, where: str, typed: Callable[[Any], Any] = lambda table: table) -> Columns:
         """The columns of stored rows. where: the place of the rows, which begins the error; "" for a row alone, which
-        the caller names.
+        the caller names. typed: the table with the types of all files.
         """
         try:
-            return self._types.columns(table)
+            return self._types.columns(typed(table))
         except UnlikeError as error:
-            value = f"{{{error.field!r}: value}} to put a value in place of nulls, or " if error.is_of_nulls else ""
-            raise UnlikeRowsError(
-                f"{where}{error}; give the source's config fill_nulls={value}{{{error.field!r}: None}} to have the "
-                f"field on the host as Python has it{self.instead}"
-            ) from None
+            raise UnlikeRowsError(f"{where}{error}; {error.remedy}{self.instead}") from None
 
     def _group_of(self, record: int) -> int:
         return int(self._groups.of(np.array([record]))[0])
@@ -148,10 +142,9 @@ class GroupedRows(Reader):
         file, index = self._places[group]
         return file, index, record - int(self._groups.starts[group]) + sum(self._rows_of_files[file][:index])
 
-    def _fill_digest(self) -> dict[str, str]:
-        """A digest of fill_nulls for the fingerprint; {} without fills."""
-        fill = self._types.fill
-        return {"fill_nulls": digest(sorted([name, repr(value)] for name, value in fill.items()))} if fill else {}
+    def _on_null(self) -> dict[str, str]:
+        """The values in place of nulls, for the fingerprint; {} without any."""
+        return self._types.on_null.identity()
 
     def __getstate__(self) -> dict[str, Any]:
         return self._given

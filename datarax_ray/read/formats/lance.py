@@ -49,7 +49,7 @@ class LanceReader(Reader):
         uri: str | os.PathLike[str],
         version: int | None = None,
         columns: Sequence[str] | None = None,
-        fill_nulls: Mapping[str, Any] | None = None,
+        on_null: Any = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> LanceReader:
         """Open a version of the dataset, None for the latest one.
@@ -77,7 +77,7 @@ class LanceReader(Reader):
             "num_records": num_records,
             "mean_nbytes": first.nbytes // len(first),
             "columns": names,
-            "types": ColumnTypes.of(first, fill=dict(fill_nulls or {})),
+            "types": ColumnTypes.of(first, on_null=on_null),
             "digest": digest(fragments),
             "schema": digest([[name, str(first.schema.field(name).type)] for name in sorted(names)]),
         }
@@ -95,10 +95,7 @@ class LanceReader(Reader):
             columns: Columns = self._given["types"].columns(table)
             return columns
         except UnlikeError as error:
-            raise BrokenRecordError(
-                f"{error}; give the source's config fill_nulls={{{error.field!r}: value}} to put a value in place of "
-                f"nulls, or {{{error.field!r}: None}} to have the field on the host as Python has it"
-            ) from None
+            raise BrokenRecordError(f"{error}; {error.remedy}") from None
 
     def locate(self, record: int) -> str:
         """Where a row is, for people: "path@version[row]"."""
@@ -106,9 +103,9 @@ class LanceReader(Reader):
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the version, wherever the dataset lies: its number, rows, files, and columns."""
-        fill = self._given["types"].fill
         found = {name: self._given[name] for name in ("num_records", "version", "digest", "schema")}
-        return found | ({"fill_nulls": digest(sorted([name, repr(fill[name])] for name in fill))} if fill else {})
+        types: ColumnTypes = self._given["types"]
+        return found | {"columns": digest(types.described())} | types.on_null.identity()
 
     def close(self) -> None:
         """Close the dataset. Reading opens it again."""

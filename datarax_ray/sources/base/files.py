@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -14,13 +14,14 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import numpy as np
 from flax import nnx
 
-from datarax_ray.plan.arguments import mapping, names, whole
+from datarax_ray.plan.arguments import names, whole
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.files.paths import kept
 from datarax_ray.read.files.shards import MissingShards, going_by
 from datarax_ray.read.formats.array_record.files import RecordFile
+from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.config import check_shuffled
@@ -95,19 +96,19 @@ class RowGroupsConfig(WindowsConfig):
     shuffle_block_size: shuffle blocks of this many rows instead of row groups, in windows of 64. 1 is one permutation
         of all rows, and slow: a chunk needs rows of nearly every row group, so actors decode row groups again and
         again. cacheable=True avoids this: all actors together then keep the dataset once.
-    fill_nulls: values in place of nulls, by field ("a.b" inside a struct); None for a field keeps the field on the
-        host, as objects. Without fill_nulls, a number or struct with nulls in the first rows stays on the host, with
-        None, and a later null breaks its row. If a field inside a struct is named, a null struct is a null of every
-        field inside; {"a": None} keeps the struct as dicts and None. In CSV, empty text is null for the fields named
-        here.
+    on_null: what becomes of nulls, in one word for all fields, or by field ("a.b" inside a struct). A value stands in
+        their place, where the field's type holds it exactly; "host" has a number or struct with nulls on the host, with
+        None; "error" refuses numbers, lists of them and structs that have nulls. None is as "host", with a warning.
+        Footers tell of nulls of Parquet; else the first rows tell, and a later null breaks its row. If a field inside a
+        struct has a value, a null struct is a null of every field inside; {"a": "host"} keeps the struct as dicts and
+        None. In CSV, empty text is null for the fields that have a value here.
     """
 
-    fill_nulls: Mapping[str, Any] | None = None
+    on_null: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.fill_nulls is not None:
-            mapping("fill_nulls", self.fill_nulls, "field")
+        OnNull.of(self.on_null)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,17 +255,16 @@ def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
 
 def warn_of_nulls(reader: GroupedRows, steps: Sequence[Step]) -> None:
     """Warn once of numbers with nulls. With a transform of single elements, a None that remains is an error anyway."""
-    names = reader.numbers_with_nulls
-    if names and all(step.kind == "map_columns" for step in steps):
-        _warn_of_nulls(reader.locate(0), tuple(names))
+    if reader.moved and all(step.kind == "map_columns" for step in steps):
+        names = tuple(f"{name} ({told})" if told else name for name, told in reader.moved.items())
+        _warn_of_nulls(reader.locate(0), names, next(iter(reader.moved)))
 
 
 @functools.cache  # each copy of a source looks at the first rows anew
-def _warn_of_nulls(first: str, names: tuple[str, ...]) -> None:
+def _warn_of_nulls(first: str, names: tuple[str, ...], one: str) -> None:
     logger.warning(
-        "numbers with nulls stay on the host, as objects with None: %s. fill_nulls={%r: 0} in the source's config "
-        "makes an array of them, fill_nulls={%r: None} ends this warning",
+        "fields with nulls stay on the host, as objects with None: %s. on_null={%r: 0} in the source's config "
+        "makes an array of it, on_null='host' ends this warning, on_null='error' refuses nulls",
         ", ".join(names),
-        names[0],
-        names[0],
+        one,
     )

@@ -318,12 +318,12 @@ def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_
 def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> None:
     path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n")
     reader = TextReader.of(path, CSV())
-    with pytest.raises(reader.traits.broken, match=rf"{path}, block \d+ of its rows: field 'x' .*fill_nulls={{'x'"):
+    with pytest.raises(reader.traits.broken, match=rf"{path}, block \d+ of its rows: field 'x' .*on_null={{'x'"):
         reader.read(np.array([2**21 - 1, 2**21]))
     assert values(reader.read(np.array([2**21 - 1]))) == {"x": [1], "y": ["a"]}
-    with pytest.raises(reader.traits.broken, match=r"field 'x' \(int64\) is null.*fill_nulls={'x': value}"):
+    with pytest.raises(reader.traits.broken, match=r"field 'x' \(int64\) is null.*on_null={'x': value}"):
         reader.read(np.array([2**21]))
-    filled = TextReader.of(path, CSV(), fill_nulls={"x": -1})
+    filled = TextReader.of(path, CSV(), on_null={"x": -1})
     assert values(filled.read(np.array([0, 2**21]))) == {"x": [1, -1], "y": ["a", ""]}
 
 
@@ -332,17 +332,17 @@ def test_a_missing_text_is_filled_in_as_of_json_and_parquet(tmp_path: Path) -> N
     for fill, name in (
         ({}, ["", "NA", "", "bob"]),
         ({"name": "?"}, ["?", "NA", "?", "bob"]),
-        ({"name": None}, [None, "NA", None, "bob"]),
+        ({"name": "host"}, [None, "NA", None, "bob"]),
     ):
         wanted = {"id": [1, 2, 3, 4], "name": name, "q": ["", "b", "c", "null"]}
         for types in (None, {"name": "large_string"}, {"name": pa.dictionary(pa.int32(), pa.string())}):
-            assert everything(TextReader.of(csv, CSV(), fill_nulls=fill, column_types=types)) == wanted
+            assert everything(TextReader.of(csv, CSV(), on_null=fill, column_types=types)) == wanted
     parts = [{"name": None}, {"name": "NA"}, {"name": None}, {"name": "bob"}]
     lines = write(tmp_path, "".join(json.dumps(part) + "\n" for part in parts), "a.jsonl")
-    assert everything(TextReader.of(lines, JSONLines(), fill_nulls={"name": "?"}))["name"] == ["?", "NA", "?", "bob"]
-    as_bytes = TextReader.of(csv, CSV(), fill_nulls={"name": b"?"}, column_types={"name": "binary"})
+    assert everything(TextReader.of(lines, JSONLines(), on_null={"name": "?"}))["name"] == ["?", "NA", "?", "bob"]
+    as_bytes = TextReader.of(csv, CSV(), on_null={"name": b"?"}, column_types={"name": "binary"})
     assert everything(as_bytes)["name"] == [b"?", b"NA", b"?", b"bob"]
-    assert everything(TextReader.of(write(tmp_path, "a,b\n1,\n", "n.csv"), CSV(), fill_nulls={"b": "?"}))["b"] == ["?"]
+    assert everything(TextReader.of(write(tmp_path, "a,b\n1,\n", "n.csv"), CSV(), on_null={"b": "?"}))["b"] == ["?"]
 
 
 @pytest.mark.parametrize(
@@ -519,8 +519,8 @@ def test_settings_that_change_values_are_in_the_fingerprint(tmp_path: Path) -> N
     options: list[Any] = [
         {},
         {"column_types": {"a": "float64"}},
-        {"fill_nulls": {"a": 0}},
-        {"fill_nulls": {"a": 1}},
+        {"on_null": {"a": 0}},
+        {"on_null": {"a": 1}},
     ]
     prints = [json.dumps(TextReader.of(path, CSV(), **option).fingerprint()) for option in options]
     prints += [json.dumps(TextReader.of(path, CSV(column_names=("a", "b"))).fingerprint())]

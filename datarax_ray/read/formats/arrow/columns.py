@@ -24,7 +24,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Number
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ import numpy as np
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, concatenate, leaves
+from datarax_ray.read.formats.arrow.nulls import ERROR, HOST, OnNull
 from datarax_ray.read.formats.arrow.types import (
     is_list,
     is_number,
@@ -55,15 +56,27 @@ _STRIP = 2**16  # rows that are copied at a time, to look at them
 
 
 class UnlikeError(ValueError):
-    """A value of a field has no place in the array that the field is read as. The caller knows the remedy.
+    """A value of a field has no place in the array that the field is read as.
 
-    is_of_nulls: the values are nulls, in place of which a value would do.
+    is_of_nulls: the values are nulls, in place of which a value would do. chosen: a type by which it would be read.
     """
 
-    def __init__(self, field: str, message: str, *, is_of_nulls: bool = False) -> None:
+    def __init__(self, field: str, message: str, *, is_of_nulls: bool = False, chosen: str = "") -> None:
         super().__init__(message)
         self.field = field
         self.is_of_nulls = is_of_nulls
+        self.chosen = chosen
+
+    @property
+    def remedy(self) -> str:
+        """What to set in the config of a source of tables."""
+        if self.chosen:
+            return f"give the source's config column_types={{{self.field!r}: {self.chosen!r}}}, or another type"
+        value = f"{{{self.field!r}: value}} to put a value in place of nulls, or " if self.is_of_nulls else ""
+        return (
+            f"give the source's config on_null={value}{{{self.field!r}: 'host'}} to have the field on the host as "
+            "Python has it"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,9 +115,9 @@ class Field:
             yield from (leaf for part in self.parts for leaf in part.leaves)
 
     @property
-    def paths(self) -> list[str]:
-        """The path of this field and of all fields inside it."""
-        return [self.path, *(path for part in self.parts for path in part.paths)]
+    def types(self) -> list[tuple[str, Any]]:
+        """The path and the type of this field and of all fields inside it."""
+        return [(self.path, self.type), *(each for part in self.parts for each in part.types)]
 
     @property
     def fills(self) -> list[Any]:
@@ -159,11 +172,43 @@ class Field:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What is known of rows that are not in a table, by field, dotted inside structs.
+
+    nulls: how many nulls a field has, 0 where there are some.
+    unsure: fields in which the nulls may be those of a struct around them.
+    ragged: fields whose lists differ in length.
+    inside: fields whose lists have nulls among their values.
+    num_rows: of which the nulls are.
+    """
+
+    nulls: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unsure: Container[str] = ()
+    ragged: Container[str] = ()
+    inside: Container[str] = ()
+    num_rows: int = 0
+
+    def told(self, path: str) -> str:
+        """What is known of the nulls of a field, for people."""
+        count = self.nulls.get(path, 0)
+        return f"{count:,} nulls in {self.num_rows:,} rows" if count else ""
+
+
+@dataclass(frozen=True)
 class ColumnTypes:
-    """How the columns of tables are read. fields: one for each column, by name. fill: values for nulls, by path."""
+    """How the columns of tables are read.
+
+    fields: one for each column, by name.
+    fill: values for nulls, by path.
+    on_null: the setting from which these come.
+    moved: fields of numbers and structs that nulls keep on the host, without a setting for that; with what is known of
+        these nulls, for people.
+    """
 
     fields: tuple[Field, ...]
     fill: Fill = dataclasses.field(default_factory=dict, hash=False)
+    on_null: OnNull = dataclasses.field(default_factory=OnNull)
+    moved: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -171,31 +216,46 @@ class ColumnTypes:
         table: pa.Table,
         rows: Indices | None = None,
         as_objects: Iterable[str] = (),
-        fill: Fill | None = None,
-        ragged: Iterable[str] = (),
+        on_null: Any = None,
+        known: Known | None = None,
     ) -> ColumnTypes:
         """The types by which every column is as dense as its data allow.
 
         rows: the rows that are used of the table, None for all.
         as_objects: columns to leave as objects.
-        fill: see Fill.
-        ragged: leaves, by dotted path, whose lists are known to differ in length in rows that are not here.
+        on_null: see OnNull.
+        known: of rows that are not here.
+
+        Raises: ValueError for fields in on_null that are not there, and for nulls where on_null is "error".
         """
-        table = stored(table)
-        fields = [Field.of_type(part.name, part.type, fill or {}) for part in table.schema]
-        known = [path for field in fields for path in field.paths]
-        if unknown := sorted((fill or {}).keys() - set(known)):
+        table, on_null, known = stored(table), OnNull.of(on_null), known or Known()
+        by_type = [Field.of_type(part.name, part.type, {}) for part in table.schema]
+        types = [each for field in by_type for each in field.types]
+        paths = [path for path, _ in types]
+        if unknown := sorted(on_null.by_field.keys() - set(paths)):
             raise ValueError(
-                f"fill_nulls names {unknown}, and the fields that are read are {sorted(known)}; their nulls would stay "
-                f"as they are.{nearest(unknown, known)}"
+                f"on_null names {unknown}, and the fields that are read are {sorted(paths)}; their nulls would stay "
+                f"as they are.{nearest(unknown, paths)}"
             )
-        names, leaf_names, found = set(as_objects), tuple(ragged), []
-        for field, column in zip(fields, table.columns, strict=True):
-            if field.path in names:
-                found.append(_as_objects(field))
-            else:
-                found.append(_decided_by_rows(field, column, rows, leaf_names))
-        return cls(tuple(sorted(found, key=lambda field: field.path)), fill or {})
+        fill, names, found = on_null.fills(types), set(as_objects), []
+        for part, column in zip(table.schema, table.columns, strict=True):
+            field = Field.of_type(part.name, part.type, fill)
+            found.append(_as_objects(field) if field.path in names else _decided_by_rows(field, column, rows, known))
+        fields = tuple(sorted(found, key=lambda field: field.path))
+        moved = {
+            leaf.path: known.told(leaf.path)
+            for field, column in ((field, table.column(field.path)) for field in fields if field.path not in names)
+            for leaf in field.leaves
+            if leaf.path not in fill and _has_moved(leaf, known, field.path, column)
+        }
+        if errors := [path for path in moved if on_null.says(path, ERROR)]:
+            each = ", ".join(f"{path!r} ({moved[path]})" if moved[path] else repr(path) for path in errors)
+            raise ValueError(
+                f"there are nulls, and on_null has 'error' for them: {each}. on_null={{{errors[0]!r}: value}} puts a "
+                f"value in their place, {{{errors[0]!r}: 'host'}} has the field on the host, with None"
+            )
+        moved = {path: told for path, told in moved.items() if not on_null.says(path, HOST)}
+        return cls(fields, fill, on_null, moved)
 
     def described(self) -> list[list[str]]:
         """The path and the type of each array, in plain text, for a fingerprint."""
@@ -235,52 +295,62 @@ class ColumnTypes:
         return None if why is None else (index, why)
 
 
-def _decided_by_rows(field: Field, column: Any, rows: Indices | None, ragged: tuple[str, ...]) -> Field:
+def _decided_by_rows(field: Field, column: Any, rows: Indices | None, known: Known) -> Field:
     """The field as the used rows of the column decide; where they are as odd as the whole, as the whole does."""
-    whole = _decided(field, column.chunks, ragged) or _as_objects(field)
+    whole = _decided(field, column.chunks, known) or _as_objects(field)
     if rows is None or not any(leaf.is_objects or _is_ragged(leaf.type) for leaf in whole.leaves):
         return whole
     found: Field | None = None
     for start in range(0, len(rows), _STRIP):
-        part = _decided(field, column.take(rows[start : start + _STRIP]).chunks, ragged)
+        part = _decided(field, column.take(rows[start : start + _STRIP]).chunks, known)
         if part is None or any(leaf.is_objects for leaf in part.leaves) or found not in (None, part):
             return whole
         found = part
     return found or whole
 
 
-def _decided(field: Field, chunks: list[Any], ragged: tuple[str, ...]) -> Field | None:
+def _decided(field: Field, chunks: list[Any], known: Known) -> Field | None:
     """The field as these values decide. None: a struct in it is null, so that the column as a whole is objects."""
     import pyarrow as pa
 
     t, kind = pa.types, field.type
     chunks = [_as_stored(chunk) for chunk in chunks if len(chunk)]
-    if not chunks or field.fill:
+    is_known = field.path in known.nulls
+    if field.fill or not (chunks or is_known):
         return field
     is_text = any(is_kind(kind) for is_kind in (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary))
     if is_text or (t.is_temporal(kind) and not t.is_interval(kind)):
         return field  # a null is None, or NaT
-    has_nulls = any(chunk.null_count for chunk in chunks)
+    has_nulls = is_known or any(chunk.null_count for chunk in chunks)
     if field.parts:
-        return None if has_nulls and not field.fills else _decided_struct(field, chunks, ragged)
-    is_uneven = any(leaf.startswith(f"{field.path}.") for leaf in ragged)
-    if not is_uneven and (fixed := _fixed(chunks, kind)):
-        return Field(field.path, fixed)
-    if is_list(kind) and is_number(kind.value_type) and not any(chunk.flatten().null_count for chunk in chunks):
+        return None if has_nulls and not field.fills else _decided_struct(field, chunks, known)
+    is_uneven = field.path in known.ragged
+    if not is_uneven and not has_nulls and (fixed := _fixed(chunks, kind)):
+        return None if field.path in known.unsure else Field(field.path, fixed)
+    is_numbers = is_list(kind) and is_number(kind.value_type) and field.path not in known.inside
+    if is_numbers and not any(chunk.flatten().null_count for chunk in chunks):
         return Field(field.path, pa.list_(kind.value_type))
-    is_as_stored = not has_nulls and (t.is_dictionary(kind) or is_tensor(kind))
+    is_as_stored = not has_nulls and not is_uneven and (t.is_dictionary(kind) or is_tensor(kind))
     return field if is_as_stored else _as_objects(field)
 
 
-def _decided_struct(field: Field, chunks: list[Any], ragged: tuple[str, ...]) -> Field | None:
+def _decided_struct(field: Field, chunks: list[Any], known: Known) -> Field | None:
     has_value = any(value is not None for value in field.fills)
     parts = []
     for index, part in enumerate(field.parts):
-        found = _decided(part, [chunk.field(index) for chunk in chunks], ragged)
+        found = _decided(part, [chunk.field(index) for chunk in chunks], known)
         if found is None and not has_value:
             return None
         parts.append(found or _as_objects(part))  # alone: the value has its place in a dict of columns
     return dataclasses.replace(field, parts=tuple(parts))
+
+
+def _has_moved(field: Field, known: Known, path: str, column: Any) -> bool:
+    """Whether nulls keep this field of numbers, or this struct, on the host. path, column: of the field around it."""
+    is_numbers = is_tensor(field.type) or (is_list(field.type) and is_number(field.type.value_type))
+    if is_numbers:
+        return field.path in known.nulls or (field.path == path and column.null_count > 0)
+    return field.is_objects and (is_number(field.type) or bool(field.parts))
 
 
 def _as_objects(field: Field) -> Field:
@@ -392,8 +462,8 @@ def _filled(array: Any, path: str, value: Any) -> Any:
         return array.fill_null(scalar)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
         raise ValueError(
-            f"fill_nulls gives {value!r} for field {path!r} of {array.type}, which cannot be: {error}; give a value of "
-            "that type, or None to get objects with None"
+            f"on_null gives {value!r} for field {path!r} of {array.type}, which cannot be: {error}; give a value of "
+            "that type, or 'host' to get objects with None"
         ) from error
 
 

@@ -65,6 +65,19 @@ def tensor_shape(kind: Any) -> list[int]:
     return list(kind.shape)
 
 
+def named_type(name: str, kind: Any) -> pa.DataType:
+    """The type that column_types gives for a field: Arrow's own, or its name. Raises: ValueError for what is none."""
+    import pyarrow as pa
+
+    try:
+        return pa.type_for_alias(kind) if isinstance(kind, str) else pa.field(name, kind).type
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"column_types gives {kind!r} for {name!r}, which is no type of Arrow; it knows names as 'int64', "
+            "'float32', 'string', 'bool', 'date32', 'timestamp[s]', and takes its own types"
+        ) from error
+
+
 def without_extension(kind: pa.DataType) -> pa.DataType:
     """The type that a column of this type is read as: how it is stored, but for Arrow's own tensors and bools."""
     import pyarrow as pa
@@ -116,21 +129,22 @@ def plain_type(kind: pa.DataType) -> str:
     return "binary" if is_bytes else str(kind)
 
 
-def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False) -> pa.Array:
+def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds: bool = False) -> pa.Array:
     """The array or column as of this type: a result of `joining.joined`, or of storage_type, or the array's own type
     with lists of one length. A field that a struct lacks is null.
 
     Not by pyarrow's cast: it makes too few of nulls in lists (26.0), breaks extension types in structs (24), and loses
     values of views of lists behind a null, or out of their order (26.0).
     repair: rebuild an array of this very type, which may hold lists of too few nulls, as pyarrow's parser of JSON makes
-    them. Raises: pyarrow.ArrowInvalid for lists of another length.
+    them. rounds: integers may lose digits as floats; else no value changes.
+    Raises: pyarrow.ArrowInvalid for lists of another length, and for values that the type does not hold.
     """
     import pyarrow as pa
 
     if array.type == kind and not repair:
         return array
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([retyped(each, kind, repair=repair) for each in array.chunks], kind)
+        return pa.chunked_array([retyped(each, kind, repair=repair, rounds=rounds) for each in array.chunks], kind)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     array = array if is_tensor(array.type) else getattr(array, "storage", array)
@@ -161,7 +175,7 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False) -> pa.A
             return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=is_null)
         if pa.types.is_list(kind):
             return retyped(array.cast(pa.list_(array.type.value_type)), kind)
-    return array.cast(kind)
+    return array.cast(kind, safe=not (rounds and pa.types.is_integer(array.type) and pa.types.is_floating(kind)))
 
 
 def _without_view(array: pa.Array) -> pa.Array:

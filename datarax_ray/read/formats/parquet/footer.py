@@ -37,6 +37,9 @@ class FileFooter:
     schema: pyarrow's, of the fields that are read, by name.
     list_values: for each leaf in a list, the number of values in a row; None where that is not one whole number for
         all row groups on the average, so that lists differ in length.
+    null_counts: for each leaf that is read, but texts of their own, how often it has no value (a null of a struct or
+        list around it and an empty list are no value either); None where the writer did not count.
+    small: for each leaf of signed 64-bit integers, whether all of them are known to lie within 2**53.
     url, version: of a file that is read by ranges, its URL, which may hold a secret, and its version (an ETag, say).
     """
 
@@ -50,6 +53,8 @@ class FileFooter:
     others: tuple[Path, ...] = field(compare=False)
     schema: Any = field(compare=False, repr=False)
     list_values: dict[str, int | None] = field(compare=False)
+    null_counts: dict[str, int | None] = field(compare=False)
+    small: dict[str, bool] = field(compare=False)
     url: str = field(default="", compare=False, repr=False)
     version: str = field(default="", compare=False)
 
@@ -93,7 +98,7 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
         leaves = choose(paths)
         schema = with_shapes(opened.read_row_groups([], columns=list(map(".".join, leaves)))).schema
         wanted = set(leaves)
-        decoded_nbytes, list_values = _sizes(metadata, [leaf in wanted for leaf in paths], schema)
+        facts = _facts(metadata, [leaf in wanted for leaf in paths], schema)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # what damaged footers were seen to give
         advice = sniff.advice(raw, path, "Parquet")
         raise sniff.incomplete(path, "Parquet", f"{error} ({nbytes:,} bytes)", advice) from error
@@ -115,32 +120,64 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
         tuple(counts),
         content.hexdigest()[:16],
         begin=nbytes - len(stored),
-        decoded_nbytes=decoded_nbytes,
         leaves=leaves,
         others=tuple(leaf for leaf in paths if leaf not in wanted),
         schema=pa.schema([(name, schema.field(name).type) for name in sorted(schema.names)]),
-        list_values=list_values,
+        **facts,
     )
 
 
-def _sizes(metadata: Any, is_read: list[bool], schema: Any) -> tuple[tuple[int, ...], dict[str, int | None]]:
-    """FileFooter.decoded_nbytes and FileFooter.list_values. is_read: of each leaf column."""
+def _facts(metadata: Any, is_read: list[bool], schema: Any) -> dict[str, Any]:
+    """The fields of FileFooter that column chunks tell. is_read: of each leaf column."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     columns = {index: metadata.schema.column(index) for index, wanted in enumerate(is_read) if wanted}
-    lists = [index for index, column in columns.items() if column.max_repetition_level]
-    is_all = all(is_read)
-    check_chunks(metadata, [columns[index].path for index in (lists if is_all else columns)])
+    check_chunks(metadata, [column.path for column in columns.values()])
     fixed = sum(fixed_nbytes(each.type) or 0 for each in schema)
 
     def stored_nbytes(group: Any) -> int:
-        return int(group.total_byte_size) if is_all else sum(group.column(i).total_uncompressed_size for i in columns)
+        if all(is_read):
+            return int(group.total_byte_size)
+        return sum(group.column(i).total_uncompressed_size for i in columns)
 
-    def list_values(index: int) -> int | None:
-        means = {divmod(group.column(index).num_values, group.num_rows) for group in groups if group.num_rows}
-        return means.pop()[0] if len(means) == 1 and all(not odd for _, odd in means) else None
+    with_rows = [group for group in groups if group.num_rows]
+    list_values: dict[str, int | None] = {}
+    null_counts: dict[str, int | None] = {}
+    small: dict[str, bool] = {}
+    for index, column in columns.items():
+        if column.max_repetition_level:
+            means = {divmod(group.column(index).num_values, group.num_rows) for group in with_rows}
+            is_one = len(means) == 1 and all(not odd for _, odd in means)
+            list_values[column.path] = means.pop()[0] if is_one else None
+        is_long = column.physical_type == "INT64" and column.converted_type != "UINT_64"
+        if column.physical_type == "BYTE_ARRAY" and column.max_definition_level < 2:
+            continue  # None has its place there, and a footer may have a thousand of them
+        is_needed = column.max_definition_level or is_long
+        found = [_statistics(group.column(index), column) for group in with_rows] if is_needed else []
+        counts = [None if each is None or not each.has_null_count else int(each.null_count) for each in found]
+        is_counted = None not in counts or not column.max_definition_level
+        null_counts[column.path] = sum(count or 0 for count in counts) if is_counted else None
+        if is_long:
+            small[column.path] = all(each is not None and _is_small(each) for each in found)
+    return {
+        "decoded_nbytes": tuple(max(fixed * group.num_rows, stored_nbytes(group)) for group in groups),
+        "list_values": list_values,
+        "null_counts": null_counts,
+        "small": small,
+    }
 
-    decoded_nbytes = tuple(max(fixed * group.num_rows, stored_nbytes(group)) for group in groups)
-    return decoded_nbytes, {columns[index].path: list_values(index) for index in lists}
+
+def _statistics(chunk: Any, column: Any) -> Any:
+    """A column chunk's. Raises: OSError where it is of another type than the column: pyarrow would end the process."""
+    if chunk.physical_type != column.physical_type:
+        raise OSError(f"{column.path} is {column.physical_type}, and {chunk.physical_type} in a row group")
+    return chunk.statistics
+
+
+def _is_small(statistics: Any) -> bool:
+    """Whether a column chunk's 64-bit integers lie within 2**53."""
+    if not statistics.has_min_max:
+        return not statistics.num_values
+    return bool(-(2**53) <= statistics.min_raw <= statistics.max_raw <= 2**53)
 
 
 def check_chunks(metadata: Any, leaves: Sequence[str]) -> None:

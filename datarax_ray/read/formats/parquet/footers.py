@@ -20,7 +20,8 @@ from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.files.filesystems import client_by_ranges, find_on
 from datarax_ray.read.files.paths import kept
-from datarax_ray.read.formats.arrow.joining import joined
+from datarax_ray.read.formats.arrow.columns import UnlikeError
+from datarax_ray.read.formats.arrow.joining import JOINS, Joins
 from datarax_ray.read.formats.arrow.types import plain_type, retyped, with_shapes
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.parquet.footer import (
@@ -46,14 +47,16 @@ class Footers:
     """All files of a source.
 
     leaves: paths of the leaf columns that are read, each where a file has it.
-    schema: the fields of these leaves, by name. Where no row of a file has a value, its writer may have written the
-        type null: such a field is read as the type of the other files. A file of these very types has this very schema.
+    schema: the fields of these leaves, by name, of types that hold the values of all files. A file of these very types
+        has this very schema.
+    chosen: fields whose type somebody chose.
     """
 
     filesystem: Any
     files: tuple[FileFooter, ...]
     leaves: tuple[Path, ...]
     schema: Any
+    chosen: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,31 +69,44 @@ class Footers:
         return types_of(self.schema)
 
     def typed(self, table: Any, file: int) -> Any:
-        """A table of rows of this file, with the types of all files. Raises: as with_shapes."""
-        try:
-            table = with_shapes(table)
-        except ValueError as error:
-            raise ValueError(f"{self.files[file].path}: {error}") from error
+        """A table of rows of this file, with the types of all files, and nulls in fields that the file lacks.
+
+        Raises: as with_shapes; UnlikeError for values that a type does not hold.
+        """
+        import pyarrow as pa
+
+        table = with_shapes(table)
         if self.files[file].schema is self.schema:
             return table
-        kinds = [self.schema.field(name).type for name in table.column_names]
-        columns = [
-            column if plain_type(column.type) == plain_type(kind) else retyped(column, kind)
-            for column, kind in zip(table.columns, kinds, strict=True)
-        ]
-        return table.from_arrays(columns, table.column_names)
+        columns = {}
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            kind = self.schema.field(name).type
+            try:
+                same = plain_type(column.type) == plain_type(kind)
+                columns[name] = column if same else retyped(column, kind, rounds=name in self.chosen)
+            except (ValueError, NotImplementedError) as error:  # Arrow's own are among these
+                message = f"field {name!r} is {plain_type(column.type)} here and read as {plain_type(kind)}: {error}"
+                raise UnlikeError(name, message, chosen="string") from error
+        rest = [part for part in self.schema if part.name not in columns]
+        columns |= {part.name: pa.nulls(table.num_rows, part.type) for part in rest}
+        return table.from_pydict(columns)
 
 
 def read_footers(
-    paths: Any, columns: Iterable[str] | None, exclude: Sequence[str], filesystem: Any, remote: Remote = REMOTE
+    paths: Any,
+    columns: Iterable[str] | None,
+    exclude: Sequence[str],
+    filesystem: Any,
+    remote: Remote = REMOTE,
+    joins: Joins = JOINS,
 ) -> Footers:
     """The footers of everything that `paths` names (see filesystems.find_on).
 
     columns: names of the fields to read, "a.b" for the one of this name, or else for one inside a struct; None for all
-    but those in exclude.
+    but those in exclude. joins: how fields that differ between files become one.
 
-    Raises: FileNotFoundError; ValueError for incomplete Parquet files (all are listed), for files whose fields differ,
-    for names that are no field, and where all files together have no row.
+    Raises: FileNotFoundError; ValueError for incomplete Parquet files (all are listed), for files whose fields are not
+    to be joined, for names that are no field, and where all files together have no row.
     """
     import pyarrow as pa
 
@@ -134,7 +150,7 @@ def read_footers(
             logger.warning("%s. Until then nothing is read ahead, nor kept on a disk (cache_dir)", error)
         except (OSError, ValueError):
             inspect = inspect_far  # raises again below, beside the errors of other files
-    footers = _joined(inspect_all(inspect, found, "opened"), columns, exclude, filesystem)
+    footers = _joined(inspect_all(inspect, found, "opened"), columns, exclude, filesystem, joins)
     index.save()
     if filesystem.type_name == "local":
         check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
@@ -150,7 +166,7 @@ def read_footers(
 
 
 def _key(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    return digest(["footer", columns, *exclude])
+    return digest(["footer", [each.name for each in fields(FileFooter)], columns, *exclude])
 
 
 def _add(index: Index, key: str, file: FileFooter) -> None:
@@ -172,24 +188,25 @@ def _from_index(path: str, url: str, known: Any) -> FileFooter:
 
 
 def _joined(
-    files: Sequence[FileFooter], columns: Sequence[str] | None, exclude: Sequence[str], filesystem: Any
+    files: Sequence[FileFooter],
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
+    filesystem: Any,
+    joins: Joins,
 ) -> Footers:
-    """The files under one schema: that of the first file with rows, and the types of others where it has none.
-
-    Raises: ValueError where files with rows have not the same fields.
-    """
+    """The files under one schema. Raises: ValueError where files with rows have fields that are not to be joined."""
     first = next((file for file in files if file.num_rows), files[0])
-    _check_names(first, files, columns, exclude)
+    _check_names(first, files, columns, exclude, joins.widens)
     kinds = [(str(file.types), file.leaves) for file in files]
     distinct: dict[Any, FileFooter] = {}  # of the files with rows, the first of each kind
     for kind, file in zip(kinds, files, strict=True):
         if file.num_rows or file is first:
             distinct.setdefault(kind, file)
-    ordered, schema = list(distinct.values()), first.schema
-    for number, file in enumerate(ordered):
-        if odd := next((each for each in ordered[:number] if _unified(each.schema, file.schema) is None), None):
-            raise ValueError(_difference(odd, file))
-        schema = _unified(schema, file.schema)
+    small: dict[str, bool] = {}
+    for leaf, is_small in (each for file in files for each in file.small.items()):
+        small[leaf] = is_small and small.get(leaf, True)
+    ordered = list(distinct.values())
+    schema = joins.schema([(file.path, file.schema) for file in ordered], {leaf for leaf in small if small[leaf]})
     types = str(types_of(schema))
     # files of one kind share its values, so that those of thousands take no more memory, and travel once
     shared = []
@@ -199,38 +216,25 @@ def _joined(
         its = schema if kind[0] == types else like.schema
         shared.append(replace(file, schema=its, leaves=like.leaves, others=rest))
     leaves = dict.fromkeys(leaf for file in ordered for leaf in file.leaves)
-    return Footers(filesystem, tuple(shared), tuple(leaves), schema)
-
-
-def _unified(schema: Any, other: Any) -> Any:
-    """The schema of the files of both; None where there is none. Fields are by name, in order."""
-    import pyarrow as pa
-
-    if schema.names != other.names:
-        return None
-    kinds = [joined(one, another, strict=True) for one, another in zip(schema.types, other.types, strict=True)]
-    return None if None in kinds else pa.schema(zip(schema.names, kinds, strict=True))
-
-
-def _difference(one: FileFooter, other: FileFooter) -> str:
-    types, others = one.types, other.types
-    name = next(name for name in sorted(types | others) if types.get(name) != others.get(name))
-    without = "leave the field out (exclude_columns)" if name in types else "name those to read (columns=[...])"
-    return (
-        f"field {name!r} is {types.get(name, 'missing')} in {one.path} and {others.get(name, 'missing')} in "
-        f"{other.path}; every element has the same fields. Rewrite one of them, {without}, or make two sources."
-    )
+    return Footers(filesystem, tuple(shared), tuple(leaves), schema, frozenset(joins.chosen))
 
 
 def _check_names(
-    first: FileFooter, files: Sequence[FileFooter], columns: Sequence[str] | None, exclude: Sequence[str]
+    first: FileFooter,
+    files: Sequence[FileFooter],
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
+    widens: bool,
 ) -> None:
-    """Raise ValueError unless the first file has all columns, some file each field in exclude, and a field is left."""
-    leaves = [*first.leaves, *first.others]
+    """Raise ValueError unless some file, or where nothing is widened the first file, has all columns; some file has
+    each field in exclude; and a field is left.
+    """
+    anywhere = [*{leaf: None for file in files for leaf in (*file.leaves, *file.others)}]
+    leaves = anywhere if widens else [*first.leaves, *first.others]
     under = by_name(leaves)
     if columns is None:
-        anywhere = by_name([*{leaf: None for file in files for leaf in (*file.leaves, *file.others)}])
-        unknown = [name for name in exclude if name not in anywhere]
+        everywhere = by_name(anywhere)
+        unknown = [name for name in exclude if name not in everywhere]
     else:
         unknown = [name for name in columns if name not in under]
     if unknown:
@@ -238,7 +242,7 @@ def _check_names(
         raise ValueError(
             f"{first.path} has no columns {unknown}; its fields are {known}.{nearest(unknown, [*known, *under])}"
         )
-    if not first.leaves:
+    if not any(file.leaves for file in files):
         raise ValueError(
             f"{first.path}: no column of {[*map('.'.join, leaves)]} is left; an element needs at least one field"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,12 +20,15 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import ChangedError, StorageError
-from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, Fill, rows_of
+from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, rows_of
+from datarax_ray.read.formats.arrow.joining import Joins
+from datarax_ray.read.formats.arrow.nulls import HOST, OnNull
 from datarax_ray.read.formats.arrow.types import retyped
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
+from datarax_ray.read.formats.parquet.known import known_of
 from datarax_ray.read.formats.parquet.row_groups import RowGroups
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, Remote
@@ -75,14 +78,17 @@ class ParquetReader(GroupedRows):
         columns: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
         filesystem: Any = None,
-        fill_nulls: Fill | None = None,
+        schema: str = "widen",
+        column_types: Mapping[str, Any] | None = None,
+        on_null: Any = None,
         remote: Remote = REMOTE,
     ) -> ParquetReader:
         """Open everything that `paths` names, read and check the footers in parallel; see footers.read_footers."""
-        footers = read_footers(paths, columns, tuple(exclude), filesystem, remote)
+        joins = Joins.of(schema, column_types)
+        footers = read_footers(paths, columns, tuple(exclude), filesystem, remote, joins)
         if columns is None:  # else they are chosen
             _warn_of_partitions(footers, {*exclude, *footers.schema.names})
-        return cls(footers, types=_types(footers, dict(fill_nulls or {}), remote), remote=remote)
+        return cls(footers, types=_types(footers, on_null, remote), remote=remote)
 
     @property
     def traits(self) -> ReaderTraits:
@@ -118,7 +124,7 @@ class ParquetReader(GroupedRows):
         """The identity of the data: names without directories, sizes, row counts, fields and their types."""
         found = files_fingerprint(self.footers.files, self.num_records, lambda file: file.rows)
         types = {"schema": digest(self.footers.types), "columns": digest(self._types.described())}
-        return found | types | self._fill_digest()
+        return found | types | self._on_null()
 
     def close(self) -> None:
         """Close every open file, and forget every decoded group. Reading opens files again."""
@@ -155,6 +161,9 @@ class ParquetReader(GroupedRows):
         file, index = self._places[group]
         return self.footers.typed(self._row_groups.table(file, index), file)
 
+    def _columns_in(self, file: int, table: Any, where: str) -> Columns:
+        return self._columns_of(table, where, lambda table: self.footers.typed(table, file))
+
     def _decode(self, group: int) -> Columns | OddGroup:
         import pyarrow as pa
 
@@ -163,14 +172,14 @@ class ParquetReader(GroupedRows):
         if (part := next((part for part in self._parts if group in part), None)) is not None:
             self._parts.remove(part)
             self._row_groups.fetch(self._by_file(part))
-        table, where = self._table_of(group), f"{path}, row group {index}: "
+        table, where = self._row_groups.table(file, index), f"{path}, row group {index}: "
         if table.num_rows != (count := self.footers.files[file].rows[index]):
             raise BrokenRowGroupError(f"{where}it decodes to {table.num_rows} rows, and the footer says {count}")
         try:
-            return self._columns_of(table, where)
+            return self._columns_in(file, table, where)
         except UnlikeRowsError:
             return OddGroup(
-                lambda rows: self._columns_of(rows_of(table, rows), where if len(rows) > 1 else ""),
+                lambda rows: self._columns_in(file, rows_of(table, rows), where if len(rows) > 1 else ""),
                 table.nbytes,
             )
         except ValueError as error:
@@ -183,20 +192,14 @@ class ParquetReader(GroupedRows):
         raise BrokenRowGroupError(f"{path}, row group {index} does not decode: {damage}") from damage
 
 
-def _types(footers: Footers, fill: Fill, remote: Remote) -> ColumnTypes:
-    """What columns become, by the first rows that can be read, and the first of files that have null for a type; lists
-    are of one length only if the footers agree.
-    """
-    files = [file for file in footers.files if file.num_rows]
-    means: dict[str, set[int | None]] = {}
-    for leaf, mean in (each for file in files for each in file.list_values.items()):
-        means.setdefault(leaf, set()).add(mean)
-    uneven = [leaf for leaf, found in means.items() if len(found) > 1 or None in found]
+def _types(footers: Footers, on_null: Any, remote: Remote) -> ColumnTypes:
+    """What columns become, by the footers, and by the first rows that can be read of each kind of file."""
+    known = known_of(footers.files, footers.schema, unknown_are_null=OnNull.of(on_null).says("", HOST))
     with contextlib.closing(RowGroups(footers, remote)) as groups:
         table = _first_table(footers, groups.first_rows)
     if table is None:
         table = footers.schema.empty_table()
-    return ColumnTypes.of(table, fill=fill, ragged=uneven)
+    return ColumnTypes.of(table, on_null=on_null, known=known)
 
 
 def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -> Any:

@@ -16,6 +16,7 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import find_on, read_whole
+from datarax_ray.read.formats.arrow.types import named_type
 from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
@@ -169,7 +170,7 @@ def _first_table(filesystem: Any, file: TextFile, syntax: Syntax, column_types: 
             return read_whole(raw, begin, end)
 
     data = retried(read, file.path)
-    given = {name: _type_of(name, kind) for name, kind in column_types.items()}
+    given = {name: named_type(name, kind) for name, kind in column_types.items()}
     try:
         data, table = _parsed(data, file.names, syntax, None)
         _refuse_other_values(file.path, data, table, file.names, syntax, given)
@@ -252,18 +253,6 @@ def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) ->
             waiting += [(middle, end), (begin, middle)] if begin < middle else []
     data = data if waiting or num_broken > most else b"\n".join(kept)
     return data, syntax.parse(data, names, schema)
-
-
-def _type_of(name: str, kind: Any) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.type_for_alias(kind) if isinstance(kind, str) else pa.field(name, kind).type
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"column_types gives {kind!r} for {name!r}, which is no type of Arrow; it knows names as 'int64', "
-            "'float32', 'string', 'bool', 'date32', 'timestamp[s]', and takes its own types"
-        ) from error
 
 
 def _refuse_other_values(

@@ -10,7 +10,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.formats.arrow.columns import ColumnTypes, Fill
+from datarax_ray.read.formats.arrow.columns import ColumnTypes
 from datarax_ray.read.formats.arrow.types import plain_type
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
@@ -66,11 +66,11 @@ class TextReader(GroupedRows):
         *,
         filesystem: Any = None,
         column_types: Mapping[str, Any] | None = None,
-        fill_nulls: Fill | None = None,
+        on_null: Any = None,
     ) -> TextReader:
         """Scan everything that `paths` names, in parallel; see blocks.find_text."""
         found, first = find_text(paths, syntax, filesystem, dict(column_types or {}))
-        return cls(syntax, found, ColumnTypes.of(first, fill=dict(fill_nulls or {})))
+        return cls(syntax, found, ColumnTypes.of(first, on_null=on_null))
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the given order. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -92,7 +92,7 @@ class TextReader(GroupedRows):
             "schema": digest([repr(self._syntax), sorted([field.name, str(field.type)] for field in self.schema)]),
             "columns": digest(self._types.described()),
         }
-        return found | self._fill_digest()
+        return found | self._on_null()
 
     def clear(self) -> None:
         with self._lock:
@@ -150,7 +150,7 @@ class TextReader(GroupedRows):
         return self._columns_of(table, f"{block.where}: " if block.num_rows > 1 else "")
 
     def _with_nulls(self, table: Any) -> Any:
-        """The table, with nulls in place of the empty texts for which fill_nulls has another value.
+        """The table, with nulls in place of the empty texts for which on_null has another value.
 
         Not pyarrow's strings_can_be_null, which holds for all columns, and takes "NA" and "null" for missing too.
         """

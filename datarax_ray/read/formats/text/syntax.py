@@ -196,7 +196,7 @@ class JSONLines(Syntax):
         raise pa.ArrowInvalid(
             f"it has fields that the first rows have not: {', '.join(map(repr, more))}. Name the whole type of each "
             "column in column_types ('int64', or pa.list_(pa.struct({'name': pa.string()})) for [{'name': 'a'}]) to "
-            "read them; where they are missing they are None, or what fill_nulls says"
+            "read them; where they are missing they are None, or what on_null says"
         )
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
