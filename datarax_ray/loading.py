@@ -6,7 +6,8 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeAlias, overload
 
@@ -43,6 +44,9 @@ _TFDS = ("dataset_info.json", "features.json")
 # Data that is read by its name, and not by the first bytes of its files.
 KINDS = ("hf", "imagefolder")
 
+# Settings of tables, as the sources of Hugging Face datasets call these.
+_HF_KEYS = {"columns": "include_keys", "exclude_columns": "exclude_keys"}
+
 Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
 
 
@@ -56,6 +60,10 @@ def load(
     transforms: Any = ...,
     num_actors: None = None,
     split: str | None = ...,
+    columns: Iterable[str] | None = ...,
+    exclude_columns: Iterable[str] | None = ...,
+    column_types: Mapping[str, Any] | None = ...,
+    on_null: Any = ...,
 ) -> Loaded: ...
 @overload
 def load(
@@ -67,6 +75,10 @@ def load(
     transforms: Any = ...,
     num_actors: int | tuple[int, int],
     split: str | None = ...,
+    columns: Iterable[str] | None = ...,
+    exclude_columns: Iterable[str] | None = ...,
+    column_types: Mapping[str, Any] | None = ...,
+    on_null: Any = ...,
 ) -> RaySource: ...
 @named_arguments
 def load(
@@ -78,6 +90,10 @@ def load(
     transforms: Any = (),
     num_actors: int | tuple[int, int] | None = None,
     split: str | None = None,
+    columns: Iterable[str] | None = None,
+    exclude_columns: Iterable[str] | None = None,
+    column_types: Mapping[str, Any] | None = None,
+    on_null: Any = None,
 ) -> Loaded | RaySource:
     """The source for some data, chosen by the first bytes of its files; the log names it in one line.
 
@@ -96,11 +112,13 @@ def load(
     num_epochs: passes over the data, -1 for endless.
     num_actors: None to read in this process, a number for a RaySource with that many actors, (least, most) for a
         RaySource that finds a number between them.
+    columns, exclude_columns, column_types, on_null: of tables (Parquet, CSV, JSON lines, Lance, MDS, Hugging Face), as
+        far as their sources have these; see ParquetSource and ParquetSourceConfig.
 
     For all other settings, use the source's own config class.
 
     Raises: ValueError for files of several formats, or of an unknown one, with their names; TypeError for data in place
-    of its paths; errors of the source.
+    of its paths, and for a setting that the format has not; errors of the source.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -113,24 +131,37 @@ def load(
         limits(num_actors, of_none="reading in this process")
     # None is one pass in datarax, of Hugging Face data alone
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": whole_epochs(num_epochs)}
+    given = {"columns": columns, "exclude_columns": exclude_columns, "column_types": column_types, "on_null": on_null}
+    of_table = {name: value for name, value in given.items() if value is not None}
     kind, name = kind_of(paths, split)
     if kind == "hf":
-        source = from_hf(name, split_of(name, split), transforms=transforms, **order)
+        _check_taken(of_table, _HF_KEYS, "a Hugging Face dataset")
+        keys = {_HF_KEYS[name]: value for name, value in of_table.items()}
+        source = from_hf(name, split_of(name, split), transforms=transforms, **order, **keys)
     elif kind == "imagefolder":
+        _check_taken(of_table, (), "a folder of images")
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
-        source = source_of_files(paths, order, transforms)
+        source = source_of_files(paths, order, transforms, of_table=of_table)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
 
 
-def source_of_files(paths: Any, config: dict[str, Any], transforms: Any = (), **of_tar: Any) -> Loaded:
-    """The source for files, by their first bytes. of_tar: more of its config, where they are tar files."""
+def source_of_files(
+    paths: Any, config: dict[str, Any], transforms: Any = (), of_table: Mapping[str, Any] | None = None, **of_tar: Any
+) -> Loaded:
+    """The source for files, by their first bytes. of_tar: more of its config, where they are tar files. of_table: more
+    settings, which are an error where they are no tables.
+    """
     paths = kept(paths)
     # not looked at: ArrayRecord files behind URLs are read by another client than other formats
     format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
     source_type = getattr(sources, READ[format_name].source)
     config = config | (of_tar if format_name == "tar" else {})
+    of_config, of_source = _settings(format_name)
+    _check_taken(of_table or {}, of_config | of_source, format_name)
+    config |= {name: value for name, value in (of_table or {}).items() if name in of_config}
+    beside = {name: value for name, value in (of_table or {}).items() if name not in of_config}
     if format_name == "ArrayRecord" and is_materialized(paths):
         transforms = (DecodeMaterialized(), *listed(transforms))
     if format_name == "CSV":
@@ -139,8 +170,26 @@ def source_of_files(paths: Any, config: dict[str, Any], transforms: Any = (), **
         except ValueError as error:
             first = paths if isinstance(paths, str | os.PathLike) else paths[0]
             raise ValueError(f"{for_people(os.fspath(first))}: {error}") from None
-    source: Loaded = source_type(source_type.config_type(**config), paths, transforms=transforms)
+    source: Loaded = source_type(source_type.config_type(**config), paths, transforms=transforms, **beside)
     return source
+
+
+def _settings(format_name: str) -> tuple[set[str], set[str]]:
+    """The names of the settings of a format, of its config and of its source."""
+    source_type = getattr(sources, READ[format_name].source)
+    return {each.name for each in fields(source_type.config_type)}, {*inspect.signature(source_type).parameters}
+
+
+def _check_taken(given: Iterable[str], taken: Container[str], what: str) -> None:
+    """Raise TypeError for a setting that this data has not, with the formats that have it."""
+    for name in given:
+        if name not in taken:
+            those = [each for each in READ if name in set().union(*_settings(each))]
+            those += ["Hugging Face"] if name in _HF_KEYS else []
+            raise TypeError(
+                f"{name} is for {', '.join(those)}, and load found {what}, which has no such setting. Leave it out, or "
+                "change the elements by transforms=[...]"
+            )
 
 
 def kind_of(paths: Any, split: str | None) -> tuple[str | None, str]:
