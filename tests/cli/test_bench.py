@@ -52,7 +52,7 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
 def test_what_each_way_to_read_warns_of_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n,2\n" * 30)
     told(tmp_path / "a.csv")
-    assert caplog.text.count("numbers with nulls stay on the host") == 1
+    assert caplog.text.count("fields with nulls stay on the host") == 1
 
 
 def test_few_records_are_no_ground_for_advice(tmp_path: Path) -> None:

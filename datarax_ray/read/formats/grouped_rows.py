@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from numbers import Number
 from typing import Any
 
-from datarax_ray.plan.fingerprint import digest
+from datarax_ray.plan.plain_values import digest
 
 ERROR, HOST = "error", "host"
 _MAX_SHOWN = 100  # characters in a fingerprint, of which a state has one for each component
