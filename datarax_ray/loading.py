@@ -16,7 +16,7 @@ from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments, nearest
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.decode import DecodeMaterialized
-from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.elements.transforms import OnError, listed
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import are_told, for_people, kept
@@ -64,6 +64,10 @@ def load(
     exclude_columns: Iterable[str] | None = ...,
     column_types: Mapping[str, Any] | None = ...,
     on_null: Any = ...,
+    on_error: OnError = ...,
+    max_skipped: int | None = ...,
+    skipped_path: str | None = ...,
+    shuffle_block_size: Any = ...,
 ) -> Loaded: ...
 @overload
 def load(
@@ -79,6 +83,10 @@ def load(
     exclude_columns: Iterable[str] | None = ...,
     column_types: Mapping[str, Any] | None = ...,
     on_null: Any = ...,
+    on_error: OnError = ...,
+    max_skipped: int | None = ...,
+    skipped_path: str | None = ...,
+    shuffle_block_size: Any = ...,
 ) -> RaySource: ...
 @named_arguments
 def load(
@@ -94,6 +102,10 @@ def load(
     exclude_columns: Iterable[str] | None = None,
     column_types: Mapping[str, Any] | None = None,
     on_null: Any = None,
+    on_error: OnError = "raise",
+    max_skipped: int | None = None,
+    skipped_path: str | None = None,
+    shuffle_block_size: Any = None,
 ) -> Loaded | RaySource:
     """The source for some data, chosen by the first bytes of its files; the log names it in one line.
 
@@ -108,7 +120,8 @@ def load(
         - "hf:NAME", a dataset of the Hugging Face hub; `split` chooses its split ("train" by default);
         - a folder of `save_to_disk`, with or without "hf:";
         - "imagefolder:DIR", a folder of images for each class (ImageFolder has their names).
-    shuffle, seed, transforms: as in the source's config.
+    shuffle, seed, transforms, on_error, max_skipped, skipped_path: as in the source's config.
+    shuffle_block_size: likewise, for files; None for the config's default.
     num_epochs: passes over the data, -1 for endless.
     num_actors: None to read in this process, a number for a RaySource with that many actors, (least, most) for a
         RaySource that finds a number between them.
@@ -133,7 +146,12 @@ def load(
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": whole_epochs(num_epochs)}
     given = {"columns": columns, "exclude_columns": exclude_columns, "column_types": column_types, "on_null": on_null}
     of_table = {name: value for name, value in given.items() if value is not None}
+    order |= {"on_error": on_error, "max_skipped": max_skipped, "skipped_path": skipped_path}
     kind, name = kind_of(paths, split)
+    if kind is not None and shuffle_block_size is not None:
+        raise ValueError(
+            f"shuffle_block_size={shuffle_block_size!r} is of files in blocks, and {paths!r} has none; leave it out"
+        )
     if kind == "hf":
         _check_taken(of_table, _HF_KEYS, "a Hugging Face dataset")
         keys = {_HF_KEYS[name]: value for name, value in of_table.items()}
@@ -142,6 +160,7 @@ def load(
         _check_taken(of_table, (), "a folder of images")
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
+        order |= {} if shuffle_block_size is None else {"shuffle_block_size": shuffle_block_size}
         source = source_of_files(paths, order, transforms, of_table=of_table)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)

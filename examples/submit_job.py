@@ -1,6 +1,6 @@
 """How do I train by `ray job submit`, and go on after a stop? As with any script: it joins the cluster that runs it.
 
-    ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/digits --num-steps 100
+    ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/digits --steps 100
     ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/digits --num-actors 8
 
 The second goes on at step 101, with other actors. Data and checkpoints are under paths that every node sees.
@@ -21,7 +21,7 @@ from datarax_ray.cli import digits
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--checkpoint-dir", default=tempfile.mkdtemp())
-parser.add_argument("--num-steps", type=int, default=40)
+parser.add_argument("--steps", type=int, default=40)
 parser.add_argument("--num-actors", type=int, default=2)
 arguments = parser.parse_args()
 
@@ -56,9 +56,9 @@ with Pipeline(source=source, batch_size=64) as pipeline, ocp.CheckpointManager(a
         state = nnx.state((model, optimizer))
         nnx.replace_by_pure_dict(state, saved["model"])
         nnx.update((model, optimizer), state)
-    for step in range(done + 1, arguments.num_steps + 1):
+    for step in range(done + 1, arguments.steps + 1):
         loss = train_step(model, optimizer, pipeline.step())
         print(f"step {step}: loss {loss:.6f}, at record {pipeline.position}", flush=True)
-        if step % 10 == 0 or step == arguments.num_steps:
+        if step % 10 == 0 or step == arguments.steps:
             manager.save(step, args=items(ocp.args.StandardSave, PipelineSave))
-    print(f"trained steps {done + 1} to {arguments.num_steps}")
+    print(f"trained steps {done + 1} to {arguments.steps}")

@@ -24,7 +24,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 import datarax_ray
 from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.errors import RecordError
+from datarax_ray.read.errors import RecordError, SkippedError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -82,6 +82,28 @@ def test_transforms_and_epochs_are_passed_on(tmp_path: Path) -> None:
     write(tmp_path)
     source = load(tmp_path / "record", transforms=json.loads, num_epochs=2)
     assert source.get_batch(30)["x"].tolist() == [*range(10), *range(10)]
+
+
+@pytest.mark.parametrize("kind", ["record", "parquet", "hf:", "imagefolder:"])
+def test_what_every_config_has_is_passed_on(tmp_path: Path, kind: str) -> None:
+    def odd(element: Any) -> Any:
+        raise ValueError("odd")
+
+    write(tmp_path)
+    for name in ("a/0.png", "a/1.png"):
+        write_image(tmp_path / "images" / name, 1)
+    path = {"hf:": f"hf:{tmp_path / 'parquet'}", "imagefolder:": f"imagefolder:{tmp_path / 'images'}"}
+    source = load(path.get(kind, tmp_path / kind), transforms=odd, on_error="skip", max_skipped=1)
+    with pytest.raises(SkippedError, match="max_skipped"):
+        list(source)
+
+
+def test_blocks_to_shuffle_are_of_files(tmp_path: Path) -> None:
+    write(tmp_path)
+    source = load(tmp_path / "record", shuffle=True, shuffle_block_size=2)
+    assert source.describe().settings()["order"]["block_size"] == 2
+    with pytest.raises(ValueError, match="shuffle_block_size=2 is of files in blocks, and 'hf:x' has none"):
+        load("hf:x", shuffle_block_size=2)
 
 
 def test_a_dataset_of_hugging_face_is_loaded_by_its_name(tmp_path: Path) -> None:

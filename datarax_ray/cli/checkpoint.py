@@ -20,7 +20,9 @@ from datarax_ray.plan.amendments import Amendments, saved_amendments
 from datarax_ray.plan.fingerprint import MISSING, DriftError, flattened, listed
 
 _MAX_SHOWN = 60
-_STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
+_PROOFS = ("evidence.", "digest.", "rest_checksum")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+STEP = re.compile(r"(?:.*_)?(\d+)")  # Orbax: 12, or step_12 with a step_prefix
 
 
 class Saved(NamedTuple):
@@ -60,7 +62,7 @@ def _by_step(directory: str) -> list[tuple[int, list[epath.Path]]]:
         raise FileNotFoundError(f"{directory}: there is no saved pipeline here; give the folder of a run or of a step")
     steps: dict[int, list[epath.Path]] = {}
     for path in found:
-        numbers = [int(match[1]) for part in path.relative_to(root).parts if (match := _STEP.fullmatch(part))]
+        numbers = [int(match[1]) for part in path.relative_to(root).parts if (match := STEP.fullmatch(part))]
         steps.setdefault((numbers or [-1])[0], []).append(path)
     return sorted(steps.items())
 
@@ -74,21 +76,39 @@ def _only(directory: str, found: list[epath.Path]) -> Saved:
     return Saved(found[0], read_state(found[0]))
 
 
-def show(directory: str, screen: Screen) -> None:
-    """Print the position where the stream goes on, its amendments, and all its settings."""
+def show(directory: str, screen: Screen, *, all: bool = False) -> None:
+    """Print where the stream goes on, its amendments, and its settings. all: with the digests."""
     saved = find(directory)
-    screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved))
+    screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved, with_digests=all))
 
 
-def _lines(saved: Saved) -> Iterator[RenderableType]:
-    position = saved.state.get("position")
-    yield f"{saved.directory}: goes on at position {f'{position:,}' if isinstance(position, int) else repr(position)}"
+def _lines(saved: Saved, *, with_digests: bool) -> Iterator[RenderableType]:
+    position, settings = saved.state.get("position"), flattened(saved.state)
+    if not isinstance(position, int):
+        yield f"{saved.directory}: goes on at position {position!r}"
+    else:
+        yield f"{saved.directory}: goes on at position {position:,}{''.join(_reached(position, settings))}"
     for each in amendments_in(saved.state):
         yield f"amended {each}"
     table = Table("setting", "value", box=box.SIMPLE)
-    for name, value in flattened(saved.state).items():
-        table.add_row(name, _shown(value))
+    for name, value in settings.items():
+        if with_digests or not (name.startswith(_PROOFS) or name.endswith(".code") or _DIGEST.fullmatch(str(value))):
+            table.add_row(name, _shown(value))
     yield table
+
+
+def _reached(position: int, settings: Mapping[str, Any]) -> Iterator[str]:
+    """The epoch, the first of which is 1, and the batches before this position, as far as the state tells."""
+    num_records, epoch = settings.get("settings.files.num_records"), settings.get("rest.epoch")
+    if num_records:
+        epoch, record = divmod(position, num_records)
+    if epoch is not None:
+        num_epochs = settings.get("settings.order.num_epochs", -1)
+        yield f", in epoch {epoch + 1}{'' if num_epochs == -1 else f' of {num_epochs}'}"
+    if num_records:
+        yield f" at record {record:,} of {num_records:,}"
+    if batch_size := settings.get("settings.batch_size"):
+        yield f"; {position // batch_size:,} batches of {batch_size:,}, if each position gave a row"
 
 
 def fits(target: str, directory: str, screen: Screen) -> int:

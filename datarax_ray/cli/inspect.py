@@ -28,22 +28,30 @@ _MAX_SIDE, _THUMB = 2048, 128  # of a sheet and of a picture in it, in pixels
 
 
 def inspect(
-    paths: list[str], num_elements: int, screen: Screen, *, sheet: Path | None = None, split: str | None = None
+    paths: list[str],
+    num_elements: int,
+    screen: Screen,
+    *,
+    sheet: Path | None = None,
+    decoder: tuple[Any, ...] | None = None,
+    split: str | None = None,
 ) -> None:
     """Print files, records, sizes, groups with advice, and the first elements, decoded if their encoding is known.
 
-    sheet: a .png to write the first pictures to. split: of a Hugging Face dataset.
+    sheet: a .png to write the first pictures to. decoder: transforms, in place of the encoding's. split: of a Hugging
+        Face dataset.
     """
     if sheet is not None and sheet.suffix != ".png":
         raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
     if sheet is not None and not sheet.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {sheet.parent} to write {sheet.name} to; create it first")
-    with load(paths if len(paths) > 1 else paths[0], split=split) as source:
+    with load(paths if len(paths) > 1 else paths[0], split=split, transforms=decoder or ()) as source:
         facts = _facts(source)
         most = num_elements if sheet is None else max(num_elements, _MAX_PICTURES)
-        elements, decoder = _decoded(list(islice(iter(source), most)))
-    if decoder:
-        facts["decoder"] = f"{decoder}()"
+        elements = list(islice(iter(source), most))
+    if decoder is None:
+        elements, guess = _decoded(elements)
+        facts |= {"decoder": f"{guess}()"} if guess else {}
     if sheet is not None:
         facts["pictures"] = f"the first {_write_sheet(elements[:_MAX_PICTURES], sheet)} in {sheet}"
     elements = elements[:num_elements]

@@ -36,8 +36,8 @@ def list_pools(address: str | None, screen: Screen) -> None:
     )
 
 
-def show(name: str, address: str | None, screen: Screen) -> None:
-    """Print one pool. Raises: ValueError where the name is not that of one pool."""
+def show(name: str | None, address: str | None, screen: Screen) -> None:
+    """Print one pool, by default the only one. Raises: ValueError where the name is not that of one pool."""
     with head_at(address) as head:
         facts = _facts(*_found(name, _pools(head)))
     screen.answer(facts, _lines(facts))
@@ -108,15 +108,18 @@ def _pools(head: Head) -> dict[PoolId, PoolSeen]:
     return PoolSeen.of(head.under(PREFIX), time.time(), head.ended_jobs())
 
 
-def _found(name: str, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
-    """The pool of a NAME, or of NAME/IDENTITY where several pools have the name."""
-    found = [(pool, seen) for pool, seen in pools.items() if name in (pool[1], f"{pool[1]}/{pool[2]}")]
+def _found(name: str | None, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
+    """The pool of a NAME, or of NAME/IDENTITY where several pools have the name; None for the only one."""
+    found = [(pool, seen) for pool, seen in pools.items() if name in (None, pool[1], f"{pool[1]}/{pool[2]}")]
+    if not found and name is None:
+        raise ValueError("the cluster has no pool of reader actors")
     if not found:
         names = ", ".join(sorted({pool[1] for pool in pools})) or "none"
         raise ValueError(f"no pool is named {name!r} here; the names are: {names}")
     if len(found) > 1:
         names = ", ".join(f"{pool[1]}/{pool[2]} (namespace {pool[0]})" for pool, _ in found)
-        raise ValueError(f"several pools are named {name!r}; give one of these: {names}")
+        said = "there are several pools" if name is None else f"several pools are named {name!r}"
+        raise ValueError(f"{said}; give one of these: {names}")
     return found[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from rich import box
 from rich.table import Table
 
 from datarax_ray.cli.arguments import pipeline_of
-from datarax_ray.cli.checkpoint import find
+from datarax_ray.cli.checkpoint import STEP, Saved, amendments_in, find
 from datarax_ray.cli.inspect import is_picture, line_of, png_of
 from datarax_ray.cli.screen import Screen
 from datarax_ray.feed.origins import NoBatchError
@@ -22,6 +23,8 @@ from datarax_ray.read.lines import written_whole
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
+
+logger = logging.getLogger("datarax_ray")
 
 Batches = Iterator[tuple[int, Any]]  # each with its step
 
@@ -91,13 +94,33 @@ def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -
 
     checkpoint: the folder of that state. run: a folder whose latest state has the amendments of the stream.
     """
+    if run is None and checkpoint is None:
+        return None
     if run is None:
-        return find(checkpoint).state if checkpoint else None
+        saved = find(str(checkpoint))
+        later = _latest_beside(saved)
+        if later is not None and amendments_in(later.state) != amendments_in(saved.state):
+            logger.warning(
+                "%s knows amendments that %s does not: %s. Batches of the amended stream are counted by --run %s",
+                *(later.directory, saved.directory, "; ".join(map(str, amendments_in(later.state)))),
+                later.directory,
+            )
+        return saved.state
     if checkpoint is not None:
         raise ValueError("--run counts from the beginning of the stream, and --checkpoint from a state; give one")
     # without its digest: batches that are looked at again go on with none
     pipeline.set_state({name: value for name, value in find(run).state.items() if name != "digest"})
     return None
+
+
+def _latest_beside(saved: Saved) -> Saved | None:
+    """The latest state of the run that has this one; None where that cannot be told."""
+    step = next((at for at in (saved.directory, saved.directory.parent) if STEP.fullmatch(at.name)), None)
+    name = "" if step in (None, saved.directory) else f"/*/{saved.directory.name}"
+    try:
+        return None if step is None else find(f"{step.parent}{name}")
+    except (OSError, ValueError):  # what is asked for is the other one
+        return None
 
 
 def _columns(batch: Any) -> dict[str, np.ndarray]:

@@ -41,6 +41,14 @@ def test_groups_are_told_with_what_they_cost(tmp_path: Path, group_size: int, ad
     assert fields(found)["x"][1] == ["0", "1"]
 
 
+def test_a_decoder_that_is_given_decodes(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.array_record", [b"\x01\x02", b"\x03\x04"])
+    done = CliRunner().invoke(app, ["inspect", str(file), "--decoder", "fields:a=uint8;b=uint8", "--json"])
+    found = json.loads(done.stdout)
+    assert "decoder" not in found
+    assert fields(found) == {"a": ("uint8", ["1", "3"]), "b": ("uint8", ["2", "4"])}
+
+
 def test_records_that_nothing_decodes_are_shown_as_they_are(tmp_path: Path) -> None:
     found = told(write_file(tmp_path / "a.array_record", [b"\x00\x01", b"\x02"]))
     assert "decoder" not in found

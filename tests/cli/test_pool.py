@@ -37,6 +37,11 @@ def test_pools_of_one_name_are_listed_by_what_the_other_commands_take() -> None:
     shown = [row[0] for row in rows(pools)]
     assert shown == ["sweep/11aa", "sweep/22bb", "eval"]
     assert [pool_command._found(name, pools)[0] for name in shown] == [one, other, alone]
+    assert pool_command._found(None, {alone: pools[alone]})[0] == alone
+    with pytest.raises(ValueError, match="there are several pools; give one of these: sweep/11aa"):
+        pool_command._found(None, pools)
+    with pytest.raises(ValueError, match="the cluster has no pool of reader actors"):
+        pool_command._found(None, {})
 
 
 def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_the_program_too() -> None:

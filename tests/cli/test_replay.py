@@ -245,12 +245,33 @@ def run(train: str, tmp_path: Path) -> Path:
 
 def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
     checkpoint_command.show(str(run), out := screen())
-    assert re.search(r"run/10/data: goes on at position 12\n", answer(out))
+    first = answer(out).splitlines()[0]
+    assert re.search(
+        r"run/10/data: goes on at position 12, in epoch \d+ of \d+ at record \d+ of \d+; \d+ batches of", first
+    )
     assert re.search(r"settings\.order\.seed +1\b", answer(out))
+    assert not re.search(r"files\.digest|evidence\.|\.code ", answer(out))
+    checkpoint_command.show(str(run), out := screen(), all=True)
+    assert re.search(r"files\.digest +\"[0-9a-f]{16}\"\s[\s\S]*evidence\.digest", answer(out))
     checkpoint_command.show(str(run / "9"), out := screen(as_json=True))
     assert json.loads(answer(out))["state"]["position"] == 6
     with pytest.raises(FileNotFoundError, match="there is no saved pipeline here; give the folder of a run"):
         checkpoint_command.show(str(run / "absent"), screen())
+
+
+def test_amendments_that_a_later_step_knows_are_said(train: str, run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    locate(f"{train}:make", 0, screen(), checkpoint=str(run / "9"))
+    assert not caplog.records
+    with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(run) as manager:
+        pipeline.set_state(checkpoint_command.find(str(run / "10")).state)
+        pipeline.amend(skip=[range(20, 26)], why="a spike")
+        manager.save(11, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+    locate(f"{train}:make", 0, screen(), checkpoint=str(run / "11"))
+    assert not caplog.records
+    for of in ("9", "9/data"):
+        locate(f"{train}:make", 0, screen(), checkpoint=str(run / of))
+        said = f"{run}/11/data knows amendments that {run}/9/data does not: from position 20 on: skips positions"
+        assert caplog.messages[-1].startswith(said)
 
 
 def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None:

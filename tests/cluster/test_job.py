@@ -476,11 +476,11 @@ def test_the_example_that_is_submitted_goes_on_with_other_actors_and_the_same_st
         return _steps(capfd.readouterr().out)
 
     saved = ["--checkpoint-dir", str(tmp_path / "job")]
-    said = here(*saved, "--num-steps", "13", "--num-actors", "2")
+    said = here(*saved, "--steps", "13", "--num-actors", "2")
     submit = ["ray", "job", "submit", "--address", head.address, "--working-dir", EXAMPLES]
-    submit += ["--", sys.executable, "submit_job.py", *saved, "--num-steps", "24", "--num-actors", "1"]
+    submit += ["--", sys.executable, "submit_job.py", *saved, "--steps", "24", "--num-actors", "1"]
     done = subprocess.run(submit, env=head.env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     said += _steps(done.stdout)
     assert [line.partition(":")[0] for line in said] == [f"step {step}" for step in range(1, 25)]
-    assert said == here("--checkpoint-dir", str(tmp_path / "alone"), "--num-steps", "24")  # the losses as well
+    assert said == here("--checkpoint-dir", str(tmp_path / "alone"), "--steps", "24")  # the losses as well

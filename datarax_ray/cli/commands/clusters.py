@@ -73,12 +73,17 @@ def list_pools(address: AddressOption = None) -> None:
 
 
 @command(pool, "pool:show")
-def show(name: PoolArgument, address: AddressOption = None) -> None:
+def show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="As `pool list` shows it. Default: the only pool.")
+    ] = None,
+    address: AddressOption = None,
+) -> None:
     """Show one pool: the jobs that read with it, the hosts of its actors, and its losses.
 
     \b
     Examples:
-      datarax-ray pool show train
+      datarax-ray pool show
       datarax-ray pool show 02000000-3fa9 --json
     """
 

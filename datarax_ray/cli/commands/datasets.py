@@ -37,6 +37,9 @@ def inspect(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Write the first 64 pictures, side by side.")
     ] = None,
+    decoder: Annotated[
+        Any, decoders("How to decode a record, as in `bench`. Default: by the first bytes of the first record.")
+    ] = None,
     split: SplitOption = None,
 ) -> None:
     """Show a dataset: its files, records, sizes, compressed groups and what they cost, and the first elements.
