@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import jax
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from datarax_ray import Pipeline, PipelineStats
+
 
 @dataclass
 class Report:
@@ -25,18 +27,27 @@ class Report:
     def waited(self, seconds: float) -> None:
         self.waited_s += seconds
 
-    def step(self, step: int, position: int, loss: jax.Array) -> None:
+    def step(self, step: int, pipeline: Pipeline, loss: jax.Array) -> None:
+        position = pipeline.position
         if self.position is None:  # the first step compiles and waits for the actors, and would spoil the rates
             self._begin(position)
         elif step % self.log_every == 0:
             value = float(loss)  # waits for the device, so that the time is that of all the work
             elapsed = time.perf_counter() - self.since
             rate, share = (position - self.position) / elapsed, self.waited_s / elapsed
-            self.show(step, f"step {step}: {rate:,.0f} positions/s, loss {value:.4f}, {share:.0%} waiting for data")
+            line = f"step {step}: {rate:,.0f} positions/s, loss {value:.4f}, {share:.0%} waiting for data"
+            self.show(step, f"{line}{_reached(pipeline.stats())}")
             self._begin(position)
 
     def _begin(self, position: int) -> None:
         self.position, self.since, self.waited_s = position, time.perf_counter(), 0.0
+
+
+def _reached(stats: PipelineStats) -> str:
+    """The epoch; of a mixture what each component gives, beside its weight."""
+    if stats.components:
+        return "; " + ", ".join(f"{achieved:.1%} of {wanted:.1%}" for achieved, wanted in stats.proportions)
+    return f", epoch {stats.epoch}" if stats.epoch else ""
 
 
 @contextlib.contextmanager

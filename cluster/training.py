@@ -110,7 +110,7 @@ def train(
             saved = step
         if report is not None:
             report.waited(waited_s)
-            report.step(step, pipeline.position, loss)
+            report.step(step, pipeline, loss)
     if step != saved:
         save(manager, step, learner, pipeline, log)
     manager.wait_until_finished()

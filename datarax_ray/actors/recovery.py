@@ -24,7 +24,7 @@ logger = logging.getLogger("datarax_ray")
 
 _MAX_LISTED = 1000  # the list is for people; the counts go on
 _OF_SKIPPED = ("component", "kind", "file")
-_RECORDS, _SKIPPED = "records", "skipped"
+_RECORDS, _SKIPPED, _COMPONENT = "records", "skipped", "component"
 
 
 def first_line(error: Exception) -> str:
@@ -152,7 +152,8 @@ def counts_of(stats: PipelineStats) -> dict[tuple[str, ...], float]:
         (who, what): took for who, of in spent.items() for what, took in of.items()
     }
     skipped: dict[tuple[str, ...], float] = {(_SKIPPED, *of): count * stats.part for of, count in stats.skipped.items()}
-    return {(_RECORDS,): stats.num_records * stats.part, **seconds, **skipped}
+    elements = {(_COMPONENT, str(index)): each.num_elements * stats.part for index, each in enumerate(stats.components)}
+    return {(_RECORDS,): stats.num_records * stats.part, **seconds, **skipped, **elements}
 
 
 class Measures:
@@ -163,6 +164,7 @@ class Measures:
         self._reported: WeakKeyDictionary[Timings, dict[tuple[str, ...], float]] = WeakKeyDictionary()
         self._records = Metric("datarax_ray_records", "Records that trainers of datarax_ray have taken")
         self._skipped = Metric("datarax_ray_skipped", "Broken records that on_error skipped", _OF_SKIPPED)
+        self._elements = Metric("datarax_ray_elements", "Elements of each component of a mixture", (_COMPONENT,))
         self._seconds = Metric("datarax_ray_seconds", "What streams of datarax_ray spend time on", ("who", "what"))
 
     def follow(self, timings: Timings) -> None:
@@ -181,5 +183,7 @@ class Measures:
                         self._records.inc(more)
                     elif key[0] == _SKIPPED:
                         self._skipped.inc(more, tags=dict(zip(_OF_SKIPPED, key[1:], strict=True)))
+                    elif key[0] == _COMPONENT:
+                        self._elements.inc(more, tags={_COMPONENT: key[1]})
                     else:
                         self._seconds.inc(more, tags=dict(zip(("who", "what"), key, strict=True)))

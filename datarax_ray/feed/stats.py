@@ -10,10 +10,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from datarax_ray.feed.timeline import OWN_WORK, STARTING, TRAINER, WAITING, Timeline
+from datarax_ray.plan.orders.proportions import Proportions, Share
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
 from datarax_ray.read.skipped_records import SkipCounts
@@ -118,6 +119,9 @@ class PipelineStats:
     num_running: actors that run now; None where not known.
     at_work_while_waiting: the share of their time that actors work while the trainer waits; None where not known.
     skipped: broken records that were skipped, by component of a mixture, kind and file; "others" beyond 100 of them.
+    components: of a mixture, the positions that weights gave each component, and the elements that came of them: of all
+        that was read in order, which is up to a window ahead of the trainer.
+    epoch: in which the stream stands, the first is 1; None for mixtures, and where not known.
     """
 
     num_batches: int
@@ -137,6 +141,8 @@ class PipelineStats:
     num_running: int | None = None
     at_work_while_waiting: float | None = None
     skipped: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    components: tuple[Share, ...] = ()
+    epoch: int | None = None
 
     @property
     def records_per_s(self) -> float:
@@ -240,7 +246,7 @@ class PipelineStats:
         lines = [
             self.verdict,
             f"{self.num_batches:,} batches, {self.num_records:,} records; the first after {self.first_s:.2f} s, the "
-            f"others in {self.elapsed_s:.2f} s{rate}",
+            f"others in {self.elapsed_s:.2f} s{rate}{f'; in epoch {self.epoch}' if self.epoch else ''}",
         ]
         trainer = {"its own work": self.elapsed_s - self.waited_s, "waiting for a batch": self.waited_s}
         idle_s = max(0.0, self._total_s - sum(self.making.values()))
@@ -252,7 +258,25 @@ class PipelineStats:
         lines += [f"skipped, {sum(self.skipped.values()):,} broken records:"] * bool(self.skipped)
         for (component, kind, file), count in sorted(self.skipped.items(), key=lambda of: -of[1])[:_MAX_SKIPPED_SHOWN]:
             lines.append(f"  {count:>9,} {component}{': ' * bool(component)}{kind}, in {file}")
-        return "\n".join(lines + self._actor_table())
+        return "\n".join(lines + self._mixture_table() + self._actor_table())
+
+    @property
+    def proportions(self) -> tuple[tuple[float, float], ...]:
+        """Of each component of a mixture its share of the elements read, and the share that its weight asks for."""
+        if not self.components:
+            return ()
+        wanted, achieved = (sum(of) or 1 for of in zip(*map(astuple, self.components), strict=True))
+        return tuple((each.num_elements / achieved, each.num_positions / wanted) for each in self.components)
+
+    def _mixture_table(self) -> list[str]:
+        """A line for each component of a mixture."""
+        if not self.components:
+            return []
+        lines = [f"mixture, {sum(each.num_elements for each in self.components):,} elements:"]
+        for index, (each, (achieved, wanted)) in enumerate(zip(self.components, self.proportions, strict=True)):
+            name = f"component {index}"
+            lines.append(f"  {name:<40} {each.num_elements:>11,} {achieved:>6.1%}, by weight {wanted:.1%}")
+        return lines
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """The text that IPython shows for a cell."""
@@ -308,6 +332,16 @@ class Timings:
         self._num_batches = self._num_records = self._num_lost = 0
         self._first_s = self._elapsed_s = self._waited_s = self._began = self._taken_at = self._taken_clock = 0.0
         self._is_interrupted = False
+        self._mixed: Proportions | None = None
+        self._mixed_before: tuple[Share, ...] = ()
+
+    def mixed(self, proportions: Proportions | None) -> None:
+        """Event: a stream begins, and counts the components of its mixture so; None where it is none."""
+        self._mixed_before, self._mixed = self._components(), proportions
+
+    def _components(self) -> tuple[Share, ...]:
+        now = () if self._mixed is None else self._mixed.shares()
+        return tuple(map(Share.__add__, now, self._mixed_before)) if self._mixed_before and now else now
 
     def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
         """Event: a block of this actor is here. sharing: the trainers that asked for it."""
@@ -364,10 +398,15 @@ class Timings:
         return self._waited_s / self._elapsed_s if self._elapsed_s else 0.0
 
     def stats(
-        self, num_actors: int | None, *, num_running: int | None = None, has_stages: bool = False
+        self,
+        num_actors: int | None,
+        *,
+        num_running: int | None = None,
+        has_stages: bool = False,
+        epoch: int | None = None,
     ) -> PipelineStats:
         """The counts up to now. num_actors: actors that are wanted, 0 once closed; None in one process. num_running: of
-        these.
+        these. epoch: in which the stream stands.
         """
         num_running = num_running if num_actors else None
         num_actors = 0 if num_actors is None else num_actors or len(self._actors)
@@ -390,4 +429,6 @@ class Timings:
             num_running,
             self.timeline.at_work_while_waiting(self._taken_at) if num_actors else None,
             dict(self.skip_counts.of),
+            self._components(),
+            epoch,
         )

@@ -44,6 +44,7 @@ from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYT
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.proportions import Proportions
 from datarax_ray.plan.packing import DocumentSpec, Packing
 from datarax_ray.plan.position import MAX_POSITION, earliest
 from datarax_ray.plan.requests import Sharing, Wanted
@@ -55,6 +56,7 @@ from datarax_ray.read.errors import Skipped, UnlikeError
 from datarax_ray.read.skipped_records import NO_LIMIT, SkipLimit
 from datarax_ray.read.stream import Stream, locks_of
 from datarax_ray.read.streams.merged import MergedStream, Merger
+from datarax_ray.read.streams.mixture import Mixed
 
 logger = logging.getLogger("datarax_ray")
 
@@ -203,7 +205,12 @@ class _Reading:
         self._stall = Stall(description, options.stall_after_s)
         self._flows: list[Flow] = []
         self.merger: Merger | None = None
+        self._proportions = _proportions(description, start, options)
         self.chunks, self.extra_at = self._opened(description, start, options.stop, wanted)
+        if self._proportions is not None:
+            self.chunks = _counted(self.chunks, self._proportions, wanted)
+        if options.timings is not None:
+            options.timings.mixed(self._proportions)
 
     def close(self) -> None:
         """Forget what is in flight."""
@@ -277,7 +284,9 @@ class _Reading:
             actors, weights = places.readers()
             is_lost = places.poll(actors, weights) | rows.poll(actors, weights)
             while ahead.is_ready and selected.is_exhausted:  # known places are scheduled when there is room for them
-                selected.add_places(*places.first())
+                selected.add_places(*(known := places.first()))
+                if self._proportions is not None and not self._proportions.is_exact:
+                    self._proportions.add(known[1], [block.positions for block in known[3]])
                 places.release()
                 # rows first: an actor answers in the order in which it is asked, and these cost it nothing
                 is_lost |= rows.poll(actors, weights) | places.poll(actors, weights)
@@ -385,6 +394,32 @@ def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, 
                 raise
             if message:
                 logger.warning("%s%s", "".join(f"component {each} of the mixture: " for each in components), message)
+
+
+def _proportions(stream: Stream, start: StreamState, options: StreamOptions) -> Proportions | None:
+    """What counts the elements of each component of a mixture; None for another stream."""
+    if not isinstance(stream, Mixed):
+        return None
+    of_elements = isinstance(stream, MergedStream)  # by weight, whatever filters drop; who gives none is an error
+    return Proportions(
+        stream.order.amended(start.amendments).mixture,
+        start.position,
+        [each.order.num_records for each in stream.components] if not of_elements else (),
+        [each.droppers(options.packing is not None) for each in stream.components],
+        is_exact=of_elements or yields_from(stream.yields, start.amendments, start.position).is_one_to_one,
+        is_strict=stream.is_strict,
+    )
+
+
+def _counted(found: Chunks, proportions: Proportions, wanted: Wanted) -> Chunks:
+    """The chunks, counted. With places, those were counted before, and blocks have this trainer's rows alone."""
+    is_known = proportions.is_exact or (wanted.sharing is not None and wanted.sharing.part == "places")
+    with closing(found):
+        for start, stop, blocks in found:
+            proportions.add(stop, () if is_known else [block.positions for block in blocks])
+            yield start, stop, blocks
+            for line in proportions.empty(stop):
+                logger.warning(line)
 
 
 def _complete(batch: HostBatch, reading: _Reading, start: StreamState) -> HostBatch:

@@ -37,6 +37,7 @@ from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.skipped_records import COUNT_ALONE
+from datarax_ray.read.stream import epoch_at
 
 logger = logging.getLogger("datarax_ray")
 
@@ -204,8 +205,8 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
     def stats(self) -> PipelineStats:
         """Where the time went since this pipeline was made; print it. `verdict` names the bottleneck."""
         num_actors, num_running = (getattr(self.source, name, None) for name in ("num_actors", "num_running"))
-        has_stages = bool(self._stages.graph.nodes)
-        return self._timings.stats(num_actors, num_running=num_running, has_stages=has_stages)
+        has_stages, epoch = bool(self._stages.graph.nodes), epoch_at(self.source.describe(), self.position)
+        return self._timings.stats(num_actors, num_running=num_running, has_stages=has_stages, epoch=epoch)
 
     def timeline(self, path: str | os.PathLike[str]) -> None:
         """Write an HTML page with the times of everything since this pipeline was made.

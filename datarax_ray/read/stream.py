@@ -207,6 +207,13 @@ def is_endless(stream: Stream) -> bool:
     return found
 
 
+def epoch_at(stream: Stream, position: int) -> int | None:
+    """The epoch in which a position is, the first is 1; None for a mixture, whose components have their own."""
+    size = None if hasattr(stream, "components") else getattr(stream.order, "cycle", None)
+    last = position if stream.stop is None else min(position, stream.stop - 1)
+    return None if size is None else 1 + max(0, last) // size
+
+
 def whole_epochs(num_epochs: Any) -> int:
     """num_epochs as a plain int. Raises: TypeError, ValueError for what is no number of epochs."""
     epochs = whole("num_epochs", num_epochs, "; -1 for endless")

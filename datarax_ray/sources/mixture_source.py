@@ -27,6 +27,8 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     seed: shifts the turns of the sources.
     length: the number of elements; None to end before the first record that a source with a finite num_epochs lacks, or
         never.
+    strict: a source that gives no element in a whole pass (a filter drops all of it) is an error; else a warning, and
+        the others go on without it. `Pipeline.stats` has the part that each source gives, beside its weight.
 
     Of the first n records, source c has its share of n to less than 4 records at any n, and with two sources to less
     than 1. Filters and flat_maps act after the choice of a record. Each source goes through its own epochs, in its own
@@ -55,6 +57,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         *,
         seed: int = 42,
         length: int | None = None,
+        strict: bool = False,
         rngs: nnx.Rngs | None = None,
         name: str | None = None,
     ) -> None:
@@ -65,7 +68,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         given = weights_given((1,) * len(components) if weights is None else weights)
-        description = mixed(components, given, seed, length)
+        description = mixed(components, given, seed, length, strict)
         skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
         super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
         self._sources = sources
@@ -82,6 +85,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
             mixture.weights,
             seed=mixture.seed,
             length=mixture.length,
+            strict=mixture.is_strict,
             rngs=rngs or self.rngs,
             name=name or self.name,
         )

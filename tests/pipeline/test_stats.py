@@ -17,7 +17,13 @@ from pyarrow import parquet
 
 from datarax_ray import Pipeline, RaySource, load
 from datarax_ray.actors.recovery import counts_of
-from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources import (
+    HFStreamingConfig,
+    HFStreamingSource,
+    MixtureSource,
+    RandomAccessSource,
+    RandomAccessSourceConfig,
+)
 from tests.tars import write_tar
 
 
@@ -42,6 +48,17 @@ def test_of_a_stream_of_shards_rows_are_counted_and_not_positions() -> None:
     with Pipeline(source=source, batch_size=10) as pipeline:
         assert sum(len(batch["x"]) for batch in pipeline) == 60
         assert (pipeline.stats().num_batches, pipeline.stats().num_records) == (6, 60)
+
+
+def test_the_epoch_is_named_and_the_first_is_one() -> None:
+    stream = datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset(num_shards=2)
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), {"x": np.arange(20)})
+    for each in (source, HFStreamingSource(HFStreamingConfig(name="own", split="train", num_epochs=2), dataset=stream)):
+        with Pipeline(source=each, batch_size=4) as pipeline:
+            behind = 4 if each is source else 5  # where a stream's epoch ends is known only in the next
+            assert [pipeline.stats().epoch for _ in pipeline] == [1] * behind + [2] * (10 - behind)
+            assert "; in epoch 2\n" in str(pipeline.stats())
+    assert Pipeline(source=MixtureSource([source]), batch_size=4).stats().epoch is None
 
 
 class DropNine:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.fingerprint import without_code
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder, WeightedOrder
@@ -55,12 +56,14 @@ class Mixed:
     weights: constant, or a schedule of them.
     seed: see plan.orders.mixture.Mixture.
     length: where the stream ends, None where a component does, or never.
+    is_strict: a component that gives nothing in a whole pass is an error.
     """
 
     components: tuple[Any, ...]
     weights: Weights
     seed: int = 42
     length: int | None = None
+    is_strict: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", weights_given(self.weights))
@@ -71,6 +74,7 @@ class Mixed:
         object.__setattr__(self, "seed", operator.index(self.seed))  # NumPy's integers are not JSON
         if self.length is not None:
             object.__setattr__(self, "length", operator.index(self.length))
+        object.__setattr__(self, "is_strict", flag("strict", self.is_strict))
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
         if any(each.traits.homes is not None for each in self.components):
