@@ -152,7 +152,9 @@ def counts_of(stats: PipelineStats) -> dict[tuple[str, ...], float]:
         (who, what): took for who, of in spent.items() for what, took in of.items()
     }
     skipped: dict[tuple[str, ...], float] = {(_SKIPPED, *of): count * stats.part for of, count in stats.skipped.items()}
-    elements = {(_COMPONENT, str(index)): each.num_elements * stats.part for index, each in enumerate(stats.components)}
+    elements: dict[tuple[str, ...], float] = {
+        (_COMPONENT, str(index)): each.num_elements * stats.part for index, each in enumerate(stats.components)
+    }
     return {(_RECORDS,): stats.num_records * stats.part, **seconds, **skipped, **elements}
 
 
