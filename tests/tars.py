@@ -34,3 +34,15 @@ def write_tars(directory: Path, counts: Sequence[int]) -> list[Path]:
 
 def indexed_square(sample: dict[str, Any]) -> dict[str, Any]:
     return {"index": sample["id"], "square": int(sample["square.txt"])}
+
+
+def joined_by_key(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the members of a key that lie apart in one sample, unless it would have two of one extension."""
+    found: list[dict[str, Any]] = []
+    for sample in samples:
+        same = next((each for each in reversed(found) if each["__key__"] == sample["__key__"]), {"__key__": ""})
+        if same.keys() & sample.keys() == {"__key__"} and same["__key__"]:
+            same.update(sample)
+        else:
+            found.append(sample)
+    return found

@@ -25,6 +25,7 @@ from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from tests.fuzz import outcomes
 from tests.fuzz.file_target import FileTarget
 from tests.fuzz.mutations import splice
+from tests.tars import joined_by_key
 
 _ROWS = 200
 # What decides where rows, values and members begin and end.
@@ -119,7 +120,9 @@ def _by_webdataset(path: Path) -> list[Any] | None:
             found = list(webdataset.WebDataset(str(path), shardshuffle=False, empty_check=False))
         except Exception:  # of many kinds, for what it does not take either
             return None
-    return [{name: part for name, part in sample.items() if name not in _OF_WEBDATASET} for sample in found]
+    samples = [{name: part for name, part in sample.items() if name not in _OF_WEBDATASET} for sample in found]
+    names = {name for sample in samples for name in sample}
+    return [{name: sample.get(name) for name in names} for sample in joined_by_key(samples)]
 
 
 _OF_WEBDATASET = ("__url__", "__local_path__")
@@ -146,7 +149,7 @@ def _read_json(data: Any) -> Any:
 _FORMATS: dict[str, tuple[str, Callable[[int], bytes], Callable[[str], Any], Callable[[Path], list[Any] | None]]] = {
     "csv": (".csv", _csv, lambda path: TextReader.of(path, CSV()), _by_arrow(_read_csv)),
     "jsonl": (".jsonl", _jsonl, lambda path: TextReader.of(path, JSONLines()), _by_arrow(_read_json)),
-    "tar": (".tar", _tar, WebDatasetReader.of, _by_webdataset),
+    "tar": (".tar", _tar, lambda path: WebDatasetReader.of(path, missing="none"), _by_webdataset),
 }
 
 

@@ -30,7 +30,7 @@ from datarax_ray.read.formats.file_spans import MAX_OPEN_FILES, BrokenRecordErro
 from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader, expand_braces
 from datarax_ray.read.formats.webdataset.tar import _member_of, _plain_member
-from tests.tars import write_tar, write_tars
+from tests.tars import joined_by_key, write_tar, write_tars
 
 
 def everything(paths: Any, **options: Any) -> list[dict[str, Any]]:
@@ -84,18 +84,6 @@ def test_any_members_are_the_samples_that_webdataset_makes_of_them_or_an_error_f
     else:
         found = everything(paths, missing="none")
         assert [{name: part for name, part in sample.items() if part is not None} for sample in found] == want
-
-
-def joined_by_key(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the members of a key that lie apart in one sample, unless it would have two of one extension."""
-    found: list[dict[str, Any]] = []
-    for sample in samples:
-        same = next((each for each in reversed(found) if each["__key__"] == sample["__key__"]), {"__key__": ""})
-        if same.keys() & sample.keys() == {"__key__"} and same["__key__"]:
-            same.update(sample)
-        else:
-            found.append(sample)
-    return found
 
 
 def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path: Path) -> None:
