@@ -314,7 +314,8 @@ class _Reading:
                     start, stop, blocks = merger.take(extra_at)
                 elif (chunk := next(found[lacking], None)) is not None:
                     merger.add(lacking, chunk[2])
-                    self._options.limit.after(merger.skipped_of(lacking))
+                    if self._options.limit.is_bound:
+                        self._options.limit.after(merger.skipped_of(lacking))
                     continue
                 elif self._options.cancelled():
                     return

@@ -63,6 +63,11 @@ class SkipLimit:
     count: int = 0
     recent: tuple[Skipped, ...] = ()
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether there is any limit."""
+        return self.most is not None or self.share < 1
+
     def plus(self, skipped: Sequence[Skipped]) -> SkipLimit:
         """With these, by position. Raises: SkippedError for the first that is one too many."""
         if not skipped:
@@ -84,7 +89,7 @@ class SkipLimit:
 
     def after(self, pending: Sequence[Skipped]) -> None:
         """As plus, of what no batch has reported; of many the last count."""
-        if self.most is not None or self.share < 1:
+        if pending and self.is_bound:
             looked = pending[-2 * POSITIONS :]
             replace(self, count=self.count + len(pending) - len(looked)).plus(looked)
 
