@@ -33,7 +33,7 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
 )
 from tests.data import AddNoise, decode, write_files
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, on_host, run_saving
 
 SHARDS = (40, 3, 0, 17)
 WEIGHTS = [5, 3, 2]
@@ -244,7 +244,10 @@ def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[s
     want = [on_host(batch) for batch in make(flat, 4, packing=packing)]
     batches, states = run_saving(make(MixtureSource(components(), [2, 1]), 4, packing=packing))
     assert_equal(batches, want)
-    assert_resumes(lambda _: make(MixtureSource(components(), [2, 1]), 4, packing=packing), want, states, every=2)
+    for number in range(0, len(states), 3):
+        resumed = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
+        resumed.set_state(json.loads(states[number]))
+        assert_equal([on_host(batch) for batch in resumed], want[number:])
     pipeline = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
     for step in (0, 3):
         for origin in pipeline.locate(step):
