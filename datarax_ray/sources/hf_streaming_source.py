@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from flax import nnx
 
-from datarax_ray.plan.arguments import names, whole
-from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
-from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.elements.transforms import listed
+from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
-from datarax_ray.read.streams.interleaved import InterleavedStream
-from datarax_ray.sources.base.indexed import num_rows
-from datarax_ray.sources.base.module import Opaque, SourceModule
+from datarax_ray.sources.base.stream import StreamConfig, StreamSourceModule
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 
 @dataclass(frozen=True, kw_only=True)
-class HFStreamingConfig(HFConfig):
+class HFStreamingConfig(HFConfig, StreamConfig):
     """How a dataset is streamed; once unless num_epochs is given.
 
-    See HFConfig and SourceConfig for the other fields.
+    See HFConfig, StreamConfig and SourceConfig for the other fields.
 
     streaming: read files as they come, without keeping them; False downloads them first.
-    shuffle: in every epoch, shuffle the shards, and windows of shuffle_buffer_size elements within a shard.
-    turn_size: elements that a shard gives before the next shard's turn.
     host_keys: columns that become objects on the host, for rows that differ from the first ones.
-    max_connections: shards that all actors together read at the same time, so connections to the storage; None for one
-        by each actor.
 
     on_error skips pictures and audio that do not decode, and errors of transforms. An error of `datasets` itself (a
     corrupt file, a map or filter inside the dataset) ends the shard's iterator, and is raised in its place whatever
@@ -44,24 +34,14 @@ class HFStreamingConfig(HFConfig):
     """
 
     streaming: bool = False
-    shuffle_buffer_size: int = 1000
-    turn_size: int = 16
     host_keys: tuple[str, ...] = ()
-    max_connections: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("shuffle_buffer_size", "turn_size", "max_connections"):
-            value = getattr(self, name)
-            if value is None and name == "max_connections":
-                continue
-            object.__setattr__(self, name, whole(name, value))
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
         object.__setattr__(self, "host_keys", names("host_keys", self.host_keys))
 
 
-class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[call-arg]
+class HFStreamingSource(HFNamed, StreamSourceModule[HFStreamingConfig], pytree=False):  # type: ignore[call-arg]
     """The elements of a Hugging Face stream: its shards take turns, and each is read forwards.
 
     Each epoch begins with set_epoch. The stream is the same in one process and under RaySource. A state resumes at the
@@ -106,43 +86,13 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
         if not self.is_iterable_mode:
             found = hugging_face.as_stream(found)
         reader = HFShards(found, label, config.host_keys, self.portions)
-        window = config.shuffle_buffer_size if config.shuffle else 1
-        order = InterleavedOrder(reader.num_shards, config.turn_size, config.seed, config.shuffle, window)
-        description = InterleavedStream(
-            reader, order, config.num_passes, listed(transforms), config.on_error, config.max_connections
-        )
-        super().__init__(config, description, config.skip_options, rngs=rngs, name=name or own_name)
-        self._given = Opaque({"dataset": dataset, "transforms": description.transforms})
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next element; at the end of an epoch, the epoch that ends."""
-        return self._source.position // EPOCH_POSITIONS
-
-    @property
-    def random_order_buffer_depth(self) -> int:
-        """Elements that are shuffled among themselves."""
-        return int(self.config.shuffle_buffer_size)
+        super().__init__(config, reader, {"dataset": dataset}, transforms, rngs=rngs, name=name or own_name)
 
     selected_keys, rejected_keys = property(HFNamed._kept_keys), property(HFNamed._dropped_keys)
-
-    def supports_indexed_access(self) -> bool:
-        """False: a stream is read in order."""
-        return False
 
     def get_dataset_info(self) -> Any:
         """The datasets.DatasetInfo: features, splits, sizes, licence, as far as known."""
         return self._info
-
-    def reset_cache(self) -> None:
-        """Nothing to forget: a stream keeps no elements once they are given, also with cacheable=True."""
-
-    def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
-        """A stream has no indexed access. Raises: NotImplementedError."""
-        raise NotImplementedError(
-            f"HFStreamingSource has no indexed access, so no batch of {size} at position {start}: a stream is read in "
-            "order. Iterate it, take get_batch from where it stands, or read the dataset whole with HFEagerSource"
-        )
 
     def __len__(self) -> int:
         """Elements in one epoch, before filters. Raises: TypeError where it is streamed."""
@@ -152,48 +102,6 @@ class HFStreamingSource(HFNamed, SourceModule, pytree=False):  # type: ignore[ca
                 f"card says of the split: {self.length}"
             )
         return self.length
-
-    def __getitem__(self, index: Any) -> Any:
-        """A stream has no elements by their numbers. Raises: TypeError."""
-        raise TypeError(
-            f"HFStreamingSource has no indexed access, so no element {index}: a stream is read in order. Iterate it, "
-            "or read the dataset whole with HFEagerSource"
-        )
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Self:
-        self._source.warn_if_over()
-        return self
-
-    def __next__(self) -> Any:
-        element = self._source.next_element()
-        self._alone(partial(self._count, 1))
-        return element
-
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
-        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
-
-        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
-        """
-        batch = self._source.get_batch(batch_size, size=size)
-        self._alone(partial(self._count, num_rows(batch)))
-        return batch
-
-    def reset(self, seed: int | None = None) -> None:
-        """Begin again with the first epoch. seed: None, or the seed of the config.
-
-        Raises: ValueError for another seed.
-        """
-        if seed is not None and seed != self.config.seed:
-            raise ValueError(f"the source was made with seed={self.config.seed}; copy it for another seed ({seed})")
-        self._source.seek(0)
-
-    def get_state(self) -> dict[str, Any]:
-        """Where the stream stands and which stream it is, in plain values: some hundred bytes for each shard."""
-        state = super().get_state()
-        return {**state, "epoch": state["position"] // EPOCH_POSITIONS}
 
     def __repr__(self) -> str:
         named = self._names("name", self._given.value["dataset"])

@@ -1,0 +1,141 @@
+"""The base of all sources of shards that are read forwards: their settings, and one position for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from flax import nnx
+
+from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.transforms import listed
+from datarax_ray.read.streams.interleaved import InterleavedStream
+from datarax_ray.read.streams.open_shards import ShardReader
+from datarax_ray.sources.base.config import SourceConfig
+from datarax_ray.sources.base.indexed import num_rows
+from datarax_ray.sources.base.module import Opaque, SourceModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig(SourceConfig):
+    """How shards that are read forwards take turns; see SourceConfig for the other fields.
+
+    shuffle: in every epoch, shuffle the shards, and windows of shuffle_buffer_size elements within a shard.
+    turn_size: elements that a shard gives before the next shard's turn.
+    max_connections: shards that all actors together read at the same time, so connections to the storage; None for one
+        by each actor.
+    """
+
+    shuffle: bool = False
+    shuffle_buffer_size: int = 1000
+    turn_size: int = 16
+    max_connections: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("shuffle_buffer_size", "turn_size", "max_connections"):
+            value = getattr(self, name)
+            if value is None and name == "max_connections":
+                continue
+            object.__setattr__(self, name, whole(name, value))
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+Config = TypeVar("Config", bound=StreamConfig)
+
+
+class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: ignore[call-arg]
+    """The elements of shards that take turns, each read forwards; iteration, batches and the state share one position.
+
+    given: the constructor's arguments by name, for copies, without transforms.
+    """
+
+    instead_of_stream: ClassVar[str] = "read the dataset whole with HFEagerSource"  # in errors
+
+    def __init__(
+        self,
+        config: Config,
+        reader: ShardReader,
+        given: dict[str, Any],
+        transforms: Any,
+        *,
+        rngs: nnx.Rngs | None,
+        name: str | None,
+    ) -> None:
+        window = config.shuffle_buffer_size if config.shuffle else 1
+        order = InterleavedOrder(reader.num_shards, config.turn_size, config.seed, config.shuffle, window)
+        description = InterleavedStream(
+            reader, order, config.num_passes, listed(transforms), config.on_error, config.max_connections
+        )
+        super().__init__(config, description, config.skip_options, rngs=rngs, name=name)
+        self._given = Opaque(given | {"transforms": description.transforms})
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next element; at the end of an epoch, the epoch that ends."""
+        return self._source.position // EPOCH_POSITIONS
+
+    @property
+    def random_order_buffer_depth(self) -> int:
+        """Elements that are shuffled among themselves."""
+        return int(self.config.shuffle_buffer_size)
+
+    def supports_indexed_access(self) -> bool:
+        """False: a stream is read in order."""
+        return False
+
+    def reset_cache(self) -> None:
+        """Nothing to forget: a stream keeps no elements once they are given, also with cacheable=True."""
+
+    def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
+        """A stream has no indexed access. Raises: NotImplementedError."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no indexed access, so no batch of {size} at position {start}: a stream is "
+            f"read in order. Iterate it, take get_batch from where it stands, or {self.instead_of_stream}"
+        )
+
+    def __getitem__(self, index: Any) -> Any:
+        """A stream has no elements by their numbers. Raises: TypeError."""
+        raise TypeError(
+            f"{type(self).__name__} has no indexed access, so no element {index}: a stream is read in order. Iterate "
+            f"it, or {self.instead_of_stream}"
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Self:
+        self._source.warn_if_over()
+        return self
+
+    def __next__(self) -> Any:
+        element = self._source.next_element()
+        self._alone(partial(self._count, 1))
+        return element
+
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
+
+        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
+        """
+        batch = self._source.get_batch(batch_size, size=size)
+        self._alone(partial(self._count, num_rows(batch)))
+        return batch
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin again with the first epoch. seed: None, or the seed of the config.
+
+        Raises: ValueError for another seed.
+        """
+        if seed is not None and seed != self.config.seed:
+            raise ValueError(f"the source was made with seed={self.config.seed}; copy it for another seed ({seed})")
+        self._source.seek(0)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the stream stands and which stream it is, in plain values: some hundred bytes for each shard."""
+        state = super().get_state()
+        return {**state, "epoch": state["position"] // EPOCH_POSITIONS}
