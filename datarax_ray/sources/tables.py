@@ -14,8 +14,9 @@ from datarax_ray.read.formats.arrow.joining import Joins
 from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.lance import LanceReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.text.json_syntax import JSONLines
 from datarax_ray.read.formats.text.reader import TextReader
-from datarax_ray.read.formats.text.syntax import CSV, JSONLines, Syntax
+from datarax_ray.read.formats.text.syntax import CSV, Lines, Syntax
 from datarax_ray.sources.base.files import (
     BlocksConfig,
     ColumnsSource,
@@ -25,6 +26,7 @@ from datarax_ray.sources.base.files import (
     in_row_groups,
 )
 from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.text import TextConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +93,11 @@ class ParquetSource(ColumnsSource[ParquetSourceConfig], pytree=False):  # type: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TextConfig(RowGroupsConfig):
-    """The fields of both kinds of text."""
-
-    column_types: Mapping[str, Any] | None = None
+class _TextConfig(RowGroupsConfig, TextConfig):
+    """The fields of all kinds of text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.column_types is not None:
-            mapping("column_types", self.column_types, "field")
         self.syntax()
 
     def syntax(self) -> Syntax:
@@ -109,11 +107,9 @@ class _TextConfig(RowGroupsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class JSONLinesSourceConfig(_TextConfig):
-    """How JSON lines are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
+    """How JSON lines are read; endless unless num_epochs is given. See RowGroupsConfig and TextConfig for the fields.
 
     Row groups are blocks of up to 4 MiB of text.
-
-    column_types: Arrow types, or their names ("float32", "string"), of columns that pyarrow should not infer.
 
     >>> JSONLinesSourceConfig(shuffle=True, column_types={"zip": "string"}).num_epochs
     -1
@@ -121,17 +117,15 @@ class JSONLinesSourceConfig(_TextConfig):
 
     def syntax(self) -> Syntax:
         """The format of the files."""
-        return JSONLines()
+        return JSONLines(errors=self.errors)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CSVSourceConfig(_TextConfig):
-    """How CSV is read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
+    """How CSV is read; endless unless num_epochs is given. See RowGroupsConfig and TextConfig for the other fields.
 
     Row groups are blocks of up to 4 MiB of text.
 
-    column_types: Arrow types, or their names ("float32", "string"), of columns that pyarrow should not infer:
-        "01234" would be the number 1234.
     delimiter: between values.
     column_names: for files without a header: their first row is data. None if the first row names the columns.
 
@@ -150,14 +144,29 @@ class CSVSourceConfig(_TextConfig):
 
     def syntax(self) -> Syntax:
         """The format of the files."""
-        return CSV(self.delimiter, self.column_names)
+        return CSV(self.delimiter, self.column_names, errors=self.errors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLinesSourceConfig(_TextConfig):
+    """How lines of text are read; endless unless num_epochs is given. See RowGroupsConfig for the other fields.
+
+    Row groups are blocks of up to 4 MiB of text.
+
+    >>> TextLinesSourceConfig(shuffle=True, errors="replace").num_epochs
+    -1
+    """
+
+    def syntax(self) -> Syntax:
+        """The format of the files."""
+        return Lines(errors=self.errors)
 
 
 _TextKind = TypeVar("_TextKind", bound=_TextConfig)
 
 
 class _TextSource(FilesSource[_TextKind], pytree=False):  # type: ignore[call-arg]
-    """The rows of text files; CSVSource and JSONLinesSource differ in their configs."""
+    """The rows of text files; the sources differ in their configs."""
 
     def _opened(self, config: _TextKind) -> tuple[TextReader, dict[str, Any]]:
         reader = TextReader.of(
@@ -166,6 +175,7 @@ class _TextSource(FilesSource[_TextKind], pytree=False):  # type: ignore[call-ar
             filesystem=self.filesystem,
             column_types=config.column_types,
             on_null=config.on_null,
+            schema_rows=config.schema_rows,
         )
         return in_row_groups(config, reader)
 
@@ -179,9 +189,10 @@ class CSVSource(_TextSource[CSVSourceConfig], pytree=False):  # type: ignore[cal
 
     The first row of each file names the columns. For files without such a header, give column_names in the config.
 
-    pyarrow parses the rows. The first 4 MiB of the first file decide the types of all columns, and a row that does not
-    fit is broken. Set column_types for types that these rows do not show, and "string" for text that should stay text:
-    pyarrow reads zip codes with leading zeros as numbers, and dates as times.
+    pyarrow parses the rows. The first 4 MiB of the first file, and a share of every block of all files, decide the
+    types of all columns (config.schema_rows sets the share), and a row that does not fit is broken. Set column_types
+    for types that these rows do not show, and "string" for text that should stay text: pyarrow reads zip codes with
+    leading zeros as numbers, and dates as times.
     The table of datarax_ray.read.formats.arrow.columns lists the array of each type.
 
     Raises: FileNotFoundError, ValueError at construction for paths without files, files with different columns, or
@@ -195,11 +206,22 @@ class CSVSource(_TextSource[CSVSourceConfig], pytree=False):  # type: ignore[cal
 class JSONLinesSource(_TextSource[JSONLinesSourceConfig], pytree=False):  # type: ignore[call-arg]
     """The objects of JSON lines, as dicts of their fields, in an order that is a pure function of the position.
 
-    paths, filesystem, transforms, types and errors: as of CSVSource. A missing field is null. A field that the first
-    4 MiB of the first file lack breaks its row, unless column_types names the field.
+    paths, filesystem, transforms, types and errors: as of CSVSource. A file may also be one array of objects. A missing
+    field is null. A field that no row has by which types are decided breaks its row, unless column_types names the
+    field. Times are text.
     """
 
     config_type = JSONLinesSourceConfig
+
+
+class TextLinesSource(_TextSource[TextLinesSourceConfig], pytree=False):  # type: ignore[call-arg]
+    """The lines of text files, each as {"text": line}, in an order that is a pure function of the position.
+
+    paths, filesystem, transforms and errors: as of CSVSource. Lines end with \\n or \\r\\n, which are no part of them,
+    and a line without characters is "".
+    """
+
+    config_type = TextLinesSourceConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,10 +127,7 @@ class GroupedRows(Reader):
         """The columns of stored rows. where: the place of the rows, which begins the error; "" for a row alone, which
         the caller names. typed: the table with the types of all files.
         """
-        try:
-            return self._types.columns(typed(table))
-        except UnlikeError as error:
-            raise UnlikeRowsError(f"{where}{error}; {error.remedy}{self.instead}") from None
+        return columns_of(lambda: self._types.columns(typed(table)), where, self.instead)
 
     def _group_of(self, record: int) -> int:
         return int(self._groups.of(np.array([record]))[0])
@@ -150,3 +147,11 @@ class GroupedRows(Reader):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def columns_of(columns: Callable[[], Columns], where: str, instead: str = "") -> Columns:
+    """What `columns` gives. where: see GroupedRows._columns_of. instead: a remedy beside on_null."""
+    try:
+        return columns()
+    except UnlikeError as error:
+        raise UnlikeRowsError(f"{where}{error}; {error.remedy}{instead}") from None

@@ -1,40 +1,73 @@
-"""Two syntaxes of text: where rows begin and end, and how pyarrow parses them.
+"""Syntaxes of text: where rows begin and end, and how rows become a table. JSON's are in json_syntax.
 
-Source: pyarrow.csv and pyarrow.json. Rows are the rows of these parsers: an empty line is no row. In CSV a newline in
-quotes is part of a value, and quotes open at the beginning of a value.
+Source: pyarrow.csv. Rows are the rows of that parser: an empty line is no row. In CSV a newline in quotes is part of a
+value, and quotes open at the beginning of a value.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.formats.arrow.types import retyped
 
 BOM = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(r"[+-]?\d{16,4000}")  # shorter ones are floats too: 2**53 has 16 digits; int() takes 4300
-_LONG_DIGITS = re.compile(rb"\d{16}")
-_ROW_OF_JSON = re.compile(rb"[^\n]*[^\n\r\t ][^\n]*")
+LONG_DIGITS = re.compile(rb"\d{16}")
 
 
+def check_errors(errors: Any) -> None:
+    """Raise ValueError unless this is one of two ways to decode."""
+    if errors not in ("strict", "replace"):
+        raise ValueError(f"errors is 'strict' or 'replace', got {errors!r}")
+
+
+@dataclass(frozen=True)
 class Syntax(ABC):
     """How text is read. Picklable.
+
+    errors: "strict" where a row with text that is no UTF-8 is broken; "replace" for U+FFFD in place of such bytes.
+    as_json: fields whose values are any JSON.
 
     name: for people.
     suffixes: of the files that are read of a directory.
     empty_is_missing: whether a missing value and an empty text look the same.
+    closing: the last bytes of a whole file, but for spaces.
     """
 
+    errors: str = field(default="strict", kw_only=True, repr=False)
+    as_json: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     empty_is_missing: ClassVar[bool] = False
+    closing: ClassVar[bytes] = b""
+
+    def fitting(self, head: bytes) -> Syntax:
+        """The syntax of a file that begins so."""
+        return self
+
+    def settings(self) -> list[str]:
+        """The settings that its repr lacks, where they are not the defaults, for a fingerprint."""
+        return [
+            f"{name}={value!r}"
+            for name in ("errors", "as_json")
+            if (value := getattr(self, name)) not in ("strict", ())
+        ]
+
+    def inferring(self, given: Mapping[str, Any]) -> Any:
+        """The schema of `parse` by which types are inferred. given: the types that somebody named."""
+        return None
+
+    def prepared(self, data: bytes) -> bytes:
+        """Whole rows as `parse` and `long_integers` take them."""
+        if self.errors == "replace" and not data.isascii():
+            return data.decode(errors="replace").encode()
+        return data
 
     @property
     def has_header(self) -> bool:
@@ -133,8 +166,8 @@ class CSV(Syntax):
         from pyarrow import csv
 
         types = {} if schema is None else {field.name: field.type for field in schema}
-        return csv.read_csv(
-            pa.BufferReader(_with_its_bom(data)),
+        table = csv.read_csv(
+            pa.BufferReader(with_its_bom(data)),
             # one chunk: a block is parsed as a whole, and its rows are found by their number
             read_options=csv.ReadOptions(
                 column_names=list(names), use_threads=False, block_size=max(len(data) + 2, 1024)
@@ -142,11 +175,19 @@ class CSV(Syntax):
             parse_options=self._parse_options(),
             convert_options=csv.ConvertOptions(column_types=types),
         )
+        if other := [part.name for part in table.schema if part.name not in types and pa.types.is_binary(part.type)]:
+            raise pa.ArrowInvalid(f"column {other[0]!r} has text that is not UTF-8")
+        return table
+
+    def inferring(self, given: Mapping[str, Any]) -> Any:
+        import pyarrow as pa
+
+        return pa.schema([(name, kind) for name, kind in given.items() if pa.types.is_binary(kind)])
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
         import pyarrow as pa
 
-        if not _LONG_DIGITS.search(data):
+        if not LONG_DIGITS.search(data):
             return
         floats = [field.name for field in schema if pa.types.is_floating(field.type)]
         as_text = pa.schema([(f.name, pa.string() if f.name in floats else f.type) for f in schema])
@@ -163,134 +204,32 @@ class CSV(Syntax):
 
 
 @dataclass(frozen=True)
-class JSONLines(Syntax):
-    """A JSON object on each line."""
+class Lines(Syntax):
+    """A text on each line, with or without characters. A line ends with \\n or \\r\\n."""
 
-    name = "JSON lines"
-    suffixes = (".jsonl", ".ndjson", ".json")
+    name = "text"
+    suffixes = (".txt", ".text")
 
     def rows(self, data: bytes, is_last: bool) -> Indices:
-        stop = len(data) if is_last else data.rfind(b"\n") + 1
-        found = [match.span() for match in _ROW_OF_JSON.finditer(data, 0, stop)]
-        return np.array(found, np.int64).reshape(-1, 2)
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+        starts = np.concatenate([[0], ends + 1])
+        stops = np.append(ends, len(data))
+        return np.stack([starts, stops], 1).astype(np.int64)[: None if is_last else -1]
 
     def names(self, header: bytes) -> tuple[str, ...]:
-        return ()
+        return ("text",)
 
     def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
         import pyarrow as pa
 
-        if not _are_objects(data):
-            raise pa.ArrowInvalid("JSON parse error: a line is one object, from { to }")
-        try:
-            table = _table_of_json(data, schema)
-            if schema is not None and not data.isascii():
-                table.validate(full=True)  # text that is no UTF-8, which it takes for text
-            return table
-        except pa.ArrowInvalid as error:
-            if schema is None or "unexpected field" not in str(error):
-                raise
-            more = list(_fields_beside(schema, self.parse(data, names, None).schema))
-            if not more:  # in a type that is given, and that is never inferred
-                raise
-        raise pa.ArrowInvalid(
-            f"it has fields that the first rows have not: {', '.join(map(repr, more))}. Name the whole type of each "
-            "column in column_types ('int64', or pa.list_(pa.struct({'name': pa.string()})) for [{'name': 'a'}]) to "
-            "read them; where they are missing they are None, or what on_null says"
-        )
+        lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
+        kind = pa.string() if schema is None else schema.field("text").type
+        return pa.table({"text": pa.array(lines, kind)})
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
-        import pyarrow as pa
-
-        if not _LONG_DIGITS.search(data):
-            return
-        kind = pa.struct(schema)
-        for start, stop in self.rows(data, True).tolist():
-            if _LONG_DIGITS.search(data, start, stop):
-                try:
-                    value = json.loads(data[start:stop])
-                except (ValueError, RecursionError):  # no object alone, which reading says, or one of great depth
-                    continue
-                yield from _long_integers_in(value, kind, "")
+        return iter(())
 
 
-def _table_of_json(data: bytes, schema: Any) -> Any:
-    """The table of objects, as pyarrow reads them, with all of their nulls.
-
-    Its parser (26.0) counts the first null of a list one too few until it knows what the lists hold: what follows moves
-    up, and the array is too short. Told the types, it does so in lists that hold nothing else.
-    """
-    import pyarrow as pa
-    from pyarrow import json
-
-    table = json.read_json(
-        pa.BufferReader(_with_its_bom(data)),
-        read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
-        parse_options=json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
-        ),
-    )
-    try:
-        table.validate()
-        return table
-    except pa.ArrowInvalid:
-        if schema is None:
-            return _table_of_json(data, table.schema)
-    return pa.table([retyped(column, column.type, repair=True) for column in table.columns], schema=table.schema)
-
-
-def _are_objects(data: bytes) -> bool:
-    """Whether these may be lines of one object each.
-
-    pyarrow does not check: it takes an object on two lines beside two on one for as many rows, and of a first line
-    `null` its process dies (26.0).
-    """
-    held = np.frombuffer(data, np.uint8)
-    ends = np.append(np.flatnonzero(held == ord("\n")), len(data))
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    ends -= held[np.maximum(ends - 1, 0)] == ord("\r") if len(data) else 0
-    lines = starts < ends
-    starts, ends = starts[lines], ends[lines]
-    unsure = np.flatnonzero((held[starts] != ord("{")) | (held[ends - 1] != ord("}")))
-    for start, stop in zip(starts[unsure].tolist(), ends[unsure].tolist(), strict=True):
-        line = data[start:stop].strip(b" \t\r")
-        if line and not (line.startswith(b"{") and line.endswith(b"}")):
-            return False
-    return True
-
-
-def _fields_beside(schema: Any, other: Any) -> Iterator[str]:
-    """The dotted names of fields of another schema, or type of a struct, that are not in this one."""
-    import pyarrow as pa
-
-    for field in other:
-        index = schema.get_field_index(field.name)
-        if index < 0:
-            yield field.name
-            continue
-        mine, its = schema.field(index).type, field.type
-        while pa.types.is_list(its) and hasattr(mine, "value_type"):
-            mine, its = mine.value_type, its.value_type
-        if pa.types.is_struct(mine) and pa.types.is_struct(its):
-            yield from (f"{field.name}.{name}" for name in _fields_beside(mine, its))
-
-
-def _long_integers_in(value: Any, kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    """value: as Python's json reads it; kind: the type of Arrow that it is read as."""
-    from pyarrow import types as t
-
-    if isinstance(value, dict) and t.is_struct(kind):
-        for name, part in value.items():
-            index = kind.get_field_index(name)
-            if index >= 0:
-                yield from _long_integers_in(part, kind.field(index).type, f"{path}.{name}")
-    elif isinstance(value, list) and t.is_list(kind):
-        for part in value:
-            yield from _long_integers_in(part, kind.value_type, path)
-    elif isinstance(value, int) and t.is_floating(kind) and abs(value) >= 10**15:
-        yield path.removeprefix("."), value
-
-
-def _with_its_bom(data: bytes) -> bytes:
+def with_its_bom(data: bytes) -> bytes:
     """The data, such that a mark of its byte order, which is taken off the beginning of files, stays where it is."""
     return b"\n" + data if data.startswith(BOM) else data

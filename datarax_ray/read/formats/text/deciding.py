@@ -1,0 +1,305 @@
+"""The types of the columns of text, decided once for all files by rows of each of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from datarax_ray.plan.arguments import nearest
+from datarax_ray.read.files import sniff
+from datarax_ray.read.formats.arrow.columns import ColumnTypes
+from datarax_ray.read.formats.arrow.joining import joined
+from datarax_ray.read.formats.arrow.types import named_type
+from datarax_ray.read.formats.text.syntax import Syntax
+
+logger = logging.getLogger("datarax_ray")
+
+CONVERT = "Convert the file, as by `iconv -f latin1 -t utf-8`"
+_FEW = 4  # rows, of which all but one may be broken
+_MAX_BROKEN = 100  # among the first rows; to look for each costs some parsing
+_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
+_KINDS = re.compile(r"Column\(/([^)/]+)[^)]*\) changed from \w+ to \w+")
+
+
+class Sample(NamedTuple):
+    """Some rows of a file. names: of its columns."""
+
+    path: str
+    names: tuple[str, ...]
+    data: bytes
+
+
+class Samples:
+    """Of the rows that are looked at, some of each kind: rows of the same fields, types, nulls and lengths are one.
+
+    Several threads may add.
+    """
+
+    def __init__(self, syntax: Syntax, column_types: Mapping[str, Any]) -> None:
+        self._syntax = syntax
+        self._schema = syntax.inferring(types_of(column_types))
+        self._seen: set[Any] = set()
+
+    def is_new(self, sample: Sample) -> bool:
+        """Whether these rows are of a kind that no rows were before. Rows that do not parse together are."""
+        import pyarrow as pa
+
+        try:
+            table = self._syntax.parse(self._syntax.prepared(sample.data), sample.names, self._schema)
+            kind = table.schema.to_string(), str(ColumnTypes.of(table).described())
+        except (ValueError, pa.ArrowException):
+            return True
+        is_new = kind not in self._seen
+        self._seen.add(kind)
+        return is_new
+
+
+@dataclass(frozen=True)
+class Decided:
+    """How all rows are parsed.
+
+    syntax: of all files. first: the file whose first rows decide, others beside them.
+    schema: pyarrow's, of all columns. inferred: of the columns whose type nobody named.
+    """
+
+    syntax: Syntax
+    first: str
+    schema: Any
+    inferred: Any
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[Sample], syntax: Syntax, column_types: Mapping[str, Any], filesystem: Any
+    ) -> tuple[Decided, Any]:
+        """The types, and the table of the rows that decided.
+
+        samples: the first is of the first rows; others add fields and types.
+        column_types: Arrow's types, or their names, of columns whose type is not to be inferred; "json" for any value.
+        filesystem: where the files may be looked at for advice; None for nowhere.
+
+        Raises: ValueError for types of unknown columns, where most of the first rows do not parse, and for values that
+        no inferred type holds (integers beyond int64).
+        """
+        import pyarrow as pa
+
+        given = types_of(column_types)
+        table = _first_table(samples[0], syntax, given, column_types, filesystem)
+        schema, tables = table.schema, [table]
+        parts = [(sample, _rows_that_parse(sample, syntax, syntax.inferring(given))) for sample in samples[1:]]
+        for sample, part in parts:
+            if part is not None:
+                schema = _with_fields(schema, part[1].schema, given, samples[0].path, sample.path)
+        inferred = pa.schema([each for each in schema if each.name not in given])
+        for sample, part in [(samples[0], (samples[0].data, table)), *parts]:
+            is_done = part is not None and part[1].schema == schema
+            found = part if is_done else _rows_that_parse(sample, syntax, schema)
+            if found is None:
+                logger.warning(
+                    "%s: of rows that were looked at hardly any are %s of the types of %s; those are broken",
+                    sample.path,
+                    syntax.name,
+                    samples[0].path,
+                )
+            else:
+                if changed := changed_integer(found[0], found[1], sample.names, syntax, inferred):
+                    logger.warning("%s, and rows as this one are broken: %s", sample.path, changed)
+                tables.append(found[1].select(schema.names))
+        return cls(syntax, samples[0].path, schema, inferred), pa.concat_tables(tables[1:])
+
+
+def syntax_for(syntax: Syntax, column_types: Mapping[str, Any]) -> Syntax:
+    """The syntax by which columns of any JSON are texts."""
+    names = tuple(sorted(name for name, kind in column_types.items() if kind == "json"))
+    return replace(syntax, as_json=names) if names else syntax
+
+
+def named_column(names: Sequence[str], error: Exception) -> str:
+    """An error message of Arrow, with the name of a CSV column in place of its number, and what reads mixed kinds.
+
+    >>> named_column(["x", "on"], ValueError("In CSV column #1: Row #1: conversion error to bool: invalid value 'no'"))
+    "column 'on': conversion error to bool: invalid value 'no'"
+    """
+    said = _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", str(error)).rstrip(".")
+    kinds = _KINDS.search(said)
+    return (
+        f"{said}; column_types={{{kinds[1]!r}: 'json'}} keeps values of any kind as Python has them" if kinds else said
+    )
+
+
+def other_delimiter(names: Sequence[str]) -> str:
+    """A question about the delimiter, with a space before it; "" where the only name holds no other delimiter.
+
+    >>> other_delimiter(["name;label"])
+    " Is it split by ';'? Say delimiter=';'."
+    """
+    found = max(",\t;|", key=names[0].count) if len(names) == 1 else ""
+    return f" Is it split by {found!r}? Say delimiter={found!r}." if found and found in names[0] else ""
+
+
+def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) -> tuple[bytes, Any]:
+    """The rows that parse, and their table. Other rows decide no type, and are broken when they are read.
+
+    Raises: pyarrow.ArrowInvalid where half of them, but a few, or more than 100 do not; or where they do not together,
+    as those that give a field of JSON other types than others do.
+    """
+    import pyarrow as pa
+
+    try:
+        return data, syntax.parse(syntax.prepared(data), names, schema)
+    except pa.ArrowException:
+        rows = [data[start:stop] for start, stop in syntax.rows(data, True).tolist()]
+    kept: list[bytes] = []
+    waiting, num_broken = [(0, len(rows))], 0
+    most = min(_MAX_BROKEN, max((len(rows) - 1) // 2, min(len(rows) - 1, _FEW)))
+    num_parses = 2 * most * (len(rows).bit_length() + 1)  # enough to find so many; rows of several types need all
+    while waiting and num_broken <= most and num_parses >= 0:
+        num_parses -= 1
+        begin, end = waiting.pop()
+        part = b"\n".join(rows[begin:end])
+        try:
+            syntax.parse(syntax.prepared(part), names, schema)
+            kept.append(part)
+        except pa.ArrowException:
+            num_broken += end - begin == 1
+            middle = (begin + end) // 2
+            waiting += [(middle, end), (begin, middle)] if begin < middle else []
+    data = data if waiting or num_broken > most else b"\n".join(kept)
+    return data, syntax.parse(syntax.prepared(data), names, schema)
+
+
+def types_of(column_types: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrow's types. Raises: ValueError for what is none."""
+    return {name: named_type(name, "string" if kind == "json" else kind) for name, kind in column_types.items()}
+
+
+def changed_integer(data: bytes, table: Any, names: Sequence[str], syntax: Syntax, inferred: Any) -> str | None:
+    """An error message for the first integer that the table of these rows holds as another number; None without one.
+
+    inferred: the schema of columns whose types nobody named.
+    """
+    if not any(_has_large_floats(table[name]) for name in inferred.names):
+        return None
+    for name, value in syntax.long_integers(syntax.prepared(data), names, inferred):
+        near = float(str(value))  # of an int, it would raise where that is beyond all floats
+        held = int(near) if math.isfinite(near) else near
+        # the shortest digits of a float, as JavaScript writes them without an exponent, are that float
+        digits = repr(near).lstrip("-").partition("e")[0].replace(".", "").rstrip("0")
+        if held != value and digits != str(abs(value)).rstrip("0"):
+            top = name if name in inferred.names else name.partition(".")[0]
+            return (
+                f"field {name!r} has the integer {value:,}, and as float64 it would be {held:,}. Name its "
+                f"type: column_types={{{top!r}: 'uint64'}}, if that holds all of them, or {{{top!r}: 'float64'}} for "
+                "what is nearest; numbers that are names are best written as strings"
+            )
+    return None
+
+
+def _has_large_floats(column: Any) -> bool:
+    """Whether floats of a column of Arrow are so large that not every integer is one."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_floating(column.type):
+        return bool(compute.any(compute.greater_equal(compute.abs(column), 2.0**53)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(map(_has_large_floats, column.flatten()))
+    return pa.types.is_list(column.type) and _has_large_floats(compute.list_flatten(column))
+
+
+def _first_table(
+    sample: Sample, syntax: Syntax, given: Mapping[str, Any], column_types: Mapping[str, Any], filesystem: Any
+) -> Any:
+    """The first rows, with given types for the named columns and inferred types for the others."""
+    import pyarrow as pa
+
+    path, names, _ = sample
+    num_rows = len(syntax.rows(sample.data, True))
+    try:
+        data, table = _parsed(sample.data, names, syntax, syntax.inferring(given))
+        if not table.column_names:
+            raise ValueError(f"{path}: its first {num_rows} objects have no field, so there is nothing to read")
+        columns = table.schema.names
+        new = [name for name in given if name not in columns]  # first objects may lack a field
+        if unknown := sorted(name for name in new if names or name.partition(".")[0] in columns):
+            raise ValueError(
+                f"column_types names {unknown}, and the columns are {sorted(columns)}; it gives the types of whole "
+                f"columns, pa.struct([...]) for objects.{nearest(unknown, columns)}"
+            )
+        inferred = pa.schema([each for each in table.schema if each.name not in given])
+        if changed := changed_integer(data, table, names, syntax, inferred):
+            raise ValueError(f"{path}: {changed}")
+        schema = pa.schema([(each.name, given.get(each.name, each.type)) for each in table.schema])
+        for name in new:
+            schema = schema.append(pa.field(name, given[name]))
+        if schema == table.schema:
+            return table
+        try:
+            return _parsed(data, names, syntax, schema)[1]
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"{path}: column_types={dict(column_types)!r} do not fit: {named_column(names, error)}. Name "
+                "another type, or none to have it inferred"
+            ) from error
+    except UnicodeDecodeError as error:  # of Arrow's names, which it does not look at
+        raise ValueError(f"{path}: the name of a field cannot be read: {error}; it is not UTF-8. {CONVERT}") from error
+    except pa.ArrowException as error:
+        advice = other_delimiter(names)
+        if filesystem is not None:
+            with filesystem.open_input_file(path) as raw:
+                advice = sniff.advice(raw, path, syntax.name) + advice
+        advice += f" {CONVERT}, or take errors='replace'." if "not UTF-8" in str(error) else ""
+        raise ValueError(
+            f"{path}: its first {num_rows} rows do not parse as {syntax.name}, so the types of their columns are "
+            f"unknown: {named_column(names, error)}.{advice}"
+        ) from error
+
+
+def _rows_that_parse(sample: Sample, syntax: Syntax, schema: Any) -> tuple[bytes, Any] | None:
+    """The rows of a sample that parse, and their table; None where hardly any do, which reading says."""
+    import pyarrow as pa
+
+    try:
+        return _parsed(sample.data, sample.names, syntax, schema)
+    except (ValueError, pa.ArrowException):
+        return None
+
+
+def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path: str) -> Any:
+    """The schema with what the rows of another file add: fields, and types that hold the values of both."""
+    import pyarrow as pa
+
+    for part in other:
+        index = schema.get_field_index(part.name)
+        if part.name in given:
+            continue
+        if index < 0:
+            logger.info("%s: the rows before it lack the field %r, and have None there.", path, part.name)
+            schema = schema.append(part)
+            continue
+        mine = schema.field(index).type
+        # integers that a float changes are found as values
+        kind = joined(mine, part.type, small=_Everything(), path=part.name)
+        if kind is None:
+            logger.warning(
+                "%s: field %r is %s there, and %s in %s, so rows of the one do not fit the other: they are broken. "
+                "column_types={%r: 'json'} reads both%s",
+                path,
+                part.name,
+                part.type,
+                mine,
+                first,
+                part.name,
+                "",
+            )
+        elif kind != mine:
+            schema = schema.set(index, pa.field(part.name, kind))
+    return schema
+
+
+class _Everything(frozenset[str]):
+    def __contains__(self, item: object) -> bool:
+        return True
