@@ -42,6 +42,10 @@ from .sources import ParquetSource as ParquetSource
 from .sources import ParquetSourceConfig as ParquetSourceConfig
 from .sources import RandomAccessSource as RandomAccessSource
 from .sources import RandomAccessSourceConfig as RandomAccessSourceConfig
+from .sources import TextLinesSource as TextLinesSource
+from .sources import TextLinesSourceConfig as TextLinesSourceConfig
+from .sources import TextStreamSource as TextStreamSource
+from .sources import TextStreamSourceConfig as TextStreamSourceConfig
 from .sources import TFDSSource as TFDSSource
 from .sources import TFDSSourceConfig as TFDSSourceConfig
 from .sources import TFRecordSource as TFRecordSource

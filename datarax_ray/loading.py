@@ -22,18 +22,21 @@ from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import are_told, for_people, kept
 from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
-from datarax_ray.read.formats.kinds import IMAGES, READ
+from datarax_ray.read.formats.kinds import IMAGES, OF_TEXT, PACKED, READ, UNSURE
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.random_access import call_for, is_ray_data, remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client
-from datarax_ray.read.formats.text.syntax import CSV
+from datarax_ray.read.formats.text.shards import head_of
+from datarax_ray.read.formats.text.syntax import CSV, Lines
+from datarax_ray.read.formats.text.unpacking import CODECS
 from datarax_ray.read.formats.webdataset.reader import named_by
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import whole_epochs
-from datarax_ray.sources import HFStreamingSource, RandomAccessSource, RandomAccessSourceConfig, from_hf
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, from_hf
 from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.stream import StreamSourceModule
 
 logger = logging.getLogger("datarax_ray")
 
@@ -47,7 +50,7 @@ KINDS = ("hf", "imagefolder")
 # Settings of tables, as the sources of Hugging Face datasets call these.
 _HF_KEYS = {"columns": "include_keys", "exclude_columns": "exclude_keys"}
 
-Loaded: TypeAlias = IndexedSourceModule | HFStreamingSource
+Loaded: TypeAlias = IndexedSourceModule | StreamSourceModule[Any]
 
 
 @overload
@@ -111,8 +114,9 @@ def load(
 
     paths: one of these.
         - a file, glob, directory or URL, "path@6" for six shards (path-00000-of-00006 and on), or a list of
-          these, of ArrayRecord, Parquet, TFRecord, tar, CSV or JSON lines. In a directory the source reads the files
-          with its format's suffixes, and warns of others that look like them; ArrayRecord files only in the directory
+          these, of ArrayRecord, Parquet, TFRecord, tar, CSV, JSON lines, JSON arrays or lines of text,
+          of text also compressed (gzip, zstd, bzip2, xz). In a directory the source reads the files with its format's
+          suffixes, and warns of others that look like them; ArrayRecord files only in the directory
           itself. URLs and slices with an ArrayRecord name ("s3://b/x.array_record", "x.array_record[:9]") are not
           opened to choose the source;
         - a folder of MDS shards with their index.json, or of a Lance dataset;
@@ -190,6 +194,12 @@ def source_of_files(
             first = paths if isinstance(paths, str | os.PathLike) else paths[0]
             raise ValueError(f"{for_people(os.fspath(first))}: {error}") from None
     source: Loaded = source_type(source_type.config_type(**config), paths, transforms=transforms, **beside)
+    if format_name == PACKED:
+        logger.info(
+            "compressed text is read forwards, file by file. For a shuffle of all rows, and any row by its number, "
+            "write it once: datarax-ray convert %s FOLDER",
+            for_people(paths),
+        )
     return source
 
 
@@ -305,11 +315,17 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         if head.strip(b"\0"):  # else another one may tell: an empty file, a tar file without members
             looked_at.add(suffix)
         name = sniff.file_format(head, tail)
+        if name in CODECS and head_of(filesystem, [path])[0] in OF_TEXT:
+            name = PACKED
         # one column, a newline in quotes: the first lines tell of a text, and the name of which
         name = "CSV" if name == "text" and suffix.lower() in CSV.suffixes else name
         found.setdefault(name, (path, head))
-    known = [name for name in found if name in READ]
+    if "text" in found and not found["text"][0].lower().endswith(Lines.suffixes):  # a note, or a program
+        found[None] = found.pop("text")
     image = next((found[name][0] for name in IMAGES if name in found), None)
+    known = [name for name in found if name in READ and name not in (*UNSURE, PACKED)]
+    if not known and (PACKED in found or image is None):  # beside others these may be notes
+        known = [PACKED] if PACKED in found else [name for name in found if name in READ]
     if len(known) == 1:
         assert known[0] is not None
         if image is not None:
@@ -322,7 +338,7 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
         if known[0] == "CSV" and not path.lower().endswith(CSV.suffixes):
             logger.warning(
                 "%s is read as CSV by how its first lines look, of which the first names the columns. Where it is "
-                "text, give a list of its lines: RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), lines)",
+                "text, TextLinesSource(TextLinesSourceConfig(num_epochs=1), paths) reads its lines",
                 for_people(path),
             )
         return known[0], head

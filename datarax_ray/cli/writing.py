@@ -23,7 +23,7 @@ from datarax_ray.read.formats.kinds import IMAGES
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
-from datarax_ray.sources import from_hf
+from datarax_ray.sources import TextStreamSource, from_hf
 from datarax_ray.write.conversion import Conversion, EncodedImages, To, conversion_of
 from datarax_ray.write.manifest import Manifest
 from datarax_ray.write.materialize import REPORT, Materialized, materialize
@@ -103,6 +103,8 @@ def _reader_of(source: str, split: str | None) -> tuple[Any, dict[str, Any]]:
         opened = from_hf(name, split_of(name, split), eager=True)
     else:
         opened = source_of_files(source, {"num_epochs": 1}, missing="none")  # what a sample lacks is null
+    if isinstance(opened, TextStreamSource):
+        return opened.indexed(), {}
     stream = opened.describe()
     assert isinstance(stream, IndexedStream)
     return stream.reader, {}

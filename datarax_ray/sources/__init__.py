@@ -29,7 +29,10 @@ from datarax_ray.sources.tables import (
     LanceSourceConfig,
     ParquetSource,
     ParquetSourceConfig,
+    TextLinesSource,
+    TextLinesSourceConfig,
 )
+from datarax_ray.sources.text_stream_source import TextStreamSource, TextStreamSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",
@@ -56,6 +59,10 @@ __all__ = [
     "TFDSSourceConfig",
     "TFRecordSource",
     "TFRecordSourceConfig",
+    "TextLinesSource",
+    "TextLinesSourceConfig",
+    "TextStreamSource",
+    "TextStreamSourceConfig",
     "WebDatasetSource",
     "WebDatasetSourceConfig",
     "from_hf",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -46,6 +47,9 @@ def write(data: Path) -> None:
     visits = "Aarhus;2026-05-01;120;0.5;0800\nCork;2026-05-02;95;;T12\n" * 20
     (data / "visits.csv").write_text("city;day;visitors;rain_mm;zip\n" + visits)
     (data / "lines.jsonl").write_text("".join(json.dumps({"id": i, "text": f"line {i}"}) + "\n" for i in range(40)))
+    (data / "packed").mkdir()
+    packed = "".join(json.dumps({"url": f"https://a.org/{i}", "text": f"page {i}"}) + "\n" for i in range(40))
+    (data / "packed/c4.jsonl.gz").write_bytes(gzip.compress(packed.encode()))
     (data / "talks").mkdir()
     for number, more in enumerate(({}, {"tools": [{"name": "search", "arguments": "a dog"}]})):
         (data / f"talks/{number}.jsonl").write_text(json.dumps({"text": f"turn {number}", **more}) + "\n")

@@ -103,7 +103,7 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
     ),  # no ends of lines
     ("CSV", lambda path: path.write_text('a,b\r\n"\u2028",1\r\n', encoding="utf-8")),
     ("JSON", lambda path: path.write_text(json.dumps({"a": [1, 2]}, indent=1))),
-    ("JSON", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
+    ("JSON array", lambda path: path.write_text(json.dumps([{"a": 1}], indent=1))),
     ("text", lambda path: path.write_text("[1, 2]\n[3, 4]\n")),  # lists in lines
     ("CSV", comma_separated),
     ("CSV", lambda path: path.write_text(f"x,y\n1,{'z' * 5000}\n2,w\n")),  # numbers that never fall, as of an MDS shard
@@ -137,12 +137,12 @@ ROWS = [{"id": i, "text": "é, [b]", "tags": ["x, y", "z"]} for i in range(100)]
 @pytest.mark.parametrize("between", [",\n", ", ", "\n,"])
 def test_an_array_is_json_wherever_its_lines_end(rows: list[Any], begin: str, between: str, end: str) -> None:
     data = (begin + between.join(json.dumps(row, ensure_ascii=False) for row in rows) + end).encode()
-    assert file_format(data[:HEAD_NBYTES]) == "JSON"
+    assert file_format(data[:HEAD_NBYTES]) == ("JSON array" if isinstance(rows[0], dict) else "JSON")
 
 
 @pytest.mark.parametrize("text", ['[{"a": 1, "b": 2},\n{"a": 3, "b": 4},\n]', '[{"a": 1, "b": 2},\n{"a": 3, "b": 4}'])
 def test_an_array_of_objects_that_is_broken_is_no_csv(text: str) -> None:
-    assert file_format(text.encode()) == "JSON"
+    assert file_format(text.encode()) == "JSON array"
 
 
 @pytest.mark.parametrize(

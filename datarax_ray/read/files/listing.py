@@ -301,7 +301,7 @@ def _warn_of_skipped(said: str, wanted: Wanted, found: list[str], others: list[s
     packed = [name for name in others if name.lower().endswith(_PACKED) and wanted.has(name[: -len(_suffix(name))])]
     count, first = (0, "") if look is None else sniff.alike(look, found[0], set(others).difference(packed))
     for number, name, why in (
-        (len(packed), packed[:1], "are compressed; unpack them"),
+        (len(packed), packed[:1], "are compressed; TextStreamSource reads text that is, else unpack them"),
         (count, [first], f"are not named {wanted}, but look like data; give a glob or a list of files"),
     ):
         if number:

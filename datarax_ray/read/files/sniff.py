@@ -56,7 +56,7 @@ def record_format(record: bytes) -> str | None:
     """
     found = file_format(record)
     if found is not None:
-        return "JSON" if found == "JSON lines" else None if found in ("CSV", "MDS") else found
+        return "JSON" if found in ("JSON lines", "JSON array") else None if found in ("CSV", "MDS") else found
     if _is_example(record):
         return "tf.train.Example"
     return "msgpack" if _is_msgpack_map(record) else None
@@ -191,7 +191,9 @@ def _text_format(head: bytes) -> str | None:
         return None
     if first.startswith("{"):
         return "JSON lines" if _is_json(first) or (is_cut and len(lines) == 1) else "JSON"
-    if re.match(r"\[\s*(\{\s*[\"'])", text.strip()) or (first.startswith("[") and _is_array(text, is_cut)):
+    if re.match(r"\[\s*\{\s*\"", text.strip()):
+        return "JSON array"
+    if re.match(r"\[\s*\{\s*'", text.strip()) or (first.startswith("[") and _is_array(text, is_cut)):
         return "JSON"
     for separator in (",", "\t", ";"):
         counts = {line.count(separator) for line in lines[: max(2, len(lines) - 1)]}

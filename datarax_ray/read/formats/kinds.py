@@ -15,6 +15,8 @@ HEAD_NBYTES = 4096  # of a file, to tell its format
 TAIL_NBYTES = 8
 NO_UTF_8 = "text, not in UTF-8"
 IMAGES = ("PNG", "JPEG")
+PACKED = "compressed text"  # which its first bytes do not tell from other compressed files
+OF_TEXT = ("CSV", "JSON lines", "JSON array", "text")
 
 # Of Riegeli's file signature the first block's header. Source: google/riegeli, doc/riegeli_records_file_format.md.
 _RIEGELI = bytes.fromhex("83af70d10d884a3f0000000000000000")
@@ -104,13 +106,15 @@ KINDS = (
     Kind("HTML", advice="a server gives one for a folder, whose URL ends with a slash, or where one has to log in"),
     Kind("CSV", "CSVSource"),
     Kind("JSON lines", "JSONLinesSource", 'as does from_hf("json", data_files="PATH")'),
+    Kind("JSON array", "JSONLinesSource"),
     Kind("JSON", advice=by_datasets("json")),
-    Kind("text", advice=by_datasets("text")),
+    Kind("text", "TextLinesSource", 'as does from_hf("text", data_files="PATH")'),
+    Kind(PACKED, "TextStreamSource"),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 READ = {kind.name: kind for kind in KINDS if kind.source}  # those that a source reads
 # How a note beside the data may look.
-UNSURE = (None, "text", NO_UTF_8, "JSON")
+UNSURE = (None, "text", NO_UTF_8, "JSON", "JSON array")
 
 
 def masked(crc: int) -> int:

@@ -29,7 +29,7 @@ from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
 from datarax_ray.read.streams.indexed import ElementStream
 from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
-from datarax_ray.read.streams.rows import Pick, gather, rows_at
+from datarax_ray.read.streams.rows import Broken, Pick, gather, rows_at
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,18 @@ def _read_shards(description: InterleavedStream, open_shards: OpenShards, reques
             position = int(order.positions(epoch, place, np.array([live.ordinal]))[0])
             failures.append(_end(description, shard, live.num_read, position, live.failure))
         open_shards.put_back(live)
-    block = _block(description, pieces, request.wanted)
-    failures += [block.failure] if isinstance(block.failure, RecordError) else []
+    block, broken = _block(description, pieces, request.wanted)
+    failures += [each for each in (broken, block.failure) if isinstance(each, RecordError)]
     failure = min(failures, key=lambda error: error.position, default=None)
     failed_at = 0 if failure is None else failure.position
     return replace(block, failure=failure, failure_position=failed_at, learned=tuple(ends))
 
 
-def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted) -> Block:
-    """The rows of all shards in the order of their positions, but for those to be left out, through the transforms."""
+def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted) -> tuple[Block, RecordError | None]:
+    """The rows of all shards in the order of their positions, but for those to be left out, through the transforms.
+
+    And the error for the first broken row that on_error does not skip.
+    """
     positions = np.concatenate([np.empty(0, np.int64), *(piece.positions for piece in pieces)])
     by_position = np.argsort(positions, kind="stable")
     places = np.empty_like(by_position)
@@ -172,15 +175,26 @@ def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted)
         for piece, end in zip(pieces, ends, strict=True)
         for pick in piece.picks(places[end - len(piece.positions) : end])
     ]
-    rows = gather(picks, len(positions))
     positions = positions[by_position]
-    if wanted.amendments and (gone := are_skipped(wanted.amendments, positions)).any():
-        rows, positions = rows_at(rows, np.flatnonzero(~gone)), positions[~gone]
 
     def locate(position: int) -> str:  # asked only for what failed
         piece = next(piece for piece in pieces if position in piece.positions)
         return description.reader.locate(piece.shard, int(piece.sources[np.searchsorted(piece.positions, position)]))
 
+    picks = [pick for pick in picks if len(pick.places)]
+    errors = {int(pick.places[0]): pick.source.error for pick in picks if isinstance(pick.source, Broken)}
+    if errors:
+        kept = np.setdiff1d(np.arange(len(positions)), [*errors])
+        picks = [
+            replace(pick, places=np.searchsorted(kept, pick.places))
+            for pick in picks
+            if not isinstance(pick.source, Broken)
+        ]
+        errors = {int(positions[place]): error for place, error in sorted(errors.items())}
+        positions = positions[kept]
+    rows = gather(picks, len(positions))
+    if wanted.amendments and (gone := are_skipped(wanted.amendments, positions)).any():
+        rows, positions = rows_at(rows, np.flatnonzero(~gone)), positions[~gone]
     is_table = isinstance(rows, Mapping)
     loose = description.reader.loose(rows) if is_table else {}
     elements: Any = rows
@@ -192,11 +206,20 @@ def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted)
         with lap("decoding"):
             progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
     columns = _settled(progress, rows, positions, loose) if is_table else None
-    return block_of(
+    block = block_of(
         progress,
         transformed(progress, columns, description.steps, description.order.seed),
         wanted.documents,
     )
+    if not errors:
+        return block, None
+    failing = Progress([], [*errors], [*errors], on_error=description.on_error, locate=locate)
+    for index, (position, error) in enumerate(errors.items()):
+        is_gone = wanted.amendments and are_skipped(wanted.amendments, np.array([position])).any()
+        if not (is_gone or failing.record_failure(index, locate(position), message_of(error), error)):
+            break
+    may_come, skipped = block.may_come | failing.may_come, (*failing.skipped, *block.skipped)
+    return replace(block, may_come=may_come, skipped=skipped), failing.failure
 
 
 def _settled(progress: Progress, rows: Columns, positions: Indices, loose: Mapping[str, Any]) -> Columns:

@@ -11,7 +11,15 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import leaves, map_leaves, unstack_to_stack
 
-Rows = list[Any] | Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Broken:
+    """One row that cannot be read. error: why, which on_error decides about."""
+
+    error: Exception
+
+
+Rows = list[Any] | Mapping[str, Any] | Broken
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ def rows_at(rows: Rows, chosen: Indices) -> Rows:
 
 def count(rows: Rows) -> int:
     """The number of rows."""
+    if isinstance(rows, Broken):
+        return 1
     return len(rows) if isinstance(rows, list) else len(next(column for _, column in leaves(rows)))
 
 

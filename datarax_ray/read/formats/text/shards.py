@@ -1,0 +1,246 @@
+"""Text files as shards that are read forwards, such as compressed ones, in which no row is found by its number."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.files import sniff
+from datarax_ray.read.files.filesystems import changed, find_on, stamp_of
+from datarax_ray.read.formats.arrow.columns import ColumnTypes
+from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
+from datarax_ray.read.formats.file_spans import content_of
+from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
+from datarax_ray.read.formats.text.blocks import MAX_ROW_NBYTES, TOO_LONG, check_names, fitting, rows_of, unreadable
+from datarax_ray.read.formats.text.deciding import Decided, Sample, Samples, syntax_for
+from datarax_ray.read.formats.text.json_syntax import JSONLines
+from datarax_ray.read.formats.text.parsing import Parser, Rows
+from datarax_ray.read.formats.text.syntax import BOM, CSV, Lines, Syntax
+from datarax_ray.read.formats.text.unpacking import SUFFIXES, Unpacked
+from datarax_ray.read.retry import RetriedRun, retried
+from datarax_ray.read.streams import rows as elements
+from datarax_ray.read.streams.open_shards import ShardRun
+
+# Of the files that are read of a directory.
+SUFFIXES_OF_TEXT = tuple(
+    f"{suffix}{packed}" for kind in (CSV, JSONLines, Lines) for suffix in kind.suffixes for packed in SUFFIXES
+)
+_PORTION_NBYTES = 2**20  # of text that is parsed at a time: large enough to be worth the call
+_LOOKED_AT_NBYTES = 256 * 2**10  # of each file, by which types are inferred
+
+
+@dataclass(frozen=True)
+class TextShard:
+    """One file. begin: where its first row is, in bytes of text. names: of its columns. content: content_of."""
+
+    path: str
+    nbytes: int
+    begin: int
+    names: tuple[str, ...]
+    content: str
+
+
+class TextShards:
+    """The rows of text files, a shard for each; see ShardReader. A cursor holds bytes of text, and rows."""
+
+    def __init__(self, filesystem: Any, files: tuple[TextShard, ...], parser: Parser) -> None:
+        self.filesystem, self.files, self.parser = filesystem, files, parser
+        self.num_shards = len(files)
+
+    @classmethod
+    def of(
+        cls,
+        paths: Any,
+        syntax: Syntax,
+        *,
+        filesystem: Any = None,
+        column_types: Mapping[str, Any] | None = None,
+        on_null: Any = None,
+        schema_rows: int | None = None,
+    ) -> TextShards:
+        """Look at the first rows of every file that `paths` names (see filesystems.find_on).
+
+        schema_rows: rows of each file that decide the types of columns: None for its first 256 KiB, -1 for all.
+        Raises: as find_text.
+        """
+        given = dict(column_types or {})
+        filesystem, found = find_on(paths, filesystem, SUFFIXES_OF_TEXT)
+        syntax = fitting(found, syntax_for(syntax, given), functools.partial(Unpacked, filesystem))
+        samples = Samples(syntax, given)
+        looked = inspect_all(lambda path: _inspect(filesystem, path, syntax, samples, schema_rows), found)
+        files = tuple(file for file, _ in looked)
+        check_names([(file.path, file.names) for file in files], syntax)
+        kept = [sample for _, parts in looked for sample in parts]
+        if not kept:
+            raise ValueError(f"{nothing_in(found, 'rows')}; a stream needs at least one.")
+        decided, table = Decided.of(kept, syntax, given, None)
+        return cls(filesystem, files, Parser(decided, ColumnTypes.of(table, on_null=on_null)))
+
+    def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
+        return RetriedRun(functools.partial(_TextRun, self, self.files[shard]), state)
+
+    @property
+    def decode(self) -> None:
+        return None
+
+    def loose(self, columns: Columns) -> dict[str, Any]:
+        return {}
+
+    def locate(self, shard: int, index: int) -> str:
+        return f"{self.files[shard].path}[{index}]"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Names without directories, sizes, some bytes of each file, columns and their types."""
+        return {
+            "num_files": len(self.files),
+            "nbytes": sum(file.nbytes for file in self.files),
+            "digest": digest([[os.path.basename(file.path), file.nbytes] for file in self.files]),
+            "content": digest([file.content for file in self.files]),
+            **self.parser.settings(),
+        }
+
+    def close(self) -> None:
+        """Nothing to close: each run has its own file."""
+
+
+def head_of(filesystem: Any, paths: Sequence[str]) -> tuple[str | None, bytes]:
+    """The format of what is in the first of these files that is not empty, as sniff has it, and how that begins."""
+
+    def head(path: str) -> bytes:
+        with Unpacked(filesystem, path) as text:
+            return text.read(sniff.HEAD_NBYTES)
+
+    for path in paths:
+        if found := retried(functools.partial(head, path), path):
+            name = sniff.file_format(found)
+            inside = path.lower().removesuffix(next((end for end in SUFFIXES[1:] if path.lower().endswith(end)), ""))
+            # values with newlines, of one column
+            return "CSV" if name == "text" and inside.endswith(CSV.suffixes) else name, found
+    return None, b""
+
+
+def _inspect(
+    filesystem: Any, path: str, syntax: Syntax, samples: Samples, schema_rows: int | None
+) -> tuple[TextShard, list[Sample]]:
+    """The file, and those of its rows that are of a kind that no rows were before."""
+    import pyarrow as pa
+
+    kept, num_rows, begin = [], 0, 0
+    names = () if syntax.has_header else syntax.names(b"")
+    with Unpacked(filesystem, path) as text, filesystem.open_input_file(path) as raw:
+        try:
+            cut = Cut(text, syntax)
+            while (found := cut.next()) is not None:
+                at, data, rows = found
+                if syntax.has_header and not names:
+                    names, begin = syntax.names(data[rows[0, 0] : rows[0, 1]]), at + int(rows[0, 1])
+                    rows = rows[1:]
+                most = len(rows)
+                if schema_rows is None:
+                    most = max(1, int(np.searchsorted(rows[:, 1], _LOOKED_AT_NBYTES - at, side="right")))
+                elif schema_rows >= 0:
+                    most = min(most, schema_rows - num_rows)
+                num_rows += most
+                if len(rows) and most:
+                    sample = Sample(path, names, data[rows[0, 0] : rows[most - 1, 1]])
+                    kept += [sample] if samples.is_new(sample) else []
+                if cut.at >= _LOOKED_AT_NBYTES if schema_rows is None else 0 <= schema_rows <= num_rows:
+                    break
+            if syntax.has_header and not names:
+                raise ValueError("it is empty, without a row that names its columns")
+        except (ValueError, pa.ArrowException) as error:
+            raise unreadable(path, syntax, error) from error
+        return TextShard(path, raw.size(), begin, names, content_of(raw, raw.size())), kept
+
+
+class Cut:
+    """Cuts text into portions of whole rows, the same from a place on however often it is begun there.
+
+    at: where the next portion begins, in bytes of text.
+    """
+
+    def __init__(self, text: Unpacked, syntax: Syntax, at: int = 0) -> None:
+        self._text, self._syntax = text, syntax
+        self.at = text.seek(at)
+        self._data = text.read(len(BOM)) if not at else b""
+        if self._data == BOM:
+            self.at, self._data = len(BOM), b""
+
+    def next(self) -> tuple[int, bytes, Indices] | None:
+        """Where a portion begins, its text, and where its rows are in that: int64 (k, 2), k >= 1. None at the end."""
+        step = _PORTION_NBYTES
+        while True:
+            self._data += self._text.read(max(0, step + 1 - len(self._data)))  # one more, to know the end
+            if not self._data:
+                return None
+            is_last = len(self._data) <= step
+            part = self._data[:step]
+            rows = rows_of(self._syntax, part, is_last)
+            if len(rows):
+                used = int(rows[-1, 1])
+                used += part.startswith(b"\n", used)
+                begin, self.at = self.at, self.at + used
+                self._data = self._data[used:]
+                return begin, part, rows
+            if is_last:
+                return None
+            if step > MAX_ROW_NBYTES:
+                raise ValueError(TOO_LONG.format(self.at, step))
+            step *= 2
+
+
+class _TextRun:
+    """See ShardRun. A row that is broken is said to be when it is due."""
+
+    def __init__(self, shards: TextShards, file: TextShard, state: Mapping[str, Any] | None) -> None:
+        self._shards, self._file = shards, file
+        self._stamp = stamp_of(shards.filesystem, file.path)
+        with shards.filesystem.open_input_file(file.path) as raw:
+            if content_of(raw, raw.size()) != file.content:
+                raise changed(file.path, f"it has {raw.size():,} bytes, and had {file.nbytes:,} others at first")
+        self._text = Unpacked(shards.filesystem, file.path)
+        self._num_rows = 0 if state is None else int(state["rows"])
+        self._cut = Cut(self._text, shards.parser.decided.syntax, file.begin if state is None else int(state["nbytes"]))
+
+    def next(self) -> list[elements.Rows] | None:
+        found = self._cut.next()
+        if (now := stamp_of(self._shards.filesystem, self._file.path)) != self._stamp:
+            raise changed(self._file.path, f"it had (bytes, version) {self._stamp}, and has {now}")
+        if found is None:
+            return None
+        _, data, rows = found
+        begin, self._num_rows = self._num_rows, self._num_rows + len(rows)
+        return self._parts(data, rows, begin)
+
+    def state(self) -> Mapping[str, Any]:
+        return {"nbytes": self._cut.at, "rows": self._num_rows}
+
+    def close(self) -> None:
+        self._text.close()
+
+    def _parts(self, data: bytes, rows: Indices, begin: int) -> list[elements.Rows]:
+        """The columns of runs of rows that can be read, and the broken rows between them."""
+        parts: list[elements.Rows] = []
+        waiting = [(0, len(rows))]
+        while waiting:
+            start, stop = waiting.pop()
+            path, names = self._file.path, self._file.names
+            where = f"{path}[{begin + start}]" if stop - start == 1 else f"{path}[{begin + start}:{begin + stop}]"
+            try:
+                some = data[rows[start, 0] : rows[stop - 1, 1]]
+                parts.append(self._shards.parser.columns(Rows(some, path, names, stop - start, where)))
+            except BrokenRowGroupError as error:
+                if stop - start == 1:
+                    parts.append(elements.Broken(error))
+                else:
+                    middle = (start + stop) // 2
+                    waiting += [(middle, stop), (start, middle)]
+        return parts
