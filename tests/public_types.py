@@ -1,10 +1,10 @@
 """What a type checker knows of the public names: mypy reads this, and tells of an ignore that hides nothing."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Pipeline, RaySource, load
-from datarax_ray.sources import HFStreamingSource
 from datarax_ray.sources.base.indexed import IndexedSourceModule
+from datarax_ray.sources.base.stream import StreamSourceModule
 
 
 def never_run() -> None:
@@ -12,9 +12,9 @@ def never_run() -> None:
     Pipeline(source=RaySource(source, num_actors=2), batchsize=8)  # type: ignore[call-arg]
     ArrayRecordSourceModule({"num_epochs": 1}, "x")  # type: ignore[arg-type]
     loaded = load("x")
-    assert_type(loaded, IndexedSourceModule | HFStreamingSource)
+    assert_type(loaded, IndexedSourceModule | StreamSourceModule[Any])
     assert_type(len(loaded), int)
     loaded[0]
     assert_type(load("x", num_actors=2), RaySource)
     some: int | None = int(input()) or None
-    assert_type(load("x", num_actors=some), IndexedSourceModule | HFStreamingSource | RaySource)
+    assert_type(load("x", num_actors=some), IndexedSourceModule | StreamSourceModule[Any] | RaySource)

@@ -114,10 +114,6 @@ class TextStreamSource(StreamSourceModule[TextStreamSourceConfig], pytree=False)
         """A reader of the rows by number, in the order of the files. Each jump back unpacks a file again."""
         return TextReader.of(*self._found, **self._options, unpack=True)
 
-    def __len__(self) -> int:
-        """Raises: TypeError: how many rows there are is known once they were read."""
-        raise TypeError(f"a stream has no length before it is read to its end, so no len(); {self.instead_of_stream}")
-
     def __repr__(self) -> str:
         paths, syntax = shown(for_people(self.paths)), self._reader.parser.decided.syntax
         return (

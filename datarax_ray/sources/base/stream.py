@@ -105,6 +105,10 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
             f"it, or {self.instead_of_stream}"
         )
 
+    def __len__(self) -> int:
+        """Raises: TypeError: how many elements there are is known once they were read."""
+        raise TypeError(f"a stream has no length before it is read to its end, so no len(); {self.instead_of_stream}")
+
     def __bool__(self) -> bool:
         return True
 

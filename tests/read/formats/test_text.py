@@ -317,7 +317,7 @@ def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_
 
 
 def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> None:
-    path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n")
+    path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n" + "1,a\n" * 2**14)
     reader = TextReader.of(path, CSV())
     with pytest.raises(reader.traits.broken, match=rf"{path}, block \d+ of its rows: field 'x' .*on_null={{'x'"):
         reader.read(np.array([2**21 - 1, 2**21]))

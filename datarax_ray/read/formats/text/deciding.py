@@ -51,7 +51,7 @@ class Samples:
         try:
             table = self._syntax.parse(self._syntax.prepared(sample.data), sample.names, self._schema)
             kind = table.schema.to_string(), str(ColumnTypes.of(table).described())
-        except (ValueError, pa.ArrowException):
+        except (ValueError, KeyError, pa.ArrowException):  # names that come twice are said elsewhere
             return True
         is_new = kind not in self._seen
         self._seen.add(kind)
