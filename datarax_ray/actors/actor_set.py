@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakSet
 
 import ray
 from ray.exceptions import (
@@ -45,6 +46,7 @@ from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
+    Holder,
     let_go,
     start_actor,
     why_not_running,
@@ -63,6 +65,7 @@ logger = logging.getLogger("datarax_ray")
 ACTOR_GONE = (NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError)
 # A wait is this long at most, then somebody looks whether it still makes sense. Ctrl-C and close take no longer.
 POLL_S = 0.25
+_OPEN: WeakSet[ActorSet] = WeakSet()  # of this program
 
 
 @dataclass(eq=False)
@@ -102,6 +105,7 @@ class ActorSet:
         *,
         is_managed: bool,
         admission: Admission | None = None,
+        source: str = "another source",
     ) -> None:
         self.lock = threading.RLock()
         self.is_closed = False
@@ -123,6 +127,8 @@ class ActorSet:
         self._has_begun = False
         self._tended_at = 0.0
         self._next_index = 0
+        self.source = source
+        _OPEN.add(self)
         self.add(num_actors)
 
     @contextlib.contextmanager
@@ -184,7 +190,7 @@ class ActorSet:
                     "%d of %d reader actors have started; the stream begins with them, and others join later: %s",
                     len(ready),
                     num_actors,
-                    why_not_running(self._options),
+                    why_not_running(self._options, len(self.actors), self._others()),
                 )
             self._has_begun = True
             if self._bench.is_empty(now):
@@ -213,11 +219,19 @@ class ActorSet:
             f"{num_silent} are up and do not answer: a host that is paused or cut off, or a mount that hangs. One that "
             f"is silent for {self._limits.silent_s:.0f} s is ended and replaced"
             if num_silent
-            else why_not_running(self._options)
+            else why_not_running(self._options, len(self.actors), self._others())
         )
         if what == "end":
             raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} gives them longer.")
         logger.warning("%s: %s", none, why)
+
+    def _others(self) -> list[Holder]:
+        """The other open sources of this program that have running actors."""
+        return [
+            Holder(each.source, len(each.ready), each._options.num_cpus)
+            for each in list(_OPEN)
+            if each is not self and not each.is_closed and each.ready and each._connection.is_of(self._connection)
+        ]
 
     def resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
         """Have as many actors. Returns the ids of those that were added or removed. Raises: as `remove`."""

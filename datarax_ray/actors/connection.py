@@ -46,6 +46,10 @@ class Connection:
         """Whether this process was forked from the one that made it, and so has nothing to end."""
         return os.getpid() != self._made_in
 
+    def is_of(self, other: Connection) -> bool:
+        """Whether both are to the same Ray."""
+        return self._session == other._session
+
     @property
     def is_there(self) -> bool:
         """Whether the connection still exists, with no other since. The caller holds RAY_LOCK."""

@@ -79,6 +79,7 @@ class RayPool(Pool):
             self._connection,
             is_managed=traits.is_managed,
             admission=admission,
+            source=f"RaySource(num_actors={num_actors}, {description})",
         )
         self._lock = self._set.lock
         self._homes = None if traits.homes is None else HomeQuorum(traits.homes, options.start_timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -155,8 +156,20 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
         _SHARED.pop(actor.handle._actor_id.hex(), None)
 
 
-def why_not_running(options: ActorOptions) -> str:
-    """Why actors do not run yet, for people: their processes are being started, or the cluster has no room."""
+@dataclass(frozen=True)
+class Holder:
+    """Another source of this program, and what it holds of the cluster. source: for people."""
+
+    source: str
+    num_actors: int
+    num_cpus: float
+
+
+def why_not_running(options: ActorOptions, num_actors: int = 1, others: Sequence[Holder] = ()) -> str:
+    """Why actors do not run yet, for people: their processes are being started, or the cluster has no room.
+
+    num_actors: of the pool. others: open sources of this program, which may wait for these actors for ever.
+    """
     labels = dict(options.label_selector or {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
     each, free = options.reserves, ray.available_resources()
@@ -169,7 +182,25 @@ def why_not_running(options: ActorOptions) -> str:
             "once, see raylet.out and the workers' files in /tmp/ray/session_latest/logs of a node: a full disk and "
             "runtime_env are the usual reasons"
         )
+    holders = _room_for([of.get("CPU", 0.0) for of in nodes], num_actors, options.num_cpus, others)
     return (
         f"the cluster has no room for all of them ({needed}, {free.get('CPU', 0):g} CPU free"
-        f"{' on all nodes' if labels else ''}). Ask for fewer, close sources that are done, or add nodes"
+        f"{' on all nodes' if labels else ''}). {holders}Ask for fewer, close sources that are done, or add nodes"
     )
+
+
+def _room_for(nodes: Sequence[float], num_actors: int, num_cpus: float, others: Sequence[Holder]) -> str:
+    """Who holds the CPUs of these nodes, and the num_cpus with which all have room; "" where no other source holds any.
+
+    >>> _room_for([2.0], 1, 1.0, [Holder("RaySource(train)", 2, 1.0)])
+    'RaySource(train) of this program holds 2 CPU: num_cpus=0.66 in each has room for all. '
+    """
+    others = [each for each in others if each.num_cpus]
+    if not others or not num_cpus:
+        return ""
+    held = ", ".join(f"{each.source} of this program holds {each.num_actors * each.num_cpus:g} CPU" for each in others)
+    num_all = num_actors + sum(each.num_actors for each in others)
+    percent = math.floor(100 * sum(nodes) / num_all)
+    while percent and sum(100 * cpus // percent for cpus in nodes) < num_all:  # an actor lies on one node
+        percent -= 1
+    return f"{held}: num_cpus={percent / 100:g} in each has room for all. "

@@ -451,7 +451,8 @@ def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_startin
             RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=2.0) as second,
             pytest.raises(
                 RuntimeError,
-                match=r"no room for all of them \(each needs 16 CPU of 16, 0 CPU free\).* close sources that are done",
+                match=r"each needs 16 CPU of 16, 0 CPU free\)\. RaySource\(num_actors=1, num_records=.* of this pr.* "
+                r"holds 16 CPU: num_cpus=8 in each has room for all\. .* close sources that are done",
             ),
         ):
             next(second.batches(0, StreamOptions(8)))
