@@ -220,18 +220,18 @@ class Source(Uncopied):
         """The options as a stream of this source begins, with its bounds on reading ahead."""
         return options
 
-    def _capped(self, options: StreamOptions) -> StreamOptions:
-        return replace(self._bounded(options), limit=self.skip_options.limit)
+    def _capped(self, options: StreamOptions, consumed: Consumed) -> StreamOptions:
+        return replace(self._bounded(options), limit=replace(self.skip_options.limit, count=consumed.num_skipped))
 
     # No reading holds the source: a source that is dropped ends at once, and its pool with it.
 
     def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
-        options = self._capped(options)
+        options = self._capped(options, consumed)
         self.verify()
         return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
     def _elements(self, consumed: Consumed) -> Reading:
-        many, one = (self._capped(StreamOptions(size)) for size in (_ELEMENTS_AHEAD, 1))
+        many, one = (self._capped(StreamOptions(size), consumed) for size in (_ELEMENTS_AHEAD, 1))
         self.verify()
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
 

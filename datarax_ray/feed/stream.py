@@ -138,7 +138,7 @@ def batches(
     options = options if options.stop is not None else replace(options, stop=description.stop)
     if options.stop is not None and start.position >= options.stop:
         return ()
-    batcher = _batcher(description, start, options)
+    batcher, limit = _batcher(description, start, options), options.limit
     reading = _Reading(description, pool, start, options, _wanted(description, start, options))
     with closing(reading):
         for first, last, blocks in reading.chunks:
@@ -146,12 +146,13 @@ def batches(
             try:
                 for batch in batcher.add(first, last, blocks):
                     yield _complete(batch, reading, start)
+                    limit = limit.plus(batch.skipped)
             except GeneratorExit:  # also at the program's end, when the name below is gone
                 raise
             except UnlikeError as error:
                 _name_records(error, description, start)
                 raise
-            options.limit.after(batcher.intake.skipped)
+            limit.after(batcher.intake.skipped)
     if options.cancelled():
         return ()
     for batch in batcher.finish():

@@ -70,7 +70,7 @@ class BatchProducer:
         cancelled: Callable[[], bool],
     ) -> Generator[Delivery, None, None]:
         """Prepared batches from there on; after the last one None, with the final state."""
-        limit = getattr(self.source, "skip_options", COUNT_ALONE).limit
+        limit = replace(getattr(self.source, "skip_options", COUNT_ALONE).limit, count=consumed.num_skipped)
         options = replace(self.options, cancelled=cancelled, timings=self.timings, limit=limit)
         making = self.timings.making
         is_first = True
