@@ -41,8 +41,8 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
 _FILL_IN = (
-    "fill it in by a transform, or, of Parquet, CSV and JSON lines, by on_null={'field': 0} of the source's config; "
-    "a column is objects with None only where no transform takes single elements"
+    "fill it in by a transform, or, of Parquet, CSV, JSON lines and Lance, by on_null={'field': 0} of the source's "
+    "config; a column is objects with None only where no transform takes single elements"
 )
 _TO_ONE_SHAPE = (
     "resize it, or pad it (PadTo({'field': shape}), with the length of each axis), or return it as a list to keep it "
@@ -292,7 +292,7 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
         is_other = (dtype is None) != (first is None) or (dtype is not None and dtype != first)
         if is_other or (has_dicts and _has_fields(value)):
             is_none = value is None or values[0] is None
-            remedy = (_FILL_IN if path else LEAVE_NONE_OUT) if is_none else _TO_ONE_DTYPE
+            remedy = (_of(path, _FILL_IN) if path else LEAVE_NONE_OUT) if is_none else _TO_ONE_DTYPE
             raise ColumnError(
                 f"{named(path)} is {_kind(values[0])} in one element, {_kind(value)} in another; {remedy}", index
             )
@@ -304,7 +304,7 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
     shape = np.shape(values[0])
     for index, value in enumerate(values):
         if np.shape(value) != shape:
-            remedy = _TO_ONE_SHAPE if np.ndim(value) == len(shape) else _TO_AS_MANY_AXES
+            remedy = _of(path, _TO_ONE_SHAPE) if np.ndim(value) == len(shape) else _TO_AS_MANY_AXES
             raise ColumnError(
                 f"{named(path)} has shape {shape} in one element, {np.shape(value)} in another, and these do not "
                 f"stack; {remedy}",
@@ -313,6 +313,11 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
     if any(type(value) in _SCALARS for value in values):  # beside NumPy's, which np.stack would make floats of
         return _numbers(values, first, path)
     return np.stack([np.asarray(value) for value in values])
+
+
+def _of(path: Path, remedy: str) -> str:
+    """The remedy for a field, by its name."""
+    return remedy.replace("'field'", repr(".".join(path)))
 
 
 def _are_alike(values: Sequence[Any]) -> bool:
