@@ -342,3 +342,45 @@ def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(
     assert rows(pipeline(load(tmp_path / "saved", columns=["y"]))) == [{"y": 2}]
     with pytest.raises(TypeError, match="on_null is for Parquet, Lance, CSV, JSON lines, and load found a Hug"):
         load(tmp_path / "saved", on_null=0)
+
+
+# Files that other writers wrote, here beside: by polars.DataFrame(...).write_parquet (2.1.0), and by DuckDB's
+# COPY (VALUES ...) TO ... (FORMAT parquet) (2.0.1).
+WRITTEN: dict[str, list[dict[str, Any]]] = {
+    "polars.parquet": [
+        {"x": 1, "l": [1, 2], "f": [1, 2], "t": "a", "s": {"a": 1}, "c": "u", "b": True},
+        {"x": None, "l": [3], "f": [3, 4], "t": None, "s": {"a": 2}, "c": "v", "b": False},
+        {"x": 3, "l": None, "f": [5, 6], "t": "c", "s": None, "c": "u", "b": True},
+    ],
+    "duckdb.parquet": [
+        {
+            "x": 1, "l": [1, 2], "f": [1, 2], "t": "a", "s": {"a": 1},
+            "u": bytes(15) + b"\x01", "j": '{"k":1}', "d": DAY.date(),
+        },
+        {"x": None, "l": [3], "f": [3, 4], "t": None, "s": {"a": 2}, "u": bytes(15) + b"\x02", "j": "[]", "d": None},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_files_of_other_writers_are_read(name: str) -> None:
+    path = Path(__file__).parent / "written" / name
+    assert_gives(lambda: ParquetSource(ParquetSourceConfig(num_epochs=1), path), WRITTEN[name])
+    dense = ParquetSource(ParquetSourceConfig(num_epochs=1, on_null=0), path, columns=["x", "f"]).get_batch(2)
+    assert [(column.dtype.kind, column.tolist()) for column in dense.values()] == [
+        ("i", [[1, 2], [3, 4]]),
+        ("i", [1, 0]),
+    ]
+
+
+def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path: Path) -> None:
+    legacy = pa.list_(pa.field("array", INT32))
+    table = pa.table({"x": pa.array([[1, 2], [3, 4]], legacy), "t": pa.array([DAY, None], pa.timestamp("ns"))})
+    layout: dict[str, Any] = {"use_compliant_nested_type": False, "use_deprecated_int96_timestamps": True}
+    pq.write_table(table, tmp_path / "0.parquet", store_schema=False, **layout)
+    pq.write_table(pa.table({"x": [[5, 6]], "t": pa.array([DAY], pa.timestamp("us"))}), tmp_path / "1.parquet")
+    found = ParquetSource(ParquetSourceConfig(num_epochs=1), tmp_path).get_batch(3)
+    assert (found["x"].dtype, found["x"].tolist()) == (np.int64, [[1, 2], [3, 4], [5, 6]])
+    day = np.datetime64(DAY, "ns")
+    assert found["t"].dtype == "datetime64[ns]"
+    np.testing.assert_array_equal(found["t"], [day, np.datetime64("NaT"), day])
