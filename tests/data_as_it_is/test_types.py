@@ -30,6 +30,7 @@ from datarax_ray.read.formats.parquet.reader import _warn_of_size
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 
 DAY = dt.datetime(2024, 1, 2, 3, 4, 5)
+FAR = dt.datetime(9999, 12, 31)
 INT8, INT16, INT32, INT64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
 HALF, FLOAT, DOUBLE = pa.float16(), pa.float32(), pa.float64()
 TEXT, INTS, LONGS = pa.string(), pa.list_(pa.int32()), pa.list_(pa.list_(pa.int64()))
@@ -196,9 +197,10 @@ FILES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Any], Any]] = 
     "INT96 and microseconds": (
         [{"x": pa.array([DAY], pa.timestamp("ns"))}, {"x": pa.array([DAY], pa.timestamp("us"))}],
         {},
-        [1704164645000000000] * 2,
-        "datetime64[ns]",
+        [DAY] * 2,
+        "datetime64[us]",
     ),
+    "INT96 for no end": ([{"x": pa.array([FAR], pa.timestamp("us"))}], {}, [FAR], "datetime64[us]"),
 }  # fmt: skip
 
 

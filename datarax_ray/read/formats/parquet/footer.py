@@ -21,6 +21,10 @@ TAIL_NBYTES = 64 * 1024  # what Arrow reads at once to find a footer; most are s
 _MAGIC = (b"PAR1", b"PARE")  # behind a footer that is open, and one that is encrypted
 _NUM_PAGES = 2  # of each file's rows, for its digest: round trips to storage, beside those that opening takes anyway
 
+# How every file is opened. INT96, which Spark wrote for years, is read in microseconds, as Spark has them. In
+# nanoseconds, as pyarrow would, the year 9999 becomes 1816.
+OPENED = {"page_checksum_verification": True, "coerce_int96_timestamp_unit": "us"}
+
 Choose: TypeAlias = Callable[[Sequence[Path]], tuple[Path, ...]]  # the leaves to read, among all leaves of a file
 
 
@@ -92,7 +96,7 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
         counts = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
             raise pa.ArrowInvalid(f"its footer says {metadata.num_rows} rows, and {sum(counts)} in its row groups")
-        opened = parquet.ParquetFile(raw, metadata=metadata, page_checksum_verification=True)
+        opened = parquet.ParquetFile(raw, metadata=metadata, **OPENED)
         # its schema has the paths with dots alone, as names have, too
         paths = [tuple(leaf) for leaf in opened.reader.column_paths]
         leaves = choose(paths)

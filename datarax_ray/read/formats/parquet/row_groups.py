@@ -21,7 +21,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.files.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.files.sniff import incomplete
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
-from datarax_ray.read.formats.parquet.footer import BytesFile, check_chunks, opened_in
+from datarax_ray.read.formats.parquet.footer import OPENED, BytesFile, check_chunks, opened_in
 from datarax_ray.read.formats.parquet.footers import Footers
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
@@ -135,8 +135,7 @@ class RowGroups:
             with self._files.opening(file):  # its metadata is what its end was for
                 nbytes = self._footers.files[file].nbytes
                 source = pa.PythonFile(BytesFile(partial(self._files.read, file), nbytes), mode="r")
-                options = {"metadata": layout.metadata, "page_checksum_verification": True}
-                self._open[file] = parquet.ParquetFile(source, **options)
+                self._open[file] = parquet.ParquetFile(source, metadata=layout.metadata, **OPENED)
 
     def _table(self, file: int, index: int) -> Any:
         import pyarrow as pa
