@@ -9,7 +9,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
@@ -20,6 +20,7 @@ from datarax_ray.read.elements.transforms import OnError, listed
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import are_told, for_people, kept
+from datarax_ray.read.files.shards import MissingShards
 from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.kinds import IMAGES, OF_TEXT, PACKED, READ, UNSURE
@@ -33,6 +34,7 @@ from datarax_ray.read.formats.text.unpacking import CODECS
 from datarax_ray.read.formats.webdataset.reader import named_by
 from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
+from datarax_ray.read.skipped_records import MAX_SHARE
 from datarax_ray.read.stream import whole_epochs
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, from_hf
 from datarax_ray.sources.base.indexed import IndexedSourceModule
@@ -67,8 +69,12 @@ def load(
     exclude_columns: Iterable[str] | None = ...,
     column_types: Mapping[str, Any] | None = ...,
     on_null: Any = ...,
+    schema: Literal["widen", "strict"] | None = ...,
+    fields: Iterable[str] | None = ...,
+    missing: Literal["error", "skip", "none"] | None = ...,
+    missing_shards: MissingShards | None = ...,
     on_error: OnError = ...,
-    max_skipped: int | None = ...,
+    max_skipped: float | None = ...,
     skipped_path: str | None = ...,
     shuffle_block_size: Any = ...,
 ) -> Loaded: ...
@@ -86,8 +92,12 @@ def load(
     exclude_columns: Iterable[str] | None = ...,
     column_types: Mapping[str, Any] | None = ...,
     on_null: Any = ...,
+    schema: Literal["widen", "strict"] | None = ...,
+    fields: Iterable[str] | None = ...,
+    missing: Literal["error", "skip", "none"] | None = ...,
+    missing_shards: MissingShards | None = ...,
     on_error: OnError = ...,
-    max_skipped: int | None = ...,
+    max_skipped: float | None = ...,
     skipped_path: str | None = ...,
     shuffle_block_size: Any = ...,
 ) -> RaySource: ...
@@ -105,8 +115,12 @@ def load(
     exclude_columns: Iterable[str] | None = None,
     column_types: Mapping[str, Any] | None = None,
     on_null: Any = None,
+    schema: Literal["widen", "strict"] | None = None,
+    fields: Iterable[str] | None = None,
+    missing: Literal["error", "skip", "none"] | None = None,
+    missing_shards: MissingShards | None = None,
     on_error: OnError = "raise",
-    max_skipped: int | None = None,
+    max_skipped: float | None = MAX_SHARE,
     skipped_path: str | None = None,
     shuffle_block_size: Any = None,
 ) -> Loaded | RaySource:
@@ -130,7 +144,8 @@ def load(
     num_actors: None to read in this process, a number for a RaySource with that many actors, (least, most) for a
         RaySource that finds a number between them.
     columns, exclude_columns, column_types, on_null: of tables (Parquet, CSV, JSON lines, Lance, MDS, Hugging Face), as
-        far as their sources have these; see ParquetSource and ParquetSourceConfig.
+        far as their sources have these; see ParquetSource and ParquetSourceConfig. schema: of Parquet.
+    fields, missing: of tar files; see WebDatasetSourceConfig. missing_shards: of files; None is "error".
 
     For all other settings, use the source's own config class.
 
@@ -149,7 +164,8 @@ def load(
     # None is one pass in datarax, of Hugging Face data alone
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": whole_epochs(num_epochs)}
     given = {"columns": columns, "exclude_columns": exclude_columns, "column_types": column_types, "on_null": on_null}
-    of_table = {name: value for name, value in given.items() if value is not None}
+    given |= {"schema": schema, "fields": fields, "missing": missing, "missing_shards": missing_shards}
+    of_format = {name: value for name, value in given.items() if value is not None}
     order |= {"on_error": on_error, "max_skipped": max_skipped, "skipped_path": skipped_path}
     kind, name = kind_of(paths, split)
     if kind is not None and shuffle_block_size is not None:
@@ -157,24 +173,24 @@ def load(
             f"shuffle_block_size={shuffle_block_size!r} is of files in blocks, and {paths!r} has none; leave it out"
         )
     if kind == "hf":
-        _check_taken(of_table, _HF_KEYS, "a Hugging Face dataset")
-        keys = {_HF_KEYS[name]: value for name, value in of_table.items()}
+        _check_taken(of_format, _HF_KEYS, "a Hugging Face dataset")
+        keys = {_HF_KEYS[name]: value for name, value in of_format.items()}
         source = from_hf(name, split_of(name, split), transforms=transforms, **order, **keys)
     elif kind == "imagefolder":
-        _check_taken(of_table, (), "a folder of images")
+        _check_taken(of_format, (), "a folder of images")
         source = RandomAccessSource(RandomAccessSourceConfig(**order), ImageFolder(name), transforms=transforms)
     else:
         order |= {} if shuffle_block_size is None else {"shuffle_block_size": shuffle_block_size}
-        source = source_of_files(paths, order, transforms, of_table=of_table)
+        source = source_of_files(paths, order, transforms, of_format=of_format)
     logger.info("load chose %r", source)
     return source if num_actors is None else RaySource(source, num_actors=num_actors)
 
 
 def source_of_files(
-    paths: Any, config: dict[str, Any], transforms: Any = (), of_table: Mapping[str, Any] | None = None, **of_tar: Any
+    paths: Any, config: dict[str, Any], transforms: Any = (), of_format: Mapping[str, Any] | None = None, **of_tar: Any
 ) -> Loaded:
-    """The source for files, by their first bytes. of_tar: more of its config, where they are tar files. of_table: more
-    settings, which are an error where they are no tables.
+    """The source for files, by their first bytes. of_tar: more of its config, where they are tar files. of_format: more
+    settings, which are an error for a format without them.
     """
     paths = kept(paths)
     # not looked at: ArrayRecord files behind URLs are read by another client than other formats
@@ -182,9 +198,9 @@ def source_of_files(
     source_type = getattr(sources, READ[format_name].source)
     config = config | (of_tar if format_name == "tar" else {})
     of_config, of_source = _settings(format_name)
-    _check_taken(of_table or {}, of_config | of_source, format_name)
-    config |= {name: value for name, value in (of_table or {}).items() if name in of_config}
-    beside = {name: value for name, value in (of_table or {}).items() if name not in of_config}
+    _check_taken(of_format or {}, of_config | of_source, format_name)
+    config |= {name: value for name, value in (of_format or {}).items() if name in of_config}
+    beside = {name: value for name, value in (of_format or {}).items() if name not in of_config}
     if format_name == "ArrayRecord" and is_materialized(paths):
         transforms = (DecodeMaterialized(), *listed(transforms))
     if format_name == "CSV":

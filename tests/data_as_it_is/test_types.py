@@ -28,6 +28,7 @@ from datarax_ray.read.formats.parquet.footers import read_footers
 from datarax_ray.read.formats.parquet.known import known_of
 from datarax_ray.read.formats.parquet.reader import _warn_of_size
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
+from tests.tars import write_tar
 
 DAY = dt.datetime(2024, 1, 2, 3, 4, 5)
 FAR = dt.datetime(9999, 12, 31)
@@ -342,8 +343,13 @@ def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(
         load(tmp_path / "x.csv", columns=["x"])
     datasets.Dataset.from_dict({"x": [1], "y": [2]}).save_to_disk(tmp_path / "saved")
     assert rows(pipeline(load(tmp_path / "saved", columns=["y"]))) == [{"y": 2}]
-    with pytest.raises(TypeError, match="on_null is for Parquet, Lance, CSV, JSON lines, and load found a Hug"):
+    with pytest.raises(TypeError, match="on_null is for Parquet, Lance, CSV, JSON lines, .*, and load found a Hug"):
         load(tmp_path / "saved", on_null=0)
+    with pytest.raises(TypeError, match="fields is for tar, and load found CSV"):
+        load(tmp_path / "x.csv", fields=["x"])
+    members = [("0.txt", b"a"), ("0.cls", b"1"), ("1.cls", b"2")]
+    chosen = load(write_tar(tmp_path / "x.tar", members), fields=["txt"], missing="skip")
+    assert chosen.get_batch(2)["txt"].tolist() == ["a"]
 
 
 # Files that other writers wrote, here beside: by polars.DataFrame(...).write_parquet (2.1.0), and by DuckDB's
@@ -383,6 +389,6 @@ def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path: Pa
     pq.write_table(pa.table({"x": [[5, 6]], "t": pa.array([DAY], pa.timestamp("us"))}), tmp_path / "1.parquet")
     found = ParquetSource(ParquetSourceConfig(num_epochs=1), tmp_path).get_batch(3)
     assert (found["x"].dtype, found["x"].tolist()) == (np.int64, [[1, 2], [3, 4], [5, 6]])
-    day = np.datetime64(DAY, "ns")
-    assert found["t"].dtype == "datetime64[ns]"
+    day = np.datetime64(DAY, "us")
+    assert found["t"].dtype == "datetime64[us]"
     np.testing.assert_array_equal(found["t"], [day, np.datetime64("NaT"), day])
