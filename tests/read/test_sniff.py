@@ -196,6 +196,6 @@ def test_text_in_another_encoding_is_told_from_what_is_none(encoding: str, tmp_p
 
 def test_a_broken_csv_file_is_not_said_to_be_some_text(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("a,b\n1,2\n3\n")
+    path.write_text("a,b\n3\n")
     with pytest.raises(ValueError, match=r"Expected 2 columns, got 1: 3\.$"):
         load(path)

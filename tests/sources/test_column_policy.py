@@ -313,8 +313,9 @@ def test_a_struct_that_is_null_late_breaks_its_row_or_stays_as_it_is(kind: str, 
         if kind == "parquet":
             parquet.write_table(pa.table({"x": rows}), tmp_path / "x.parquet")
             return ParquetSource(ParquetSourceConfig(num_epochs=1, on_null=on_null), tmp_path / "x.parquet")
-        lines = [json.dumps({"x": row, "pad": "y" * 20_000}) for row in rows]  # more than the first block
-        (tmp_path / "x.jsonl").write_text("\n".join([*lines[:-1], "{}"]))
+        lines = [json.dumps({"x": row, "pad": "y" * 20_000}) for row in rows]
+        # where no row is looked at for types: behind the first 4 MiB, and before the last 16 KiB
+        (tmp_path / "x.jsonl").write_text("\n".join([*lines[:-1], "{}", *lines[:5]]))
         return JSONLinesSource(JSONLinesSourceConfig(num_epochs=1, on_null=on_null), tmp_path / "x.jsonl")
 
     for fill, field in ((None, "x"), ({"x.a": "?"}, "x.c")):
