@@ -150,7 +150,8 @@ def _first_blocks(description: Stream, until: float) -> Iterator[list[Block]]:
             continue
         yield [block]
         now = time.monotonic()
-        start, size = stop, max(1, min(2 * size, most, int(size * (until - now) / max(now - begin, 1e-6))))
+        due = MAX_ELEMENTS - stop if stop < MAX_ELEMENTS else most  # more only where elements are dropped
+        start, size = stop, max(1, min(2 * size, most, due, int(size * (until - now) / max(now - begin, 1e-6))))
 
 
 def _read(description: Stream, start: int, stop: int) -> Block:
