@@ -236,8 +236,13 @@ def _parts(stream: Any, num_actors: int | None, num_threads: int) -> Iterator[Se
     if num_actors != 0:
         from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
-        found = dict(on_hosts(functools.partial(look, stream), cuts, num_actors))
-        yield from (found[index] for index in range(len(cuts)))
+        waiting: dict[int, Seen] = {}
+        due = 0
+        for index, seen in on_hosts(functools.partial(look, stream), cuts, num_actors):
+            waiting[index] = seen
+            while due in waiting:
+                yield waiting.pop(due)
+                due += 1
         return
     if len(cuts) == 1 or num_threads == 1 or isinstance(stream.reader, _IN_MEMORY):
         yield from (look(stream, cut) for cut in cuts)

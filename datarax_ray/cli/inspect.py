@@ -12,13 +12,13 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-import datarax_ray
 from datarax_ray import DecodeImage, load
+from datarax_ray.checking import decoder_of
 from datarax_ray.cli.screen import Screen
 from datarax_ray.loading import kind_of, source_of_files
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.files.sniff import DECODERS, record_format
+from datarax_ray.read.files.sniff import record_format
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -93,12 +93,11 @@ def _facts(source: Any) -> dict[str, Any]:
 
 def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
     """The elements, decoded by the encoding of the first one, and the decoder's name; "" where none fits."""
-    found = DECODERS.get(record_format(elements[0]) or "") if elements and isinstance(elements[0], bytes) else None
-    if found is None:
+    decoder = decoder_of(next(iter(elements), None))
+    if decoder is None:
         return elements, ""
-    decoder = getattr(datarax_ray, found)()
     try:
-        return [decoder.map(element) for element in elements], found
+        return [decoder.map(element) for element in elements], type(decoder).__name__
     except (ValueError, ImportError):  # a guess: a list in JSON is no element, and OpenCV may be missing
         return elements, ""
 

@@ -286,14 +286,13 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
         if kind is None:
             logger.warning(
                 "%s: field %r is %s there, and %s in %s, so rows of the one do not fit the other: they are broken. "
-                "column_types={%r: 'json'} reads both%s",
+                "column_types={%r: 'json'} reads both",
                 path,
                 part.name,
                 part.type,
                 mine,
                 first,
                 part.name,
-                "",
             )
         elif kind != mine:
             schema = schema.set(index, pa.field(part.name, kind))
