@@ -134,13 +134,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(autouse=True)
-def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests count requests, and on a busy machine some would be late, and asked a second time."""
-    for name in ("_SAVED_FIRST", "_SHARE"):
-        monkeypatch.setattr(f"datarax_ray.read.formats.remote.hedging.{name}", 0.0)
-
-
-@pytest.fixture(autouse=True)
 def sampled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests make thousands of sources with the same few transforms, and a sample costs as much as their first batch."""
     if source := sys.modules.get("datarax_ray.feed.source"):

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +22,8 @@ from datarax_ray.read.formats.remote.clients import (
     in_thread,
     scheme_of,
 )
-from datarax_ray.read.formats.remote.hedging import Peers, hedged
 from datarax_ray.read.formats.remote.pages import Image
-from datarax_ray.read.formats.remote.urls import is_url, redacted, root_of
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.retry import Tries, is_transient, status_of, words_of
 
 logger = logging.getLogger("datarax_ray")
@@ -37,7 +35,6 @@ MAX_REQUEST_NBYTES = 8 * 2**20  # longer ranges are asked for in pieces, at once
 # Where progress is not seen (not Scheme.tells_progress): a stuck request is noticed after 26 s, not after 74.
 _BLIND_REQUEST_NBYTES = 2 * 2**20
 _WARN_EVERY_S = 60.0  # for one folder: a fault of its server meets many requests at once
-_peers: defaultdict[str, Peers] = defaultdict(Peers)  # by bucket or host
 _warned_at: dict[str, float] = {}  # by folder
 
 
@@ -52,8 +49,6 @@ class Remote:
     timeout_s: after which a request without a new byte fails, where its client shows progress (http and s3 do).
     least_rate: bytes a second. With any client, a request is stuck once it has taken longer than its bytes at this
         rate, and timeout_s more. It is low: most_requests may share a slow link.
-    late_s: after which a second request is sent beside the first, until enough requests of its size were timed
-        (see hedging).
     listing_s: after which a listing is stuck; a million names take some 1,000 requests.
     waits_s: before each further try of a request or a listing; see Tries. Half a minute in all. The first is short, as
         one request is often lost alone.
@@ -66,9 +61,8 @@ class Remote:
     nbytes: int = 256 * 2**20
     most_requests: int = 32
     gap_nbytes: int = 64 * 2**10
-    timeout_s: float = 10.0
+    timeout_s: float = 5.0
     least_rate: int = 2**17
-    late_s: float = 2.5
     listing_s: float = 120.0
     waits_s: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     patience_s: float = 60.0
@@ -213,9 +207,8 @@ async def _asked(url: str, start: int | None, stop: int, remote: Remote, version
 
     async def once() -> Answer:
         nonlocal num_doubtful
-        ask = partial(scheme.get, client, url, start, stop, remote.timeout_s)
         try:
-            answer = await hedged(ask, _peers[root_of(url)], count, remote.late_s)
+            answer = await scheme.get(client, url, start, stop, remote.timeout_s)
             if version and answer.version != version:  # first: a shorter file would look cut
                 raise _changed(url, version, f"is of {answer.version}")
         except (NoRangesError, ChangedError) as error:
