@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias, overload
 from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments, nearest
-from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import OnError, listed
 from datarax_ray.read.files import sniff
@@ -25,7 +24,7 @@ from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.kinds import IMAGES, OF_TEXT, PACKED, READ, UNSURE
 from datarax_ray.read.formats.materialized.written import is_materialized
-from datarax_ray.read.formats.random_access import call_for, is_ray_data, remedy_for
+from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client
 from datarax_ray.read.formats.text.shards import head_of
@@ -274,10 +273,10 @@ def _check(paths: Any) -> None:
     first = paths[0] if isinstance(paths, list | tuple) and paths else None
     said = type(paths).__name__ if first is None else f"{type(paths).__name__} of {type(first).__name__}"
     is_data = isinstance(first, Mapping | int | float) or hasattr(first, "__array__")
-    if (is_data or not isinstance(paths, Sequence)) and (call := call_for(paths)):
-        raise TypeError(f"load takes paths, and a {said} is data itself: {call}")
-    if not isinstance(paths, Iterable) or is_ray_data(paths):
-        raise TypeError(f"load takes a path, or a list of these, got {shown(paths)}{remedy_for(paths)}")
+    is_table = not isinstance(paths, Sequence) and hasattr(paths, "__getitem__")
+    is_table = is_table or type(paths).__module__.startswith("ray.data.")  # whose rows would be read
+    if is_data or is_table or not isinstance(paths, Iterable):
+        raise TypeError(f"load takes paths, and a {said} is none{remedy_for(paths)}")
 
 
 def _found(paths: Any) -> tuple[str, bytes]:

@@ -311,10 +311,6 @@ STREAM = ROWS.to_iterable_dataset()
     "data",
     [
         ROWS,
-        STREAM,
-        datasets.DatasetDict(valid=ROWS),
-        datasets.DatasetDict(test=datasets.Dataset.from_dict({"y": [3]}), train=ROWS),
-        datasets.IterableDatasetDict(test=STREAM),
         {"x": np.array([1, 2])},
         [{"x": 1}, {"x": 2}],
     ],
@@ -333,14 +329,10 @@ def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ([np.arange(2)], TypeError, "list of ndarray is data itself: RandomAccessSource"),
-        (
-            pa.table({"x": [1]}),
-            TypeError,
-            r"Table is data itself: HFEagerSource\(HFEagerConfig\(\), dataset=datasets\.Dataset\(table\)\)",
-        ),
-        (None, TypeError, "a path, or a list of these, got None"),
-        (5, TypeError, "a path, or a list of these, got 5"),
+        ([np.arange(2)], TypeError, "a list of ndarray is none; RandomAccessSource"),
+        (STREAM, TypeError, "load takes paths, and a IterableDataset is none; .*from_generator"),
+        (None, TypeError, "load takes paths, and a NoneType is none"),
+        (5, TypeError, "load takes paths, and a int is none"),
         ("", ValueError, r"'' is no path; '\.' is the directory that this program runs in"),
     ],
 )
@@ -372,20 +364,6 @@ def test_images_beside_a_table_are_told_of_and_beside_a_note_they_are_what_is_me
     (tmp_path / "labels.csv").write_text("file,label\na/0.png,a\n")
     assert len(load(tmp_path)) == 1
     assert "a/0.png and other images there are not read: load chose CSV" in caplog.text
-
-
-def test_an_image_folder_whose_classes_are_named_as_splits_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("one/train/cat/1.png", "one/Val/cat/2.png", "two/train/1.png", "two/cat/2.png", "three/test/1.png"):
-        write_image(tmp_path / name, 1)
-    for name in ("two", "three", "one/train"):
-        ImageFolder(tmp_path / name)
-    assert caplog.text == ""
-    assert ImageFolder(tmp_path / "one").class_names == ("Val", "train")
-    assert (
-        f"folders, Val, train. Where these are splits, read one of them: imagefolder:{tmp_path}/one/Val" in caplog.text
-    )
 
 
 def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path: Path) -> None:

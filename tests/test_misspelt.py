@@ -3,7 +3,6 @@
 import inspect
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 
@@ -54,27 +53,6 @@ def test_a_source_that_is_given_no_data_says_what_it_is_called_with() -> None:
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("drop_last", r"drop_remainder=True"),
-        ("transforms", r"transforms=\[\.\.\.\]"),
-        ("collate_fn", "stacked by field; .* PadTo"),
-        ("num_workers", r"RaySource\(source, num_actors=4\)"),
-        ("shuffle", r"shuffle=True, seed=\.\.\. and num_epochs=\.\.\. of its config, and of load"),
-        ("dataset", r"RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), data\)"),
-        ("pin_memory", "prefetch=2"),
-        ("mesh", "sharding=NamedSharding"),
-    ],
-)
-def test_for_an_argument_of_other_loaders_the_error_says_what_serves_here(name: str, said: str) -> None:
-    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
-    with pytest.raises(TypeError, match=f"Pipeline takes no argument '{name}'. .*{said}"):
-        Pipeline(source=source, batch_size=2, **{name: None})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"'drop_last' and 'num_workers'\. Pipeline.*drop_remainder.* num_actors=4"):
-        datarax_ray.load("x", drop_last=True, num_workers=2)  # type: ignore[call-arg]
-
-
 def test_a_misspelt_name_of_the_package_is_answered_by_python() -> None:
     with pytest.raises(AttributeError, match="datarax_ray has no 'Pipline'") as raised:
         datarax_ray.Pipline  # noqa: B018
@@ -103,13 +81,6 @@ def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_nam
         Pipeline(source, 2)  # type: ignore[misc, call-arg]
     with pytest.raises(TypeError, match=r"RaySource takes 1 argument without a name, got 2"):
         datarax_ray.RaySource(source, 2)  # type: ignore[misc]
-
-
-def test_a_dataset_in_place_of_a_source_is_answered_with_what_makes_one() -> None:
-    data = datasets.Dataset.from_dict({"x": [1]})
-    for given, said in ((data, "HFEagerSource"), (data.to_iterable_dataset(), "HFStreamingSource")):
-        with pytest.raises(TypeError, match=rf"{said}\(HF\w+Config\(.*\), dataset=data\) makes one"):
-            Pipeline(source=given, batch_size=1)  # type: ignore[arg-type]
 
 
 def test_what_a_class_of_ones_own_takes_is_its_own() -> None:

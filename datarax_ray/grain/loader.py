@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import grain
 
@@ -47,16 +47,6 @@ class DataLoader(NamedArguments, Closing):
 
     Raises: ValueError, TypeError at construction for arguments out of range, and for objects that are no operations.
     """
-
-    instead_of: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("num_workers", "num_actors"), "worker_count=4 is so many Ray actors."),
-        "transformations": "operations=[...] takes them.",
-        "batch_size": "The last of the operations makes batches: grain.Batch(batch_size=..., drop_remainder=...).",
-        **dict.fromkeys(
-            ("shuffle", "seed", "num_epochs"),
-            "The sampler has the order: grain.IndexSampler(num_records, shuffle=True, seed=0, num_epochs=1, ...).",
-        ),
-    }
 
     def __init__(
         self,

@@ -15,30 +15,6 @@ import numpy as np
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
-# Arguments that people know from torch, TensorFlow, Grain and Ray, and the equivalent here.
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("num_actors", "num_workers", "worker_count"),
-        "Ray actors read: RaySource(source, num_actors=4), or load(path, num_actors=4).",
-    ),
-    **dict.fromkeys(("pin_memory", "prefetch_factor"), "Pipeline(prefetch=2) keeps two batches ready on the device."),
-    **dict.fromkeys(
-        ("batch_size", "drop_last", "drop_remainder"),
-        "Pipeline(source=..., batch_size=..., drop_remainder=True) makes the batches.",
-    ),
-    **dict.fromkeys(
-        ("shuffle", "seed", "num_epochs", "sampler"),
-        "The source has the order: shuffle=True, seed=... and num_epochs=... of its config, and of load.",
-    ),
-    **dict.fromkeys(
-        ("transform", "transforms", "operations"),
-        "The source runs the transforms: RandomAccessSource(config, data, transforms=[...]).",
-    ),
-    "dataset": "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data) makes a source of a dataset.",
-    "collate_fn": "Elements are dicts, stacked by field; a transform makes them alike, for instance PadTo.",
-    "mesh": "Pipeline(sharding=NamedSharding(mesh, PartitionSpec('data'))) puts batches on a mesh.",
-}
-
 
 def whole(name: str, value: Any, remedy: str = "", *, least: int | None = None) -> int:
     """The number as a plain int, which a state can hold: NumPy's are not JSON.
@@ -122,8 +98,7 @@ def flag(name: str, value: Any) -> bool:
 def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: int = 0) -> None:
     """Raise TypeError unless `called` takes arguments of these names, and so many without a name.
 
-    The message proposes the nearest name, or the equivalent of an argument of another library. Python 3.13 proposes
-    names for functions, but for no class with a metaclass, such as NNX's.
+    The message proposes the nearest name. Python 3.13 does so for functions, but for no class with a metaclass.
     """
     if not given and not num_unnamed:
         return
@@ -140,15 +115,8 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
     unknown = [name for name in given if name not in known]
     if not unknown or inspect.Parameter.VAR_KEYWORD in kinds:  # the function that gets the rest checks them
         return
-    remedy = _advice(unknown, getattr(called, "instead_of", {})) or _taken_beside(called, unknown)
-    remedy = remedy or _advice(unknown, _ELSEWHERE) or nearest(unknown, known)
-    remedy = remedy or f" It takes {', '.join(known) or 'none'}"
+    remedy = _taken_beside(called, unknown) or nearest(unknown, known) or f" It takes {', '.join(known) or 'none'}"
     raise TypeError(f"{called.__name__} takes no argument {' and '.join(map(repr, unknown))}.{remedy}")
-
-
-def _advice(names: Iterable[str], texts: Mapping[str, str]) -> str:
-    """The texts for these names, each once, with a space before it; "" for none."""
-    return "".join(f" {text}" for text in dict.fromkeys(texts[name] for name in names if name in texts))
 
 
 def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from datarax_ray.read.formats.arrow.joining import joined
 from datarax_ray.read.formats.arrow.types import plain_type, retyped
 from datarax_ray.read.formats.parquet.footers import read_footers
 from datarax_ray.read.formats.parquet.known import known_of
-from datarax_ray.read.formats.parquet.reader import _warn_of_size
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 from tests.tars import write_tar
 
@@ -272,16 +270,6 @@ def test_what_is_widened_is_said_and_all_nulls_in_one_warning(tmp_path: Path, ca
     assert told[3].startswith(
         "fields with nulls stay on the host, as objects with None: z (1 nulls in 2 rows). on_null={'z'"
     )
-
-
-def test_a_row_group_that_takes_much_of_an_actors_memory_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    footers = read_footers(parquet(tmp_path, [{"x": np.zeros(200)}]), None, (), None)  # 1,600 bytes
-    _warn_of_size(footers, 8000)
-    assert not caplog.messages
-    _warn_of_size(footers, 7000)
-    assert re.search(r"0\.parquet has a row group of .* `datarax-ray convert` writes smaller", caplog.messages[0])
 
 
 def test_a_row_that_a_chosen_type_does_not_hold_is_broken_alone(tmp_path: Path) -> None:

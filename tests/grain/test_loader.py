@@ -56,8 +56,7 @@ class TestFace:
         ("name", "said"),
         [
             ("worker_cout", r"Did you mean 'worker_count'\?"),
-            ("num_workers", "worker_count=4 is so many Ray actors"),
-            ("shuffle", r"grain\.IndexSampler\(num_records, shuffle=True"),
+            ("shuffle", "It takes data_source, sampler"),
         ],
     )
     def test_an_argument_of_another_name_is_told_which_is_meant(self, name: str, said: str) -> None:

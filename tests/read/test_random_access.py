@@ -13,8 +13,7 @@ import PIL.Image
 import pyarrow as pa
 import pytest
 
-import datarax_ray
-from datarax_ray import Pipeline, load
+from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
@@ -58,54 +57,25 @@ class Frame(pd.DataFrame):
     """As GeoPandas has it."""
 
 
-@pytest.mark.parametrize("frame", [FRAME, Frame(FRAME)])
-def test_a_data_frame_is_refused_since_an_index_gives_its_columns(frame: pd.DataFrame) -> None:
-    with pytest.raises(TypeError, match=r"an index gives the column of that name of a pandas.DataFrame, no row; "):
-        RandomAccessReader(frame)
-
-
-def test_a_series_is_refused_since_an_index_is_a_label() -> None:
-    filtered = pd.Series([10, 11, 12], index=[2, 0, 1])
-    with pytest.raises(
-        TypeError, match=r"the value of that label of a pandas.Series, .*{\"x\": series}\) reads its rows"
-    ):
-        RandomAccessReader(filtered)
-
-
-@pytest.mark.parametrize("table", [pa.table({"x": [1, 2]}), pa.record_batch({"x": [1, 2]})])
-def test_an_arrow_table_is_refused_since_an_index_gives_its_columns(table: pa.Table | pa.RecordBatch) -> None:
-    with pytest.raises(TypeError, match=r"an index gives a column of a pyarrow\.\w+, no row; HFEagerSource"):
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        (FRAME, "pandas.DataFrame"),
+        (Frame(FRAME), "pandas.DataFrame"),
+        (pd.Series([10, 11, 12], index=[2, 0, 1]), "pandas.Series"),
+        (pa.table({"x": [1, 2]}), "pyarrow.Table"),
+        (pa.record_batch({"x": [1, 2]}), "pyarrow.RecordBatch"),
+    ],
+)
+def test_a_table_is_refused_since_an_index_gives_no_row(table: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"an index of a {name} gives no row; give its columns"):
         RandomAccessReader(table)
 
 
-def source_for(data: Any) -> Any:
-    """What the call makes that the error names."""
-    with pytest.raises(TypeError) as raised:
-        RandomAccessReader(data)
-    call = str(raised.value).partition("; ")[2].removesuffix(" reads its rows")
-    names = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__}  # which are loaded when first used
-    names |= dict.fromkeys(("table", "batch", "series"), data)
-    return eval(call, {**names, "datasets": datasets, "pyarrow": pa})
-
-
-TABLE = pa.table({"x": [2**53 + 1, None, 7], "t": ["a", None, "c"]})
-
-
-@pytest.mark.parametrize("table", [TABLE, TABLE.to_batches()[0]], ids=lambda table: type(table).__name__)
-def test_the_call_that_is_named_for_a_table_keeps_its_values(table: Any) -> None:
-    assert list(source_for(table)) == TABLE.to_pylist()
-
-
-def test_the_call_that_is_named_for_a_frame_or_series_keeps_its_values_or_refuses_them() -> None:
-    exact, nulls = pd.array([2**53 + 1, 5], dtype="Int64"), pd.array([2**53 + 1, None], dtype="Int64")
-    frame = pd.DataFrame({"x": exact, "t": ["a", "b"], "f": [0.5, None]}, index=[9, 1])
-    rows = source_for(frame).get_batch(2)
-    assert [rows["x"].tolist(), rows["t"].tolist(), rows["f"][0]] == [[2**53 + 1, 5], ["a", "b"], 0.5]
-    assert np.isnan(rows["f"][1])
-    assert source_for(frame["x"]).get_batch(2)["x"].tolist() == [2**53 + 1, 5]
-    for data in (pd.DataFrame({"x": nulls}), pd.Series(nulls)):
-        with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fillna\(0\) of pandas"):
-            source_for(data)
+def test_integers_and_nulls_of_a_frame_that_floats_would_change_are_refused() -> None:
+    nulls = pd.array([2**53 + 1, None], dtype="Int64")
+    with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fillna\(0\) of pandas"):
+        RandomAccessSource(RandomAccessSourceConfig(), {"x": pd.Series(nulls)})
 
 
 class Forgetful:
@@ -247,10 +217,8 @@ def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
 def test_a_structured_array_is_refused_with_what_has_its_fields() -> None:
     config = RandomAccessSourceConfig(num_epochs=1)
     data = np.array([(1, 0.5), (2, 1.5)], [("a", int), ("b", float)])
-    with pytest.raises(TypeError, match=r"fields \['a', 'b'\], no dict; give them by name: {name: data\[name\] for"):
+    with pytest.raises(TypeError, match=r"fields \['a', 'b'\], no dict; give its fields, {name: data\[name\]"):
         RandomAccessSource(config, data)
-    with pytest.raises(TypeError, match=r"Config\(num_epochs=1\), {name: data\[name\] for name in data\.dtype\.names}"):
-        load(data.view(np.recarray))
     rows = RandomAccessSource(config, {name: data[name] for name in data.dtype.names}).get_batch(2)
     assert (rows["a"].tolist(), rows["b"].tolist()) == ([1, 2], [0.5, 1.5])
 

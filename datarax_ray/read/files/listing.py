@@ -112,7 +112,9 @@ def named(
     else:
         found = sorted(files)
         if kind == "glob" and (data := [name for name in found if not is_no_data(name)]):
-            _report_no_data(said, found, data, wanted)
+            if len(data) < len(found) and not wanted.is_quiet:
+                first = redacted(min(set(found).difference(data)))
+                logger.info("%s: skipped %d files that are no data, %s the first", said, len(found) - len(data), first)
             found = data
         if kind == "glob" and "**" not in path and not wanted.is_quiet:  # which goes into directories
             _warn_of_folders(said, sorted(folders))
@@ -284,12 +286,6 @@ def _in_directory(
         # elsewhere it would be a request for each
         _warn_of_folders(said, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
     return found, loose
-
-
-def _report_no_data(said: str, found: list[str], data: list[str], wanted: Wanted) -> None:
-    others = sorted(set(found).difference(data))
-    if others and not wanted.is_quiet:
-        logger.info("%s: skipped %d files that are no data, %s the first", said, len(others), redacted(others[0]))
 
 
 def _suffix(name: str) -> str:

@@ -15,7 +15,6 @@ from datarax_ray.read.decode.image import DecodeImage
 from datarax_ray.read.elements.sampled_rows import evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import head_and_content
-from datarax_ray.read.files.listing import SPLITS
 
 logger = logging.getLogger("datarax_ray")
 
@@ -55,13 +54,6 @@ class ImageFolder(NamedArguments):
         if not self.class_names:
             raise ValueError(
                 f"{self.directory} has no folders; images are in one for each class, directory/CLASS/NAME.jpg"
-            )
-        if len(self.class_names) > 1 and SPLITS.keys() >= set(map(str.casefold, self.class_names)):
-            logger.warning(
-                "%s: its classes are its folders, %s. Where these are splits, read one of them: imagefolder:%s",
-                self.directory,
-                ", ".join(self.class_names),
-                os.path.join(self.directory, self.class_names[0]),
             )
         names: list[bytes] = []
         labels: list[int] = []

@@ -32,16 +32,8 @@ from datarax_ray.read.stream import Reader, ReaderTraits
 _MAX_REPR = 120  # characters of it in the state; the digest covers all
 _GUESSED_NBYTES = 1024  # of an element that says nothing of its size
 _STRIPS_PER_THREAD = 4  # so that a slow element keeps the others from waiting, and a strip is still many of them
-# Tables that look indexed and are not by their rows: what an index gives instead, and the argument that has the rows.
-# to_numpy() would make floats of integers with nulls.
-_TABLES = {
-    "pandas.DataFrame": ("the column of that name", "{name: table[name] for name in table.columns}"),
-    "pandas.Series": ("the value of that label", '{"x": series}'),
-    "pyarrow.Table": ("a column", "datasets.Dataset(table)"),
-    "pyarrow.RecordBatch": ("a column", "datasets.Dataset(pyarrow.Table.from_batches([batch]))"),
-    "polars.DataFrame": ("a smaller table", "datasets.Dataset.from_polars(table)"),
-}
-_FIELDS = "{name: data[name] for name in data.dtype.names}"
+# Tables that look indexed and are not by their rows.
+_TABLES = {"pandas.DataFrame", "pandas.Series", "pyarrow.Table", "pyarrow.RecordBatch", "polars.DataFrame"}
 _DATASET = "datasets.arrow_dataset.Dataset"
 _STREAM = "datasets.iterable_dataset.IterableDataset"
 _NUMBERS = frozenset({bool, int, float, complex})
@@ -70,12 +62,13 @@ class RandomAccessReader(Reader):
                 f"{shown(data)} is text, its elements would be letters; of a path load(path, ...) makes the source of "
                 "its format, and of text give a list of its lines, say"
             )
-        if (table := _table_kind(data)) is not None:
-            raise TypeError(f"an index gives {_TABLES[table][0]} of a {table}, no row; {call_for(data)} reads its rows")
-        if _has_fields(data):
+        kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
+        if (table := next((kind for kind in kinds if kind in _TABLES), None)) is not None:
+            raise TypeError(f"an index of a {table} gives no row; give its columns, {{name: table[name], ...}}")
+        if isinstance(data, np.ndarray) and data.dtype.names is not None:
             raise TypeError(
-                f"an index gives an np.void of the array's fields {list(data.dtype.names)}, no dict; give them by "
-                f"name: {_FIELDS}"
+                f"an index gives an np.void of the array's fields {list(data.dtype.names)}, no dict; give its fields, "
+                "{name: data[name], ...}"
             )
         if inspect.isclass(data):
             raise TypeError(f"data is the class {data.__name__}; give an instance of it")
@@ -329,54 +322,11 @@ def _name(data: Any) -> str:
     return " ".join(said.split())
 
 
-def _table_kind(data: Any) -> str | None:
-    """Its name in _TABLES, of a subclass (geopandas.GeoDataFrame) too; None for other data. Imports nothing."""
-    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
-    return next((kind for kind in kinds if kind in _TABLES), None)
-
-
-def _has_fields(data: Any) -> bool:
-    """Whether it is a structured NumPy array, as of DataFrame.to_records()."""
-    return isinstance(data, np.ndarray) and data.dtype.names is not None
-
-
-def call_for(data: Any) -> str | None:
-    """The call that makes a source of this data, of one pass over it; None for data without rows."""
-    said, kinds = "data", (_DATASET, _STREAM)
-    if isinstance(data, Mapping) and any(_is_hugging_face(split, *kinds) for split in data.values()):
-        name = "train" if "train" in data else next(iter(data))
-        data, said = data[name], f"data[{name!r}]"
-    if (table := _table_kind(data)) is not None:
-        said = _TABLES[table][1]
-    if _is_hugging_face(data, _DATASET) or said.startswith("datasets."):
-        return f"HFEagerSource(HFEagerConfig(), dataset={said})"
-    if _is_hugging_face(data, _STREAM):
-        return f"HFStreamingSource(HFStreamingConfig(streaming=True), dataset={said})"
-    if _has_fields(data):
-        said = _FIELDS
-    elif not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        return None
-    return f"RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {said})"
-
-
 def remedy_for(given: Any) -> str:
     """What to do with this where a source is wanted, as the end of a sentence; "" for what gives no elements."""
-    if (call := call_for(given)) is not None:
-        return f"; {call} makes one"
-    if is_ray_data(given):
-        return "; write its rows once, data.write_parquet(folder), and load(folder) reads them"
-    # of Grain, torch and this package's datarax_ray.grain
-    if not {"DataLoader", "IterDataset"}.isdisjoint(kind.__name__ for kind in type(given).__mro__):
-        return (
-            "; it makes its own stream, so iterate over it, or give the data that it reads to "
-            "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data, transforms=[...])"
-        )
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+        return "; RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data) makes one"
     return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") or inspect.isgeneratorfunction(given) else ""
-
-
-def is_ray_data(data: Any) -> bool:
-    """Whether it is a Dataset of Ray Data. Imports nothing."""
-    return any(f"{kind.__module__}.{kind.__qualname__}" == "ray.data.dataset.Dataset" for kind in type(data).__mro__)
 
 
 def _is_hugging_face(data: Any, *kinds: str) -> bool:

@@ -38,7 +38,6 @@ from datarax_ray.read.stream import ReaderTraits
 
 logger = logging.getLogger("datarax_ray")
 
-_READING_TAKES = 2.4  # times a decoded row group, in a process: its bytes, and Arrow's buffers (measured at 2.2 GiB)
 _MAX_FETCHED_FILES = 128  # at once: two descriptors each
 
 
@@ -89,7 +88,6 @@ class ParquetReader(GroupedRows):
         footers = read_footers(paths, columns, tuple(exclude), filesystem, remote, joins)
         if columns is None:  # else they are chosen
             _warn_of_partitions(footers, {*exclude, *footers.schema.names})
-        _warn_of_size(footers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (os.cpu_count() or 1))
         return cls(footers, types=_types(footers, on_null, remote), remote=remote)
 
     @property
@@ -227,22 +225,6 @@ def _first_table(footers: Footers, first_rows: Callable[[int, int, int], Any]) -
     first, *others = tables.values()
     alike = ([retyped(other.column(field.name), field.type) for field in first.schema] for other in others)
     return pa.concat_tables([first, *(pa.table(columns, first.schema) for columns in alike)])
-
-
-def _warn_of_size(footers: Footers, nbytes: int) -> None:
-    """Warn of a row group that takes more than half of what an actor on one core has. nbytes: memory of each core."""
-    file = max(footers.files, key=lambda file: max(file.decoded_nbytes, default=0))
-    largest = max(file.decoded_nbytes, default=0)
-    if (needed := int(_READING_TAKES * largest)) > nbytes // 2:
-        logger.warning(
-            "%s has a row group of %.1f GB of the columns that are read, and a process takes about %.1f GB to read it; "
-            "this machine has %.1f GB for each core. `datarax-ray convert` writes smaller row groups, and columns= "
-            "reads fewer columns",
-            file.path,
-            largest / 1e9,
-            needed / 1e9,
-            nbytes / 1e9,
-        )
 
 
 def _warn_of_partitions(footers: Footers, known: set[str]) -> None:
