@@ -180,16 +180,3 @@ class TestGuide:
         finally:
             in_memory_datasource.close()
             in_memory_datasource.unlink()
-
-    def test_read_options_of_each_worker(self) -> None:
-        source = Pictures()
-        data_loader = grain.DataLoader(
-            data_source=source,
-            sampler=grain.IndexSampler(
-                num_records=len(source), num_epochs=2, shard_options=grain.NoSharding(), shuffle=True, seed=0
-            ),
-            worker_count=2,  # 10 there; an actor takes a core for most of a second
-            read_options=grain.ReadOptions(num_threads=8, prefetch_buffer_size=500),
-        )
-        with data_loader:
-            assert [element["label"] for element in data_loader] == KEYS

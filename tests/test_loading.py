@@ -1,7 +1,6 @@
 """load: it reads what the source of that format reads, and says what it found where it cannot choose."""
 
 import gzip
-import io
 import itertools
 import json
 import logging
@@ -26,8 +25,6 @@ from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessS
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError, SkippedError
 from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
     CSVSource,
     CSVSourceConfig,
 )
@@ -181,16 +178,6 @@ def test_a_json_array_with_an_object_on_each_line_is_no_csv(tmp_path: Path) -> N
         CSVSource(CSVSourceConfig(), tmp_path)
 
 
-def test_the_first_shard_may_be_a_tar_file_without_members(tmp_path: Path) -> None:
-    tarfile.open(tmp_path / "a.tar", "w").close()
-    with tarfile.open(tmp_path / "b.tar", "w") as shard:
-        member = tarfile.TarInfo("1.txt")
-        member.size = 1
-        shard.addfile(member, io.BytesIO(b"x"))
-    for paths in (tmp_path, [tmp_path / "a.tar", tmp_path / "b.tar"]):
-        assert [element["txt"] for element in load(paths, num_epochs=1)] == ["x"]
-
-
 def test_hidden_folders_and_files_are_no_classes_nor_images(tmp_path: Path) -> None:
     for name in (".ipynb_checkpoints/0.png", "cat/0.png", "cat/._0.png", "cat/.hidden/1.png", "dog/0.png"):
         write_image(tmp_path / name, 1)
@@ -295,14 +282,6 @@ def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
         make({"x": each} for each in itertools.count())
 
 
-def test_no_number_of_epochs_is_the_same_error_for_every_format(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "saved")
-    (tmp_path / "a.csv").write_text("x\n1\n")
-    for name in ("saved", "a.csv"):
-        with pytest.raises(TypeError, match="num_epochs is a whole number, got None; -1 for endless"):
-            load(tmp_path / name, num_epochs=None)  # type: ignore[call-overload]
-
-
 ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
 STREAM = ROWS.to_iterable_dataset()
 
@@ -381,24 +360,6 @@ def test_an_image_that_was_replaced_by_one_of_its_size_is_another_folder(tmp_pat
         load(f"imagefolder:{tmp_path}").set_state(state)
 
 
-def test_a_link_to_a_folder_above_it_is_refused_and_one_to_another_folder_is_followed(tmp_path: Path) -> None:
-    write_image(tmp_path / "data/cat/a.png", 1)
-    write_image(tmp_path / "more/b.png", 2)
-    (tmp_path / "data/cat/more").symlink_to(tmp_path / "more")
-    assert len(ImageFolder(tmp_path / "data")) == 2
-    (tmp_path / "data/dog").mkdir()
-    write_image(tmp_path / "data/dog/c.png", 3)
-    (tmp_path / "data/cat/dogs").symlink_to("../dog")
-    assert len(ImageFolder(tmp_path / "data")) == 4
-    (tmp_path / "data/dog/cats").symlink_to("../cat")
-    with pytest.raises(ValueError, match=r"dogs/cats is a link to a folder that it is in"):
-        ImageFolder(tmp_path / "data")
-    (tmp_path / "data/dog/cats").unlink()
-    (tmp_path / "data/cat/loop").symlink_to(tmp_path / "data")
-    with pytest.raises(ValueError, match=r"loop is a link to a folder that it is in"):
-        ImageFolder(tmp_path / "data")
-
-
 @pytest.mark.parametrize("name", ["parquet", "tar", "csv", "jsonl", "record"])
 def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path: Path, name: str) -> None:
     write(tmp_path)
@@ -443,31 +404,6 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
     for make in (load, lambda paths: CSVSource(CSVSourceConfig(), paths)):
         with pytest.raises(ValueError, match="'' is no path; '.' is the directory"):
             make("")
-
-
-@pytest.mark.parametrize("name", ["odd{a,b}", "odd{1..2}"])
-def test_braces_in_the_name_of_what_is_there_are_a_part_of_it(tmp_path: Path, name: str) -> None:
-    write(tmp_path)
-    (tmp_path / "csv").rename(tmp_path / name)
-    (tmp_path / "tar" / "x.tar").rename(tmp_path / f"{name}.tar")
-    assert len(load(tmp_path / name)) == len(load(str(tmp_path / name))) == 10
-    assert len(load(str(tmp_path / f"{name}.tar"))) == 10
-
-
-def test_secrets_of_presigned_urls_are_in_no_log_and_no_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "datarax_ray")
-    write(tmp_path)
-    server = HttpFiles(tmp_path)
-    try:
-        url = f"{server.url}/record/x.array_record?X-Amz-Signature=secret"
-        source = load(url)
-        several = ArrayRecordSourceModule(ArrayRecordSourceConfig(), [url, url.replace("//", "//me:secret@")])
-        with Pipeline(source=source, batch_size=2) as pipeline:
-            for text in (caplog.text, repr(source), repr(several), repr(pipeline)):
-                assert "secret" not in text
-                assert f"{server.url}/record/x.array_record'" in text
-    finally:
-        server.close()
 
 
 @pytest.mark.parametrize("name", ["parquet/x.parquet", "csv/x.csv", "jsonl/x.jsonl"])

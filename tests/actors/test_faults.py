@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from datarax_ray import RaySource
-from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
@@ -138,19 +137,6 @@ def sleep(element: dict[str, Any]) -> dict[str, Any]:
     return element
 
 
-@pytest.mark.slow
-def test_a_shared_actor_that_is_at_what_others_ask_for_is_not_taken_for_hung(files: list[Path]) -> None:
-    source = make(files, [decode, sleep, AddNoise()])
-    options = {"name": "busy", "chunk_size": 5, "request_timeout_s": 3.0, "thresholds": Thresholds(quiet_s=0.5)}
-    want = rows(source.batches(0, StreamOptions(5, stop=10)))
-    with ray_source(source, 1, **options) as one, ray_source(source, 1, **options) as other:
-        stream = one.batches(0, StreamOptions(5))
-        rows(itertools.islice(stream, 3))  # and has 16 requests in flight, of half a second each
-        assert rows(other.batches(0, StreamOptions(5, stop=10))) == want
-        stream.close()
-        assert (one.recoveries.num_lost, other.recoveries.num_lost) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [
@@ -185,52 +171,6 @@ def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path]
         next(source.batches(0, StreamOptions(8)))
 
 
-def test_an_actor_is_started_that_an_interrupt_kept_from_it(files: list[Path], monkeypatch: Any) -> None:
-    def interrupted(*_: Any) -> None:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    with ray_source(make(files), 1) as source:
-        monkeypatch.setattr(actor_set_module, "start_actor", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            source.add_actors(1)
-        assert (source.num_actors, until(lambda: [*source.stats()])) == (2, [0])
-        assert until(lambda: source._actors.actors() == (0, 1))
-
-
-class FullLater(ReaderActor):
-    """Starts as long as the file named in the environment is not there."""
-
-    def __init__(self, index: int) -> None:
-        if Path(os.environ["FULL_LATER"]).exists() and str(index) in Path(os.environ["FULL_LATER"]).read_text():
-            raise OSError("there is no space left on this host")
-        super().__init__(index)
-
-
-@pytest.mark.slow  # Ray tries several times, each a process
-def test_an_actor_that_cannot_start_again_is_told_once_and_comes_back_when_it_can(
-    files: list[Path], tmp_path: Path, monkeypatch: Any, caplog: Any
-) -> None:
-    monkeypatch.setattr(starting_module, "ReaderActor", FullLater)
-    options = {"thresholds": Thresholds(max_backoff_s=0.1)}
-    full = tmp_path / "full"
-    runtime_env = {"env_vars": {"FULL_LATER": str(full)}}
-    want = rows(make(files).batches(0, StreamOptions(8)))
-    with ray_source(make(files), 2, chunk_size=5, runtime_env=runtime_env, **options) as source:
-        until_all_run(source)
-        stream = source.batches(0, StreamOptions(8))
-        got = rows(itertools.islice(stream, 2))
-        full.write_text("1")
-        os.kill(pids(source)[1], signal.SIGKILL)
-        got += rows(stream)
-        until(lambda: source._actors.actors() and "reader actor 1 cannot start" in caplog.text)
-        assert caplog.text.count("no space left") == 1
-        full.unlink()
-        until_all_run(source)
-        assert source.recoveries.counts == {"replaced": 1}
-    assert got == want
-
-
 def test_actors_join_and_leave_a_running_stream(files: list[Path], caplog: Any) -> None:
     caplog.set_level("INFO", "datarax_ray")
     want = rows(make(files, num_epochs=12).batches(0, StreamOptions(4)))
@@ -259,32 +199,6 @@ def test_actors_join_and_leave_a_running_stream(files: list[Path], caplog: Any) 
         assert [event.reason for event in source.recoveries.last] == said
         assert [f"reader actors: {each}" in caplog.messages for each in said] == [True, True]
     assert got == want
-
-
-class SlowHost:
-    """Forty times slower in the actor whose process is named in a file; on a busy machine still many times."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.01 if self.path.read_text() == str(os.getpid()) else 0.00025)
-        return element
-
-
-@pytest.mark.slow
-def test_a_slow_actor_loses_partitions_to_the_others(files: list[Path], tmp_path: Path) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text("")
-    source = make(files, [decode, SlowHost(slow), AddNoise()], num_epochs=60)
-    want = rows(source.batches(0, StreamOptions(50)))
-    with ray_source(source, 3, chunk_size=60) as distributed:
-        until_all_run(distributed)
-        slow.write_text(str(pids(distributed)[1]))
-        assert rows(distributed.batches(0, StreamOptions(50))) == want
-        elements = {index: stats["num_elements"] for index, stats in distributed.stats().items()}
-        assert distributed.rebalance()[1] < 0.6
-    assert elements[1] < 0.8 * min(elements[0], elements[2])
 
 
 def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, caplog: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import re
 import signal
 import threading
@@ -26,8 +24,7 @@ from datarax_ray.sources import (
     HFStreamingConfig,
     HFStreamingSource,
 )
-from tests.data import AddNoise, decode, write_files
-from tests.waiting import until_all_run
+from tests.data import AddNoise, decode
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -80,21 +77,6 @@ def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before
         assert distributed.recoveries.counts["restarted"] >= 2
     assert got == before
     assert told.value.position == plain.value.position
-
-
-@pytest.mark.slow  # as many deaths as the one before
-def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(files: list[Path]) -> None:
-    source = make(files, [decode, EndProcess(57, "kill"), AddNoise()], on_error="skip")
-    want = rows(source.batches(0, StreamOptions(8)))
-    # of a part of few positions it is found in fewer deaths; the test above has many
-    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=6) as distributed:
-        got = list(distributed.batches(0, StreamOptions(8)))
-        again = list(distributed.batches(got[2].stop, StreamOptions(8)))  # as a program that resumes
-    assert rows(got) == want
-    assert rows(again) == want[3:]
-    (skip,) = [skip for batch in got for skip in batch.skipped]
-    assert skip.where.endswith("part-00003.array_record[37]")
-    assert "SIGKILL" in skip.reason
 
 
 def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
@@ -186,40 +168,3 @@ def test_a_record_that_silences_whoever_reads_it_is_found_alone(files: list[Path
         pytest.raises(RecordError, match=rf"\[37\] \(position 57\).*{why}"),
     ):
         rows(distributed.batches(0, StreamOptions(4)))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)  # it lasts until the actors have had the time to read between two deaths
-def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path: Path) -> None:
-    paths = write_files(tmp_path, (400, 300, 300))
-    source = make(paths, [decode, Slowly(), AddNoise()], num_epochs=2)
-    want = rows(source.batches(0, StreamOptions(32)))
-    done = threading.Event()
-
-    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=2000) as distributed:
-        until_all_run(distributed)
-        actors = distributed._actors._set.actors
-
-        def kill() -> None:
-            chance = random.Random(0)
-            while not done.wait(0.5):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(actors[chance.randrange(3)].state.process.pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            got = rows(distributed.batches(0, StreamOptions(32)))
-        finally:
-            done.set()
-            killer.join()
-        assert sum(distributed.recoveries.counts.values()) > 1  # how many, the speed of the machine says
-    assert got == want
-
-
-class Slowly:
-    """Three milliseconds for each element, so that the stream lasts."""
-
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.003)
-        return element

@@ -212,12 +212,6 @@ def check(source: Any, blind: str, caplog: Any) -> None:
     assert caplog.text.count("is benched for") == 1
 
 
-@pytest.mark.slow  # as in the next one, of a file that every record needs
-def test_a_node_without_the_files_is_benched_and_changes_nothing(disks: Disks, caplog: Any) -> None:
-    files = write_files(disks.shared, (40, 60))
-    check(make(files, AddNoise()), disks.blind, caplog)
-
-
 class Slowly:
     """Half a millisecond for each element: a stream that must not end in the meantime needs no CPU for that."""
 

@@ -65,10 +65,6 @@ def on_hosts(source: Any, num_actors: int, **options: Any) -> RaySource:
     return RaySource(source, num_actors=num_actors, num_cpus=0.1, resources={"host": 1}, **options)
 
 
-def nodes_of(source: RaySource) -> set[str]:
-    return {stats["node_id"] for stats in source.stats().values()}
-
-
 @pytest.mark.slow
 def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
     cluster: Cluster, source: ArrayRecordSourceModule, caplog: Any
@@ -82,25 +78,6 @@ def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
     finally:
         cluster.remove_node(labelled, allow_graceful=False)
     assert "(each needs 1 CPU of 1 on nodes with the labels {'role': 'cpu'}, " in caplog.text
-
-
-@pytest.mark.slow  # the chaos run has nodes join as well
-def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_partitions(
-    cluster: Cluster, source: ArrayRecordSourceModule
-) -> None:
-    want = rows(source.batches(0, StreamOptions(50)))
-    with on_hosts(source, 3, chunk_size=60) as distributed:
-        stream = distributed.batches(0, StreamOptions(50))
-        got = rows(itertools.islice(stream, 2))
-        assert len(distributed.stats()) == 2
-        node = add_node(cluster)
-        until_all_run(distributed)
-        got += rows(itertools.islice(stream, 80))
-        assert node.node_id in nodes_of(distributed)
-        assert all(stats["num_blocks"] for stats in distributed.stats().values())
-        got += rows(stream)
-    assert got == want
-    cluster.remove_node(node)
 
 
 def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_changes_nothing(
@@ -173,19 +150,6 @@ def overfill(distributed: RaySource, batches: Any) -> list[bytes]:
     return got
 
 
-@pytest.mark.slow  # as in the next one, which loses some of it
-def test_more_in_flight_than_the_stores_hold_is_spilled_and_changes_nothing(
-    cluster: Cluster, large: ArrayRecordSourceModule
-) -> None:
-    want = sample(large.batches(0, StreamOptions(100)))
-    with on_hosts(large, 2, chunk_size=500, max_nbytes=10 * STORE_NBYTES) as distributed:
-        stream = distributed.batches(0, StreamOptions(100))
-        got = overfill(distributed, stream)
-        got += sample(stream)
-        assert distributed.recoveries.counts == {}
-    assert got == want
-
-
 def test_objects_that_are_lost_alone_are_read_again(
     cluster: Cluster, large: ArrayRecordSourceModule, caplog: Any
 ) -> None:
@@ -209,22 +173,6 @@ def test_objects_that_are_lost_alone_are_read_again(
         assert recoveries.num_retried == recoveries.counts["reread"] == caplog.text.count(" reread, ")
         assert {(i, s["pid"]) for i, s in distributed.stats().items()} == {(i, s["pid"]) for i, s in actors.items()}
     assert got == want
-
-
-@pytest.mark.slow  # as in the next one, of a trainer's rows
-def test_what_was_read_elsewhere_comes_here_while_something_else_is_used(
-    cluster: Cluster, source: ArrayRecordSourceModule
-) -> None:
-    here = ray.get_runtime_context().get_node_id()
-    with on_hosts(source, 2, chunk_size=400) as distributed:
-        until_all_run(distributed)
-        stream = distributed.batches(0, StreamOptions(400))
-        rows(itertools.islice(stream, 3))  # the size of an element is known, and the window full
-        in_flight = [sent.ref for actor in distributed._actors._set.actors.values() for sent in actor.state.requests]
-        assert len(in_flight) >= 4
-        ray.wait(in_flight, num_returns=len(in_flight), fetch_local=False)  # all are read, there
-        next(stream)  # of one chunk; the others come meanwhile, though nobody asks for them
-        until(lambda: all(here in where["node_ids"] for where in get_object_locations(in_flight).values()))
 
 
 class HalfOfThem:

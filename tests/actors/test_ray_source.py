@@ -11,9 +11,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -37,7 +34,7 @@ from datarax_ray.sources import (
 )
 from tests import oracle
 from tests.clusters import living_actors
-from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
+from tests.data import AddNoise, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
 from tests.resume import assert_equal, on_host, run_saving
 from tests.waiting import until, until_all_run
 
@@ -135,19 +132,6 @@ def test_any_number_of_actors_gives_the_plain_loops_bytes(
         oracle.assert_same(batch.columns, columns)
 
 
-@pytest.mark.parametrize("n", [pytest.param(65536, marks=pytest.mark.slow), 65537])
-def test_large_epochs_are_the_in_process_bytes(tmp_path: Path, n: int) -> None:
-    path = write_file(tmp_path / "a.array_record", (i.to_bytes(4, "little") for i in range(n)), group_size=256)
-    source = make(path, (), num_epochs=2)
-    local = [batch.columns.tolist() for batch in source.batches(0, StreamOptions(1000))]
-    with ray_source(source, 3) as distributed:
-        remote = [batch.columns.tolist() for batch in distributed.batches(0, StreamOptions(1000))]
-    assert remote == local
-    for epoch in range(2):
-        records = [r for batch in local for r in batch][epoch * n : (epoch + 1) * n]
-        assert sorted(int.from_bytes(r, "little") for r in records) == list(range(n))
-
-
 def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list[Path]) -> None:
     transforms = [decode, AddNoise(), DropThirds()]
     source = make(files, transforms)
@@ -165,28 +149,6 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
             assert {part.stop for part in parts} == {stop}
             joined = {key: np.concatenate([part.columns[key] for part in parts]) for key in columns}
             oracle.assert_same(joined, columns)
-
-
-def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(files: list[Path], tmp_path: Path) -> None:
-    called = Called(tmp_path / "called")
-    source = make(files, [decode, called, DropThirds()])
-    want = [[batch.stop, batch.columns["index"].tolist()] for batch in source.batches(0, StreamOptions(12))]
-    called.path.unlink()
-    options: dict[str, Any] = {"name": "once", "chunk_size": 30}
-    with ray_source(source, 2, **options) as first, ray_source(source, 2, **options) as second:
-        streams = [
-            source.batches(0, StreamOptions(12, process_index=rank, process_count=2))
-            for rank, source in enumerate((first, second))
-        ]
-        got = [
-            [parts[0].stop, np.concatenate([part.columns["index"] for part in parts]).tolist()]
-            for parts in zip(*streams, strict=True)
-        ]
-        for handle in first._actors._set.actors.values():
-            ray.kill(handle.handle)
-    assert got == want
-    # 720 where each read for itself; on a busy machine many are late, and asked of the other actor too
-    assert 360 <= called.path.stat().st_size < 600
 
 
 def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog: Any) -> None:
@@ -338,26 +300,6 @@ def identity(_: bytes, element: dict[str, Any]) -> dict[str, Any]:
     return element
 
 
-def test_batches_before_a_failure_are_delivered_and_the_state_is_theirs(files: list[Path]) -> None:
-    source = make(files, [decode, FailAt(13)], shuffle_files=False)
-    with pipeline(ray_source(source, 2, chunk_size=4), batch_size=4) as broken:
-        got = []
-        with pytest.raises(RecordError):
-            got += [batch["index"].tolist() for batch in iter(broken.step, None)]
-        assert broken.position == 12
-
-
-def test_a_skipped_record_is_counted_and_listed(files: list[Path]) -> None:
-    source = make(files, [decode, FailAt(13)], shuffle_files=False, num_epochs=1, on_error="skip")
-    with pipeline(ray_source(source, 1)) as skipping:
-        rows = [i for batch in skipping for i in batch["index"].tolist()]
-        assert rows == [i for i in range(120) if i != 13]
-        assert skipping.num_skipped == 1
-        assert skipping.skipped[0].where.endswith("part-00002.array_record[1]")
-        assert skipping.skipped[0].position == 13
-        assert skipping.get_state()["statistics"] == {"num_skipped": 1}
-
-
 def test_a_missing_file_on_the_actors_host_is_named(tmp_path: Path) -> None:
     paths = write_files(tmp_path, (5, 5))
     source = make(paths)
@@ -440,23 +382,6 @@ def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_the
     assert re.search(
         r"none of 1 reader actors runs after 1 s: the cluster has no room for all .*1 tpu_host of 0", caplog.text
     )
-
-
-def test_actors_that_wait_for_those_of_another_source_are_not_said_to_be_starting(
-    files: list[Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    with RaySource(make(files), num_actors=1, num_cpus=16) as first:
-        next(first.batches(0, StreamOptions(8)))
-        with (
-            RaySource(make(files), num_actors=1, num_cpus=16, start_timeout_s=2.0) as second,
-            pytest.raises(
-                RuntimeError,
-                match=r"each needs 16 CPU of 16, 0 CPU free\)\. RaySource\(num_actors=1, num_records=.* of this pr.* "
-                r"holds 16 CPU: num_cpus=8 in each has room for all\. .* close sources that are done",
-            ),
-        ):
-            next(second.batches(0, StreamOptions(8)))
-    assert "no room for all of them (each needs 16 CPU of 16, 0 CPU free)" in caplog.text
 
 
 def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
@@ -543,27 +468,3 @@ def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[P
     assert len(mine) == 1
     del source, dropped
     until(lambda: gc.collect() >= 0 and not any(Path(f"/proc/{pid}").exists() for pid in mine))
-
-
-ATTACHED = """
-import sys
-from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
-
-source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [{"x": x} for x in range(8)])
-with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.1), batch_size=8, on_host=True) as pipeline:
-    print(pipeline.step()["x"].tolist())
-"""
-
-
-def test_a_ray_without_a_token_is_sent_none_though_there_is_one(ray_local: None) -> None:
-    """What `ray start` left is found by a file; a token that another local Ray left made Ray cancel every actor."""
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
-        (found := Path(folder, "ray", "ray_current_cluster")).parent.mkdir()
-        found.write_text(ray.get_runtime_context().gcs_address)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        token = {"RAY_AUTH_TOKEN": os.environ["RAY_AUTH_TOKEN"], "RAY_TMPDIR": folder}
-        done = subprocess.run(
-            [sys.executable, "-c", ATTACHED], env=kept | token, capture_output=True, text=True, timeout=120
-        )
-    assert done.stdout == "[0, 1, 2, 3, 4, 5, 6, 7]\n", done.stderr
-    assert "starting a local Ray" not in done.stderr

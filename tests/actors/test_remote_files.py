@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import threading
@@ -14,20 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flax import nnx
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
-    ParquetSource,
-    ParquetSourceConfig,
 )
 from tests.data import AddNoise, DropThirds, decode, write_file, write_files
 from tests.http_files import HttpFiles
-from tests.resume import assert_equal, on_host
-from tests.tables import write_tables
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -105,57 +99,6 @@ def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
         got += rows(stream)
     assert got == want
     assert served.num_broken
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        {"shuffle": True},
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"shuffle": True, "shuffle_block_size": 1})),
-    ],
-)
-def test_row_groups_of_parquet_too(tmp_path: Path, order: dict[str, Any]) -> None:
-    (tmp_path / "data").mkdir()
-    paths = write_tables(tmp_path / "data", (300, 0, 120, 200), row_group=20)
-    served = HttpFiles(tmp_path / "data")
-    cache: dict[str, Any] = {"cache_dir": tmp_path / "cache", "cache_nbytes": 2**30}
-
-    def source(where: Any, **options: Any) -> ParquetSource:
-        config = ParquetSourceConfig(num_epochs=2, seed=3, **order, **options)
-        return ParquetSource(config, where, transforms=[AddNoise()], columns=["index", "pair"])
-
-    want = rows(source(paths).batches(0, StreamOptions(16)))
-    far = source([f"{served.url}/{path.name}" for path in paths], **cache)
-    served.what = lambda number: {0: "503", 3: "cut"}.get(number % 7, "")
-    with RaySource(far, num_actors=2, num_cpus=0.5, chunk_size=40) as actors:
-        stream = actors.batches(0, StreamOptions(16))
-        got = rows(itertools.islice(stream, 5))
-        os.kill(actors.stats()[1]["pid"], signal.SIGKILL)
-        got += rows(stream)
-    assert got == want
-    assert served.num_broken
-    served.close()
-
-
-def test_a_state_goes_on_where_the_data_was_moved_to(folder: Path, served: HttpFiles) -> None:
-    def pipeline(server: HttpFiles | None) -> Pipeline:
-        source = make(folder, server, shuffle=True)
-        return Pipeline(
-            source=RaySource(source, num_actors=2, num_cpus=0.5) if server else source, batch_size=16, rngs=nnx.Rngs(0)
-        )
-
-    with pipeline(None) as whole:
-        want = [on_host(batch) for batch in whole]
-    got, state = [], None
-    for server in itertools.cycle([None, served]):  # disk, URL, disk, ...
-        with pipeline(server) as part:
-            if state is not None:
-                part.set_state(json.loads(state))
-            got += [on_host(batch) for batch in itertools.islice(part, 20)]
-            state = json.dumps(part.get_state())
-        if len(got) == len(want):
-            break
-    assert_equal(got, want)
 
 
 def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_else(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.sizing import Wish, to_json
 from datarax_ray.cli import pool as pool_command
-from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import Part
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -34,8 +33,6 @@ from tests.data import Squares, decode, enlarge, write_files
 from tests.resume import assert_equal
 from tests.waiting import until, until_all_run
 
-NAMESPACE = "resizing"
-STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 SOON = Thresholds(ask_head_s=0.2)
 
 
@@ -101,23 +98,6 @@ def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
     assert "error: no pool is named 'nobody' here; there is none at all" in done.stderr
 
 
-@pytest.mark.slow  # ten actors
-def test_all_drivers_of_a_shared_pool_follow(pool: Callable[..., Any], module: ArrayRecordSourceModule) -> None:
-    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "both", "thresholds": SOON}
-    with RaySource(module, **options) as one, RaySource(module, **options) as two:
-        until(lambda: pool("list") and len(pool("show", "both")["drivers"]) == 2)
-        assert pool("resize", "both", 4)["num_actors"] == 4
-        assert (one.num_actors, two.num_actors) == (4, 4)
-        for source in (one, two):
-            until_all_run(source)
-        assert sorted(one.stats()) == sorted(two.stats()) == [0, 1, 2, 3]
-        assert pool("resize", "both", 1)["num_actors"] == 1
-        assert pool("resize", "both", 2)["num_actors"] == 2
-        for source in (one, two):
-            until_all_run(source)
-            assert sorted(source.stats()) == [0, 1]
-
-
 class Asked:
     """The positions that a source has asked its actors for."""
 
@@ -149,31 +129,6 @@ def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(
         in_flight = [len(each.positions) - 240 for each in asked]
     assert 2**16 * sum(in_flight) <= 8 * 2**20
     assert min(in_flight) > 0, "and each has some"
-
-
-def test_trainers_that_have_not_begun_have_their_part_of_what_may_be_in_flight(
-    module: ArrayRecordSourceModule,
-) -> None:
-    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "max_nbytes": 8 * 2**20}
-    with RaySource(module, name="begins", **options) as first, RaySource(module, **options) as alone:
-        for source in (first, alone):
-            next(source.batches(0, StreamOptions(8, process_index=0, process_count=4)))
-        assert (first._actors.allowance(), alone._actors.allowance()) == (0.25, 1.0)
-
-
-@pytest.mark.slow  # likewise five
-def test_a_later_job_of_the_same_name_is_as_large_as_it_says(
-    pool: Callable[..., Any], module: ArrayRecordSourceModule
-) -> None:
-    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "again", "thresholds": SOON}
-    with RaySource(module, **options) as source:
-        until(lambda: any(each["name"] == "again" and each["drivers"] for each in pool("list")))
-        pool("resize", "again", 3)
-    with RaySource(module, **options) as source:
-        until(lambda: any(each["name"] == "again" and each["drivers"] for each in pool("list")))
-        time.sleep(1)
-        assert source.num_actors == 2
-        assert pool("show", "again")["asked"] is None
 
 
 def test_a_wish_that_comes_as_soon_as_a_pool_is_seen_is_followed(

@@ -62,7 +62,7 @@ def test_few_records_are_no_ground_for_advice(tmp_path: Path) -> None:
 
 TRAIN = """
 import numpy as np
-from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
+from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
 
 
 class Crop:
@@ -78,9 +78,6 @@ def source(**options):
 def make_pipeline():
     return Pipeline(source=source(shuffle=True, num_epochs=1), batch_size=8)
 
-
-def make_actors():
-    return RaySource(source(), num_actors=1)
 """
 
 
@@ -100,12 +97,6 @@ def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train: Path) -> 
         told(f"{train}:make_pipeline", decoder=(decode,))
     with pytest.raises(ValueError, match="has no make; it has"):
         told(f"{train}:make")
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_what_actors_read_is_measured_in_this_process_too(train: Path) -> None:
-    found = told(f"{train}:make_actors", num_actors=1)
-    assert [(way["name"], way["num_actors"]) for way in found["ways"]][2:] == [(SHUFFLED, 0), ("1 actor", 1)]
 
 
 @pytest.mark.usefixtures("ray_local")

@@ -181,14 +181,6 @@ def test_of_two_pipelines_the_first_row_is_told_with_its_record(train: str) -> N
     assert 'transforms.names: ["element"] and ["scaled"]' in text
 
 
-def test_another_order_is_told_by_its_records(train: str) -> None:
-    status, text, found = told(f"{train}:make", f"{train}:other")
-    assert (status, found["step"], found["row"]) == (1, 0, 0)
-    assert found["records"][0] != found["records"][1]
-    assert found["settings"]["order.seed"] == [1, 2]
-    assert "the row is made of different records: the order" in text
-
-
 def test_of_packed_rows_the_piece_is_told(train: str) -> None:
     status, _, found = told(f"{train}:packed", f"{train}:packed_otherwise")
     assert status == 1
@@ -208,14 +200,6 @@ def test_a_stream_that_ends_before_the_other_is_told(train: str) -> None:
     status, text, _ = told(f"{train}:make", f"{train}:make", steps=(20, 30))
     assert status == 2
     assert "there is nothing to compare: there is no batch 20" in text
-
-
-def test_endless_streams_are_compared_for_some_steps(train: str) -> None:
-    with pytest.raises(ValueError, match=r"compared for ever; choose the batches: --steps 0:1000"):
-        told(f"{train}:endless", f"{train}:make")
-    assert told(f"{train}:endless", f"{train}:make", steps=(3, 9))[0] == 0
-    with pytest.raises(ValueError, match=r"--steps needs two pipelines"):
-        told(str(Path(train).parent), f"{train}:make", steps=(3, 9))
 
 
 def test_the_first_difference_is_of_the_bytes() -> None:

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from datarax_ray.actors.sizing import Entry, PoolId, PoolSeen, Wish, to_json
 from datarax_ray.cli import pool as pool_command
-from datarax_ray.cli.app import app
 
 
 def entry(pool: PoolId, max_nbytes: int = 64 * 2**20) -> Entry:
@@ -74,14 +72,6 @@ class HeadOfJobThatEnds:
 
     def put(self, key: str, value: str) -> None:
         self.kept = {key: value}
-
-
-def test_to_resize_a_pool_whose_job_ends_meanwhile_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was "3 -> 0 reader actors; 0 run", with exit status 0."""
-    monkeypatch.setattr(pool_command, "head_at", lambda address: HeadOfJobThatEnds())
-    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["pool", "resize", "train", "8"])
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "error: 'train' was not resized: its job ended meanwhile (process 7 of host)" in done.stderr
 
 
 @pytest.mark.parametrize(("address", "where"), [(None, "RAY_ADDRESS=local"), ("local", "--address=local")])

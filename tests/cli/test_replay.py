@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,12 +18,11 @@ from datarax_ray.checkpoint import save_pipeline
 from datarax_ray.cli import checkpoint as checkpoint_command
 from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.replay import locate, replay
-from datarax_ray.plan.fingerprint import DriftError
 from tests.cli.screens import answer, screen
 
 TRAIN = """
 import numpy as np
-from datarax_ray import ConcatThenSplit, MixtureSource, Pipeline, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray import ConcatThenSplit, Pipeline, RandomAccessSource, RandomAccessSourceConfig
 
 WIDTH = 8
 
@@ -63,14 +61,6 @@ def other():
 def named():
     source = RandomAccessSource(RandomAccessSourceConfig(), range(9), transforms=[lambda i: {"row": 2 * i}])
     return Pipeline(source=source, batch_size=3)
-
-def mixed(seed=1):
-    config = RandomAccessSourceConfig(shuffle=True, seed=seed)
-    parts = [RandomAccessSource(config, {"x": np.arange(9)}) for _ in range(30)]
-    return Pipeline(source=MixtureSource(parts), batch_size=3)
-
-def remixed():
-    return mixed(seed=2)
 
 nothing = 7
 
@@ -309,18 +299,6 @@ def test_what_was_amended_is_shown_and_followed(run: Path, train: str, tmp_path:
         locate(f"{train}:make", 4, screen(as_json=True), checkpoint=str(run), run=str(run))
 
 
-def test_to_look_at_a_run_with_a_digest_needs_none_and_warns_of_none(
-    train: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pipeline_of(f"{train}:digested") as pipeline:
-        told = [origin.record for origin in pipeline.locate(1)]
-        pipeline.step()
-        save_pipeline(tmp_path / "saved", pipeline)
-    locate(f"{train}:make", 1, out := screen(as_json=True), run=str(tmp_path / "saved"))
-    assert [each["record"] for each in json.loads(answer(out))] == told
-    assert not [each for each in caplog.messages if "digest" in each]
-
-
 def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
     out = screen()
     assert checkpoint_command.fits(f"{train}:make", str(run), out) == 0
@@ -337,43 +315,3 @@ def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str
     assert differs["line"].startswith(
         "order.seed: the checkpoint was written with 1, this pipeline has 2; records would"
     )
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-def test_every_setting_that_keeps_a_pipeline_from_going_on_is_named(train: str, tmp_path: Path, as_json: bool) -> None:
-    with pipeline_of(f"{train}:mixed") as pipeline:
-        save_pipeline(tmp_path / "saved", pipeline)
-    out = screen(as_json)
-    assert checkpoint_command.fits(f"{train}:remixed", str(tmp_path / "saved"), out) == 1
-    text = answer(out)
-    wanted = {f"components.{index}" for index in range(30)}
-    if as_json:
-        assert wanted == {each["setting"] for each in json.loads(text)["differences"]}
-    else:
-        assert wanted == {line.partition(":")[0].strip() for line in text.splitlines()[1:]}
-    with pytest.raises(DriftError, match="and 10 more settings"), pipeline_of(f"{train}:remixed") as pipeline:
-        pipeline.set_state(checkpoint_command.find(str(tmp_path / "saved")).state)
-
-
-def test_a_file_may_define_dataclasses(train: str) -> None:
-    defined = "from dataclasses import dataclass\n\n@dataclass\nclass Sizes:\n    batch: int = 4\n"
-    Path(train).write_text(f"from __future__ import annotations\n{defined}{TRAIN}")
-    with pipeline_of(f"{train}:make") as pipeline:
-        assert len(pipeline.step()["index"]) == 6
-
-
-@pytest.mark.slow  # processes of its own
-def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    saving = TRAIN.replace(
-        'raise SystemExit("it trains")',
-        "from datarax_ray.checkpoint import save_pipeline\n    save_pipeline('saved', make())",
-    )
-    (tmp_path / "script.py").write_text(saving)
-    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=100)
-    done = command("checkpoint", "fits", f"{tmp_path / 'script.py'}:make", tmp_path / "saved")
-    assert (done.returncode, done.stderr) == (0, "")
-    done = command("locate", f"{tmp_path / 'script.py'}:make", "--step", 1, "--checkpoint", tmp_path / "saved")
-    assert (done.returncode, len(re.findall(r"\[\d+\]", done.stdout))) == (0, 6)
-    done = command("replay", f"{tmp_path / 'script.py'}:make", "--steps", "3:1", "--output", tmp_path / "a.npz")
-    assert done.returncode == 2
-    assert "'3:1' is no A:B with A below B" in done.stderr

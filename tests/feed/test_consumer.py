@@ -257,22 +257,6 @@ def test_a_handler_sees_whole_states_and_may_not_take_in_the_middle(recorded: Re
     assert all("a signal's handler asked for a batch while the program" in message for message in refused)
 
 
-def test_threads_that_take_alone_get_each_batch_once(recorded: Recorded) -> None:
-    stream, found = Stream(), []
-
-    def run() -> None:
-        for _ in range(2):
-            found.append(recorded.consumer.alone(lambda: recorded.take(stream)))
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == WHOLE
-    assert recorded.told == told(4, 5, 13, 16)
-
-
 def test_several_batches_are_handed_out_together_or_not_at_all(recorded: Recorded) -> None:
     """As of a compiled loop, which may fail after it took them."""
     stream = Stream()

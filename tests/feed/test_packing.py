@@ -210,9 +210,3 @@ def test_what_fills_a_field_must_be_of_its_dtype(packing, message):
 def test_a_packing_that_contradicts_itself_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("kind", [ConcatThenSplit, FirstFitPack])
-def test_arguments_in_the_wrong_order_are_told(kind):
-    with pytest.raises(TypeError, match=rf"seq_len is a whole number, got 'tokens'; write {kind.__name__}\(seq_len, "):
-        kind("tokens", 8)

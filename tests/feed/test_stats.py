@@ -166,15 +166,6 @@ def test_what_an_actor_does_for_others_counts_as_its_work() -> None:
     assert timings.stats(2).actors[0].hits == 0.75
 
 
-def test_actors_that_are_closed_are_told_as_before() -> None:
-    timings = Timings(lambda: 0.0, lambda: 9.0)
-    for actor in (0, 1):
-        timings.arrived(actor, block(told("a", 1, 1.0)))
-    assert timings.stats(0) == timings.stats(2)
-    assert timings.stats(0).actors.keys() == {0, 1}
-    assert (timings.stats(None).num_actors, timings.stats(None).actors) == (0, {})
-
-
 def test_while_actors_start_none_of_them_is_idle() -> None:
     now = [0.0]
     timings = Timings(lambda: now[0])

@@ -1,6 +1,5 @@
 """What everybody did when: seconds stand in the bins of their time, none is lost, and the page shows them all."""
 
-import dataclasses
 import re
 import threading
 import xml.etree.ElementTree as ElementTree
@@ -113,19 +112,3 @@ def test_the_page_stands_alone_and_shows_every_row() -> None:
         for first, y, length in re.findall(r"M(\d+) (\d+)h(\d+)", picture):
             assert int(first) + int(length) <= width
             assert 0 <= int(y) <= 100
-
-
-def test_of_many_actors_the_page_shows_some_and_all_together() -> None:
-    timeline = Timeline(0.0)
-    for actor in range(1000):
-        timeline.read(actor, 1.0, {"reading": 0.5})
-    text = page(timeline.until(1.0), dataclasses.replace(STATS, num_actors=1000), "run")
-    assert text.count("<span>actor ") == 64
-    assert "and 936 actors more" in text
-    assert "all: reading 0.5 s" in text
-    assert len(text) < 100_000
-
-
-def test_before_anything_was_read_there_is_a_page() -> None:
-    nothing = PipelineStats(0, 0, 0.0, 0.0, 0.0)
-    assert page(Timeline().until(5.0), nothing, "run").endswith("</html>\n")

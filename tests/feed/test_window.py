@@ -25,7 +25,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import Sharing, Wanted
-from datarax_ray.plan.scheduling import MAX_CHUNK_EPOCHS, RecordScheduler
+from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
 
 PARTITIONING = Partitioning(run_records=2, num_partitions=4)
@@ -78,11 +78,6 @@ def test_parts_are_asked_of_the_owners_by_chunk():
     ]
 
 
-def test_a_trainers_rows_ride_on_every_request():
-    rows = TrainerPositions(0, 40, TrainerRows(4, share_of_rank(1, 2)))
-    assert {part.request.wanted.positions for part in window(rows=rows).asks()} == {rows}
-
-
 def test_the_head_is_what_is_missing_of_the_first_chunk():
     machine = window()
     assert machine.head == []
@@ -119,20 +114,6 @@ def test_what_is_behind_a_failure_in_its_chunk_is_not_waited_for():
     assert machine.head == [later]
 
 
-def test_chunks_are_released_in_order_until_the_stop():
-    machine = window(start=3, stop=40)
-    ranges = [(positions.start, positions.stop) for positions, _ in turned(machine)]
-    assert ranges == [(3, 11), (11, 19), (19, 27), (27, 35), (35, 40)]
-    assert machine.asks() == []
-
-
-def test_an_endless_stream_is_never_finished():
-    machine = window(stop=None, start=10**15)
-    assert len(list(turned(machine, 100))) == 100
-    assert not machine.is_finished
-    assert machine.asks()[-1].request.stop > 10**15 + 800
-
-
 def test_a_lost_part_goes_to_the_new_owner_whether_told_before_or_after():
     for told_before in (True, False):
         machine = window()
@@ -147,31 +128,6 @@ def test_a_lost_part_goes_to_the_new_owner_whether_told_before_or_after():
         assert again in machine.head
         machine.arrived(again, 1)  # what was asked is what is known to be in flight
         assert first.index not in [part.index for part in machine.head]
-
-
-def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay():
-    machine = window()
-    asked = machine.asks()
-    machine.reassign((5, 6))
-    for part in asked:
-        machine.arrived(part, 1)
-    machine.release()
-    opened = machine.asks()
-    assert {part.actor for part in opened} == {5, 6}
-    assert [p.request.partitions for p in opened if p.chunk == 2] == [(0, 2), (1, 3)]
-
-
-def test_who_shares_actors_asks_the_same_of_them_whoever_was_there_before():
-    order, wanted = order_of(100, shuffle="none"), Wanted(sharing=Sharing(2))
-
-    def asked(*seen):
-        scheduler = RecordScheduler(order, PARTITIONING, start=0, stop=8, wanted=wanted)
-        machine = Window(scheduler, chunk_size=8, max_nbytes=BIG)
-        for actors in seen:
-            machine.reassign(actors)
-        return machine.asks()
-
-    assert asked((7, 8), (7, 8, 9)) == asked((7, 8, 9), (7, 9), (7, 8, 9)) == asked((7, 8, 9))
 
 
 def test_a_part_that_only_stood_in_line_stays_whole_however_often_it_is_lost():
@@ -370,12 +326,6 @@ def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
     assert sizes[-1] == TARGET_BLOCK_NBYTES // 1000
 
 
-def test_shuffled_chunks_of_a_tiny_dataset_hold_few_epochs():
-    # Every epoch costs its own table of 2**16 values (milliseconds): 32,768 positions of 10 records took half a minute.
-    machine = window((0,), n=10, stop=None, chunk_size=None, shuffle="global")
-    assert max(len(positions) for positions, _ in turned(machine, 10)) <= 10 * MAX_CHUNK_EPOCHS
-
-
 @pytest.mark.parametrize(
     ("size", "per_position", "read_s", "num_actors", "max_nbytes", "wanted"),
     [
@@ -439,15 +389,6 @@ def test_what_trainers_read_for_one_chunk_takes_four_seconds_or_what_asking_for_
         complete_head(machine, int(100 * size), 0.001 * size)
         machine.release()
     assert 0.001 * size == pytest.approx(read_s, rel=0.1)
-
-
-def test_an_outlier_is_forgotten():
-    machine = window(n=10**9, stop=None, chunk_size=None)
-    usual = sizes_of(machine, 40, nbytes=10_000, read_s=0)[-1]
-    small = sizes_of(machine, 6, nbytes=200_000, read_s=0)
-    after = sizes_of(machine, 100, nbytes=10_000, read_s=0)
-    assert min(small + after) < usual / 10
-    assert after[-1] == usual
 
 
 def counted_of(rows: TrainerPositions):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import signal
-import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,6 @@ import datarax_ray.grain as ours
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import written
 from datarax_ray.read.errors import RecordError
-from tests.data import write_files
 from tests.grain_transforms import (
     PICKLED_IN,
     Backwards,
@@ -181,29 +176,6 @@ class TestFace:
         again = iter(numbers(data_source=Letters(30), sampler=grain.SequentialSampler(30, grain.NoSharding())))
         again.set_state(going.get_state())
         assert next(again) == "c"
-
-    def test_threads_that_share_an_iterator_get_each_output_once(self) -> None:
-        going, given = iter(numbers(num_epochs=300)), []
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        try:
-            threads = [threading.Thread(target=lambda: given.extend(going)) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        finally:
-            sys.setswitchinterval(before)
-        assert sorted(map(int, given)) == sorted(list(range(10)) * 300)
-
-    def test_array_records_are_grains(self, tmp_path: Path) -> None:
-        source = grain.ArrayRecordDataSource([str(path) for path in write_files(tmp_path, (7, 13))])
-        arguments: dict[str, Any] = {
-            "data_source": source,
-            "sampler": grain.IndexSampler(20, grain.NoSharding(), True, 2, 1),
-            "operations": [grain.Batch(3, batch_fn=as_list)],
-        }
-        assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
 
 
 class TestState:
@@ -454,36 +426,6 @@ class TestActors:
                     assert manager.restore(step, args=ocp.args.Composite(**args))["data"] is restored
                     assert_same(list(restored), whole[step:])
 
-    def test_a_transforms_error_arrives_from_an_actor_after_everything_before_it(self) -> None:
-        with numbers([Noise(1.0), FailOn(6), grain.Batch(1)], worker_count=2) as loader:
-            iterator = iter(loader)
-            assert [int(next(iterator)[0][0]) for _ in range(6)] == list(range(6))
-            with pytest.raises(
-                RecordError, match=r"\[6\] \(position 6\): operation 1 \(FailOn\) raised Zero"
-            ) as caught:
-                next(iterator)
-            assert any("in reader actor" in note for note in caught.value.__notes__)
-
-    @pytest.mark.slow
-    def test_a_killed_actor_changes_nothing(self) -> None:
-        source = grain.RangeDataSource(0, 3000, 1)
-        arguments: dict[str, Any] = {
-            "data_source": source,
-            "sampler": grain.IndexSampler(3000, grain.NoSharding(), True, 2, 1),
-            "operations": [Noise(1.0), Repeat(), grain.Batch(32)],
-        }
-        want = list(grain.DataLoader(**arguments))
-        with ours.DataLoader(**arguments, worker_count=2, ray_options={"chunk_size": 256}) as loader:
-            iterator = iter(loader)
-            got = [next(iterator) for _ in range(3)]
-            os.kill(loader.stats()[0]["pid"], signal.SIGKILL)
-            assert_same([*got, *iterator], want)
-
-    def test_no_number_is_one_for_each_cpu_but_one(self) -> None:
-        with numbers(worker_count=None, ray_options={"num_cpus": 8}) as loader:
-            assert list(loader) == list(range(10))
-            assert list(loader.stats()) == [0]  # of the 16 CPUs
-
     def test_actors_load_no_jax_where_the_operations_do_not(self) -> None:
         with ours.DataLoader(
             data_source=list(range(20)),
@@ -525,14 +467,3 @@ class TestActors:
             assert len(loader.stats()) == 1
         calls = [path.read_text().split() for path in tmp_path.iterdir() if int(path.name) != os.getpid()]
         assert calls == [["entered", "left"]]
-
-    def test_actors_end_with_the_loader(self) -> None:
-        loader = numbers(worker_count=1)
-        assert list(loader) == list(range(10))
-        pids = {member["pid"] for member in loader.stats().values()}
-        del loader
-        gc.collect()
-        deadline = time.monotonic() + 30
-        while any(Path(f"/proc/{pid}").exists() for pid in pids):
-            assert time.monotonic() < deadline, "the actor lives on"
-            time.sleep(0.1)

@@ -16,7 +16,6 @@ import pytest
 from flax import nnx
 
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, load
-from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
@@ -25,8 +24,6 @@ from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
-    HFEagerConfig,
-    HFEagerSource,
     HFStreamingConfig,
     HFStreamingSource,
     MixtureSource,
@@ -533,20 +530,6 @@ class TestWeights:
         assert drawn(WeightSchedule([(0, [0, 1]), (10, [1, 1])])).count(0) == 9
 
 
-class TestCheckpoint:
-    def test_it_is_in_the_step_of_the_model_and_trainers_must_agree(self, files: list[Path], tmp_path: Path) -> None:
-        import orbax.checkpoint as ocp
-
-        pipeline = amended(of_files(files), skip=SKIPPED)
-        with ocp.CheckpointManager((tmp_path / "run").absolute()) as manager:
-            manager.save(1, args=ocp.args.Composite(data=PipelineSave(pipeline)))
-            manager.wait_until_finished()
-            resumed = make(of_files(files))
-            manager.restore(1, args=ocp.args.Composite(data=PipelineRestore(resumed)))
-        assert resumed.amendments == pipeline.amendments
-        assert_equal(left(resumed), left(pipeline))
-
-
 class TestNamesOfFiles:
     """Of two files of one name, in two folders; the state that is said of them, by value."""
 
@@ -592,24 +575,3 @@ class TestNamesOfFiles:
             assert self.records(mixture, name) == [((record, record + 1),)]
         other = load(str(tmp_path / "a/day1/part-0.jsonl")).describe()
         assert self.records(MixtureStream((other, stream), (1, 1)), "b/day1/part-0.jsonl[3]") == [((43, 44),)]
-
-    @pytest.mark.parametrize("name", ["arrays", "dataset"])
-    def test_of_data_in_no_file_no_other_component_s_record_is_left_out(self, name: str) -> None:
-        def part(ids: range) -> Any:
-            if name == "arrays":
-                return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"id": np.array(ids)})
-            return HFEagerSource(HFEagerConfig(num_epochs=1), dataset=datasets.Dataset.from_dict({"id": ids}))
-
-        def ids(pipeline: Pipeline) -> list[int]:
-            return [i for batch in left(pipeline) for i in batch["id"].tolist()]
-
-        def mixture() -> Pipeline:
-            return make(MixtureSource([part(range(6)), part(range(100, 106))]), 4)
-
-        whole, pipeline = ids(mixture()), mixture()
-        told = [origin.record for origin in pipeline.locate(1)]
-        assert told == [f"component {i // 100}: {name}[{i % 100}]" for i in whole[4:8]]
-        with pytest.raises(ValueError, match=f"2 files, such as component 0: {name} and component 1: {name};"):
-            pipeline.amend(skip=[f"{name}[3]"])
-        pipeline.amend(skip=[f"component 1: {name}[3]"])
-        assert ids(pipeline) == [i for i in whole if i != 103]

@@ -95,16 +95,6 @@ def test_it_is_json_for_people(files: list[Path], tmp_path: Path) -> None:
     assert state["settings"]["transforms"]["names"] == ["decode", "AddNoise", "DropThirds"]
 
 
-def test_it_does_not_grow_with_the_position(files: list[Path], tmp_path: Path) -> None:
-    far = pipeline(source(files, num_epochs=-1))
-    far.seek(10**12)
-    save_pipeline(tmp_path / "far", far)
-    assert (tmp_path / "far" / "datarax_ray.json").stat().st_size < 4096
-    resumed = pipeline(source(files, num_epochs=-1))
-    restore_pipeline(tmp_path / "far", resumed)
-    assert_equal([on_host(resumed.step())], [on_host(far.step())])
-
-
 def test_another_stream_is_refused_unless_it_is_meant(files: list[Path], tmp_path: Path) -> None:
     save_pipeline(tmp_path / "data", pipeline(source(files)))
     with pytest.raises(DriftError, match=r"order.num_epochs: the checkpoint was written with 3, this pipeline has 5"):

@@ -123,26 +123,6 @@ def test_a_damaged_one_is_refused_and_nothing_moves() -> None:
     assert made.get_state() == state
 
 
-def test_trainers_each_have_their_part_and_go_on_with_it_alone(caplog: pytest.LogCaptureFixture) -> None:
-    def trainer(rank: int, count: int = 3) -> Pipeline:
-        return pipeline(source_of(), process_index=rank, process_count=count)
-
-    want = states(pipeline(source_of()))
-    found = [states(trainer(rank)) for rank in range(3)]
-    for number, parts in enumerate(zip(*found, strict=True)):
-        whole = added(RollingDigest.from_json(digest_in(part)) for part in parts)
-        assert whole is not None
-        assert whole.to_json() == digest_in(want[number])
-    again = trainer(1)
-    again.set_state(json.loads(found[1][4]))
-    assert without_evidence(states(again)) == without_evidence(found[1][4:])
-    assert not caplog.records
-    other = trainer(0)
-    other.set_state(json.loads(found[1][4]))
-    assert digest_in(other.get_state()) == {"sum": "0" * 16, "since": [48, 0], "parts": [0], "num_parts": 3}
-    assert "digest in the state is of parts [1] of 3 of every batch, and this trainer has others" in caplog.text
-
-
 def test_other_numbers_of_trainers_go_on_from_what_they_add_up_to() -> None:
     """1, 3, 2, 4, 1 trainers, each for two batches."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +149,6 @@ def test_a_mixture_tells_the_component_s_file(tmp_path: Path) -> None:
             assert sum("part-" in record for record in records) == 8
 
 
-def zeroed(batch: dict[str, Any]) -> dict[str, Any]:
-    return batch | {"index": batch["index"] * 0}
-
-
 def only(element: dict[str, Any]) -> dict[str, Any]:
     return {"index": element["index"]}
 
@@ -192,35 +187,6 @@ def test_batches_come_again_as_they_were_before_stages(tmp_path: Path) -> None:
     for got, batch in zip(found, batches[2:], strict=True):
         assert got["noise"].tolist() == batch["noise"].tolist()
         assert got["index"].any()
-
-
-@pytest.mark.parametrize("ask", ["locate", "replay", "get_batch_at"])
-def test_transforms_are_not_run_by_two_threads_at_once(tmp_path: Path, ask: str) -> None:
-    """Or one that has a scratch array would give the trainer what the other thread wrote to it."""
-    entered, met, inside = threading.Event(), threading.Event(), []
-
-    def hold(element: dict[str, Any]) -> dict[str, Any]:
-        if inside:
-            met.set()
-        inside.append(None)
-        if not entered.is_set():
-            entered.set()
-            met.wait(0.5)
-        inside.pop()
-        return element
-
-    with Pipeline(source=in_files(tmp_path, DropThirds(), hold), batch_size=8) as pipeline:
-        thread = threading.Thread(target=pipeline.step)
-        thread.start()
-        assert entered.wait(60.0)
-        if ask == "locate":
-            pipeline.locate(1)
-        elif ask == "replay":
-            next(pipeline.replay(0, 1))
-        else:
-            pipeline.source.get_batch_at(0, 4)
-        thread.join()
-    assert not met.is_set()
 
 
 def test_what_is_no_step_and_another_stream_s_state_are_refused(tmp_path: Path) -> None:

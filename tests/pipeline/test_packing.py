@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
+from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import Squares
-from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 
 N = 23
 PACKINGS = {
@@ -82,37 +82,6 @@ def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state
         next(iter(rest)) if rest else None for rest in rests
     }
     assert_resumes(lambda _: make(make_source(), PACKINGS[packing]), batches, states)
-
-
-@pytest.mark.parametrize(
-    "packing", [pytest.param(name, marks=[pytest.mark.slow] * (name != "first fit, split")) for name in PACKINGS]
-)
-@pytest.mark.usefixtures("ray_local")
-def test_any_number_of_actors_gives_the_same_bytes_and_resumes(packing: str) -> None:
-    batches, states = run_saving(make(make_source(), PACKINGS[packing]))
-    with RaySource(make_source(), num_actors=3, num_cpus=0.5, chunk_size=5) as distributed:
-        assert_equal([on_host(b) for b in make(distributed, PACKINGS[packing])], batches)
-        for number in range(1, len(states), 5):
-            resumed = make(distributed, PACKINGS[packing])
-            resumed.set_state(json.loads(states[number]))
-            assert_equal([on_host(b) for b in islice(resumed, 3)], batches[number : number + 3])
-
-
-@pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("pad_remainder", [False, True])
-def test_the_rows_of_trainers_joined_by_rank_are_the_batch(packing: str, pad_remainder: bool) -> None:
-    def part(**trainer: int) -> list[Any]:
-        pipeline = make(make_source(), PACKINGS[packing], 4, pad_remainder=pad_remainder, **trainer)
-        return [on_host(batch) for batch in pipeline]
-
-    ranks = [part(process_index=rank, process_count=4) for rank in range(4)]
-    whole = joined(ranks)
-    assert_equal(whole, part())
-    if pad_remainder:
-        last = whole[-1]
-        assert last["tokens"].shape[0] == 4
-        assert (last["tokens"][~last["valid_mask"]] == -1).all()
-        assert not last["tokens_segment_ids"][~last["valid_mask"]].any()
 
 
 class Keep:
@@ -182,15 +151,3 @@ def test_a_document_that_is_too_long_names_record_and_remedy() -> None:
     pipeline = make(make_source(shuffle=False), FirstFitPack(30))
     with pytest.raises(ValueError, match=r"Squares\(23\)\[5\] \(position 5\): .*'tokens' has 35 tokens.*too_long="):
         list(pipeline)
-
-
-@pytest.mark.parametrize(
-    "packing",
-    [
-        ConcatThenSplit(16, pad_id=np.int64(-1), bos_token_id=np.int32(1)),
-        FirstFitPack(np.int64(40), pad_id={"tokens": np.int8(-1)}),
-    ],
-)
-def test_numpys_numbers_as_token_ids_are_saved_as_plain_ones(packing: Any) -> None:
-    state = make(make_source(), packing).get_state()
-    assert json.loads(json.dumps(state)) == state

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode
@@ -150,12 +150,6 @@ class TestTopology:
             pipeline = make(source(files, [decode, AddNoise()]), 13, **trainer)
             pipeline.seek(117)
             assert_equal([on_host(batch) for batch in pipeline], [on_host(batch) for batch in want[9:]])
-
-    @pytest.mark.usefixtures("ray_local")
-    def test_actors_change_nothing(self, files: list[Path]) -> None:
-        want = [on_host(batch) for batch in make(source(files))]
-        with make(RaySource(source(files), num_actors=3, num_cpus=0.5)) as pipeline:
-            assert_equal([on_host(batch) for batch in pipeline], want)
 
 
 class TestState:

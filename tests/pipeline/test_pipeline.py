@@ -25,7 +25,7 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
-from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
+from tests.resume import assert_resumes, on_host, run_saving
 from tests.waiting import until
 
 
@@ -81,11 +81,6 @@ class TestBatches:
         assert [len(rows) for rows in indices(make(files, batch_size=50, num_epochs=1))] == [50, 50, 20]
         dropping = make(files, batch_size=50, num_epochs=1, options={"drop_remainder": True})
         assert [len(rows) for rows in indices(dropping)] == [50, 50]
-
-    def test_an_endless_source_goes_on(self, files: list[Path]) -> None:
-        with make(files, batch_size=100, num_epochs=-1) as pipeline:
-            assert len(list(itertools.islice(pipeline, 20))) == 20
-            assert pipeline.position == 2000
 
     def test_a_position_beyond_the_end_is_damage_but_of_a_longer_stream(self, files: list[Path]) -> None:
         with make(files, num_epochs=3) as longer, make(files, num_epochs=1) as pipeline:
@@ -175,14 +170,6 @@ class TestFields:
             with pytest.raises(OverflowError, match=rf"\['x'\], row 0: a value of {kind} .*jax_enable_x64"):
                 next(iter(pipeline))
 
-    def test_with_64_bits_they_are_kept(self, files: list[Path]) -> None:
-        jax.config.update("jax_enable_x64", True)
-        try:
-            batch = make(files, [lambda _: {"x": 2**40}]).step()
-        finally:
-            jax.config.update("jax_enable_x64", False)
-        assert np.asarray(batch["x"]).tolist() == [2**40] * 32
-
     def test_bfloat16_is_a_number_and_times_stay_on_the_host(self, files: list[Path]) -> None:
         import ml_dtypes
 
@@ -193,12 +180,6 @@ class TestFields:
         assert batch["x"].dtype == jnp.bfloat16
         assert isinstance(batch["x"], jax.Array)
         assert batch["when"].tolist() == [np.datetime64("2026-11-20", "s").item()] * 4
-
-    def test_nested_fields_keep_their_shape(self, files: list[Path]) -> None:
-        pipeline = make(files, [lambda r: {"a": {"b": len(r), "text": "t"}}], 4)
-        batch = next(iter(pipeline))
-        assert batch["a"]["b"].tolist() == [20] * 4
-        assert batch["a"]["text"].tolist() == ["t"] * 4
 
 
 class TestStages:
@@ -489,32 +470,8 @@ class TestDevices:
     def sharding(self) -> NamedSharding:
         return NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
 
-    def test_batches_are_sharded_over_the_given_mesh(self, files: list[Path]) -> None:
-        options = {"sharding": self.sharding(), "drop_remainder": True, "stages": [add_keys]}
-        plain = make(files, options={"drop_remainder": True, "stages": [add_keys]})
-        sharded = make(files, options=options)
-        first = next(iter(sharded))
-        assert first["values"].sharding.is_equivalent_to(self.sharding(), 2)
-        assert {shard.data.shape for shard in first["values"].addressable_shards} == {(16, 5)}
-        sharded.seek(0)
-        assert_equal([on_host(b) for b in sharded], [on_host(b) for b in plain])
-
-    def test_a_batch_that_does_not_divide_over_the_devices_is_refused_at_once(self, files: list[Path]) -> None:
-        with pytest.raises(ValueError, match="a batch has 31 rows"):
-            make(files, batch_size=31, options={"sharding": self.sharding()})
-        with pytest.raises(ValueError, match="the last batch has 1 rows.*drop_remainder=True"):
-            make([files[0]], batch_size=6, num_epochs=1, options={"sharding": self.sharding()})
-        make([files[0]], batch_size=6, num_epochs=1, options={"sharding": self.sharding(), "drop_remainder": True})
-
 
 class TestTrainers:
-    @pytest.mark.parametrize("process_count", [2, 4])
-    def test_rows_concatenated_by_rank_are_the_batch(self, files: list[Path], process_count: int) -> None:
-        want = [on_host(batch) for batch in make(files, [decode, AddNoise()], batch_size=16)]
-        ranks = [{"process_index": rank, "process_count": process_count} for rank in range(process_count)]
-        parts = [list(make(files, [decode, AddNoise()], batch_size=16, options=rank)) for rank in ranks]
-        assert_equal(joined(parts), want)
-
     def test_the_state_of_any_trainer_restores_any_other_number(self, files: list[Path]) -> None:
         want = indices(make(files, batch_size=16))
         trainer = make(files, batch_size=16, options={"process_index": 1, "process_count": 4})
@@ -535,12 +492,6 @@ class TestState:
 
         batches, states = run_saving(pipeline())
         assert_resumes(lambda _: pipeline(), batches, states)
-
-    def test_numpys_numbers_as_options_are_saved_as_plain_ones(self, files: list[Path]) -> None:
-        numbers = {"batch_size": np.int64(32), "options": {"drop_remainder": np.bool_(True)}, "seed": np.int64(3)}
-        plain = {"batch_size": 32, "options": {"drop_remainder": True}, "seed": 3}
-        state = json.loads(json.dumps(make(files, **numbers).get_state()))
-        make(files, **plain).set_state(state)
 
     @pytest.mark.parametrize("position", [10**12, 2**31 - 3, 2**40])
     def test_positions_far_beyond_32_bits_cost_nothing(self, files: list[Path], position: int) -> None:
@@ -645,14 +596,6 @@ class TestSkipping:
             resumed.set_state(pipeline.get_state())
             assert indices(resumed) == []
             assert resumed.num_skipped == 1
-
-    def test_records_beyond_a_thousand_are_counted_and_no_longer_listed(
-        self, files: list[Path], caplog: pytest.LogCaptureFixture
-    ) -> None:
-        pipeline = make(files, [decode, FailAt(*range(60))], num_epochs=20, on_error="skip", max_skipped=None)
-        list(pipeline)
-        assert (pipeline.num_skipped, len(pipeline.skipped)) == (1200, 1000)
-        assert [message.split()[0] for message in caplog.messages] == ["skipped", "10", "100", "1,000"]
 
 
 class TestByRank:

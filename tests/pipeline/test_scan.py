@@ -123,24 +123,6 @@ class TestBatches:
                 assert_equal(scanned, on_device(want[before : before + length]))
                 assert_equal([on_host(batch) for batch in rest], [on_host(b) for b in want[before + length :]])
 
-    def test_with_filters_and_a_graph_of_stages(self, files: list[Path]) -> None:
-        def pipeline() -> Pipeline:
-            return Pipeline.from_dag(
-                source=source(files, [decode, AddNoise(), DropThirds()]),
-                nodes={
-                    "merge": lambda a, b: a | {"sum": a["uniform"] + b["dropped"][:, 0]},
-                    "a": add_keys,
-                    "b": Dropped(),
-                },
-                edges={"merge": ["a", "b"]},
-                sink="merge",
-                batch_size=20,
-                rngs=nnx.Rngs(7),
-            )
-
-        want = on_device(pipeline())
-        assert_equal(unstacked(pipeline().scan(same, length=8)), want)
-
     @pytest.mark.usefixtures("ray_local")
     def test_from_actors_they_are_the_same(self, files: list[Path]) -> None:
         want = on_device(make(source(files), stages=STAGES["random"]()))
@@ -168,15 +150,6 @@ class TestBatches:
         got = make(source(files), **options).scan(same, length=7)
         assert got["values"].shape == (7, 16, 5)
         assert_equal(unstacked(got), want[:7])
-
-    def test_positions_beyond_32_bits(self, files: list[Path]) -> None:
-        def pipeline() -> Pipeline:
-            pipeline = make(source(files, num_epochs=-1), stages=[add_keys, Dropped()])
-            pipeline.seek(2**40 - 40)
-            return pipeline
-
-        stepping = pipeline()
-        assert_equal(unstacked(pipeline().scan(same, length=3)), on_device([stepping.step() for _ in range(3)]))
 
     def test_fields_that_stay_on_the_host_are_left_out(self, files: list[Path]) -> None:
         seen = []
@@ -360,13 +333,6 @@ class TestErrors:
         assert_equal(unstacked(pipeline.scan(same, length=7)), whole[1:8])
         assert pipeline.position == 80
 
-    def test_an_error_in_the_first_batch_comes_as_it_is(self, files: list[Path]) -> None:
-        pipeline = make(source(files, [decode, FailAt(3)], shuffle_files=False))
-        with pytest.raises(RecordError, match="transform FailAt") as caught:
-            pipeline.scan(same, length=2)
-        assert any("at batch 0 of the 2" in note for note in caught.value.__notes__)
-        assert pipeline.position == 0
-
     def test_an_interrupt_ends_the_loop_and_changes_nothing(self, files: list[Path]) -> None:
         pipeline = make(Interrupted(source(files)))
         with pytest.raises(KeyboardInterrupt) as caught:
@@ -424,10 +390,6 @@ class TestErrors:
         assert pipeline.position == 0
         pipeline.step()
         pipeline.scan(same, length=2)
-
-    def test_a_length_that_is_no_whole_number_is_refused(self, files: list[Path]) -> None:
-        with pytest.raises(TypeError, match=r"length is a whole number, got 2\.0"):
-            make(source(files)).scan(same, length=2.0)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("length", [0, -1])
     def test_a_length_below_one_is_refused(self, files: list[Path], length: int) -> None:

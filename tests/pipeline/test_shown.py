@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
 import grain
 import numpy as np
 import pyarrow as pa
@@ -14,15 +13,12 @@ import pytest
 import datarax_ray
 import datarax_ray.grain
 from datarax_ray import (
-    HFEagerConfig,
-    HFEagerSource,
     ParquetSource,
     ParquetSourceConfig,
     Pipeline,
     RandomAccessSource,
     RandomAccessSourceConfig,
     RaySource,
-    from_hf,
 )
 from datarax_ray.actors.recovery import Recoveries
 from datarax_ray.read.formats.random_access import RandomAccessReader
@@ -71,24 +67,6 @@ def test_each_is_shown_in_one_line_that_says_what_it_reads(tmp_path: Path) -> No
     assert str(source) == said
     assert str(Pipeline(source=source, batch_size=2)).startswith(f"Pipeline({said}, ")
     assert repr(Recoveries()) == "Recoveries(num_lost=0, num_retried=0, counts={})"
-
-
-@pytest.mark.parametrize("name", [name for name in datarax_ray.__all__ if name.endswith("Config")])
-def test_each_config_says_in_its_help_how_often_all_data_comes(name: str) -> None:
-    config = getattr(datarax_ray, name)
-    told = {-1: "endless unless num_epochs is given", 1: "once unless num_epochs is given"}
-    assert told[config().num_passes] in config.__doc__
-
-
-def test_what_is_once_unless_said_otherwise_is_shown_as_that() -> None:
-    source = HFEagerSource(HFEagerConfig(), dataset=datasets.Dataset.from_dict({"x": [1, 2]}))
-    assert repr(source).endswith("seed=42, num_epochs=None (one pass))")
-
-
-def test_a_dataset_without_a_name_is_shown_by_its_class() -> None:
-    data = datasets.Dataset.from_dict({"x": [1, 2]})
-    assert repr(from_hf(data)).startswith("HFEagerSource(dataset=Dataset, num_records=2, shuffle=False")
-    assert repr(from_hf(data.to_iterable_dataset())).startswith("HFStreamingSource(dataset=IterableDataset, num_shards")
 
 
 def test_a_config_is_shown_as_the_call_that_makes_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 from pyarrow import parquet
 
 from datarax_ray import Pipeline, RaySource, load
-from datarax_ray.actors.recovery import counts_of
 from datarax_ray.sources import (
     HFStreamingConfig,
     HFStreamingSource,
@@ -30,11 +28,6 @@ from tests.tars import write_tar
 def wait(element: Any) -> Any:
     time.sleep(0.002)
     return element
-
-
-class DropNone:
-    def filter(self, element: Any) -> bool:
-        return True
 
 
 def slow() -> RandomAccessSource:
@@ -116,45 +109,6 @@ def test_the_slow_transform_is_named(ray_local: None, num_actors: int, tmp_path:
     assert 0.4 <= stats.reading["wait"] <= (stats.first_s + stats.elapsed_s) * max(1, num_actors)
     assert set(stats.making) == {"waiting", "assembling", "placing"}
     assert "wait" in str(stats)
-
-
-def test_a_page_that_has_no_room_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
-    page = tmp_path / "run.html"
-    page.write_text("of yesterday")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Pipeline(source=slow(), batch_size=20) as pipeline:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        try:
-            with pytest.raises(OSError, match=re.escape(str(page))):
-                pipeline.timeline(page)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["of yesterday"]
-
-
-@pytest.mark.parametrize("has_filter", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_of_two_trainers_that_share_actors_each_counts_its_part(ray_local: None, has_filter: bool) -> None:
-    def trainer(index: int) -> Pipeline:
-        transforms = [wait, DropNone()] if has_filter else [wait]
-        source = RandomAccessSource(
-            RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(400)}, transforms=transforms
-        )
-        shared = RaySource(source, num_actors=1, num_cpus=0.5, name=f"stats-{has_filter}")
-        return Pipeline(source=shared, batch_size=20, process_index=index, process_count=2)
-
-    pipelines = [trainer(0), trainer(1)]
-    with pipelines[0], pipelines[1]:
-        for _ in range(20):  # side by side, as trainers go
-            assert [len(next(iter(pipeline))["x"]) for pipeline in pipelines] == [10, 10]
-        stats = [pipeline.stats() for pipeline in pipelines]
-    assert [(each.num_records, each.part) for each in stats] == [(400, 0.5)] * 2
-    counted = [counts_of(each) for each in stats]
-    assert sum(each["records",] for each in counted) == 400
-    # in both what was read is counted once: two halves of the same blocks, or each the blocks of its own rows
-    name = next(name for name in stats[0].reading if name.startswith("wait"))
-    first, second = (each.reading[name] for each in stats)
-    assert (first == second) == has_filter
-    assert sum(each["actors", name] for each in counted) == (first if has_filter else first + second)
 
 
 def test_batches_of_a_scan_count() -> None:

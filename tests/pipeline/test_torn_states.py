@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import datarax_ray.grain as ours
 from datarax_ray import Pipeline
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import Squares
@@ -93,31 +92,6 @@ def test_a_pipelines_is(taken: Any) -> None:
                 pass
     assert len(found) > 20
     assert not set(found) - whole
-
-
-@TAKERS
-def test_a_sources_is(taken: Any) -> None:
-    """And taking it moves nothing: a source's variables are written one after the other."""
-    want = [int(element["index"]) for element in source()]
-    calm = source()
-    whole = {json.dumps(calm.get_state()["position"])} | {json.dumps(calm.get_state()["position"]) for _ in calm}
-    for _ in range(6):
-        going = source()
-        with taken(lambda going=going: going.get_state()["position"]) as found:
-            assert [int(element["index"]) for element in going] == want
-        assert not set(found) - whole
-
-
-@TAKERS
-def test_a_grain_iterators_is(taken: Any) -> None:
-    loader = ours.load(range(40), seed=3, shuffle=True, num_epochs=3)
-    calm = iter(loader)
-    whole = {calm.get_state()} | {calm.get_state() for _ in calm}
-    for _ in range(6):
-        going = iter(loader)
-        with taken(lambda going=going: going.get_state().decode()) as found:
-            assert len(list(going)) == 120
-        assert {json.loads(state).encode() for state in found} <= whole
 
 
 def indices(batch: Any) -> Any:

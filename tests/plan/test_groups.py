@@ -1,7 +1,5 @@
 """Orders over groups of different sizes, against a plain walk over whole epochs, and who gets a request of them."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -44,17 +42,6 @@ def test_no_group_has_two_owners(order):
     assert [len(actors) for actors in read_by.values()] == [1] * len(SIZES)
 
 
-def test_only_owners_of_groups_in_the_window_get_a_request():
-    order = blocks(window_blocks=1)
-    layout = order.partitioning(run_records=99)
-    assert layout.by_group
-    owners = assign(layout, list(range(8)))
-    assert len(owners_in(order, layout, owners, 0, 1)) == 1
-    assert len(owners_in(order, layout, owners, 0, N)) == 8
-    in_file_order = order_of(N, groups=RecordGroups(SIZES))
-    assert owners_in(in_file_order, layout, owners, 5, 7) == {1: (1,), 2: (2,)}
-
-
 def test_a_global_shuffle_does_not_depend_on_groups():
     grouped, plain = order_of(N, shuffle="global", groups=RecordGroups(SIZES)), order_of(N, shuffle="global")
     assert grouped.partitioning(4) == plain.partitioning(4)
@@ -77,15 +64,6 @@ def test_a_global_shuffle_does_not_depend_on_groups():
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_groups_pickle_and_are_equal_by_their_sizes():
-    groups = RecordGroups(SIZES)
-    copied = pickle.loads(pickle.dumps(groups))
-    assert copied == groups
-    assert hash(copied) == hash(groups)
-    assert copied.of(np.arange(N)).tolist() == groups.of(np.arange(N)).tolist()
-    assert groups != RecordGroups(SIZES[::-1])
 
 
 @pytest.mark.parametrize(

@@ -135,28 +135,6 @@ def test_what_one_remembers_and_takes_to_find_it_does_not_grow_with_what_one_hol
     assert most < 7 * 8 * MAX_HELD, "all that it holds would be six arrays of MAX_HELD"
 
 
-@pytest.mark.parametrize("order", [order_of(50_001), order_of(GROUPS.num_records, groups=GROUPS)])
-def test_in_file_order_owners_look_at_their_own_runs_alone(order):
-    for request in requests(order) + requests(order, 997):
-        found = order.owned_positions(request.partitioning, request.partitions, request.start, request.stop)
-        assert found is not None
-        assert (found[0].dtype, found[1].dtype) == (np.int64, np.int64)
-        assert tuple(each.tolist() for each in found) == forwards(order, request)
-    for request in requests(order, order.num_records):  # whole epochs go forwards
-        assert tuple(each.tolist() for each in request.select(order)) == forwards(order, request)
-
-
-@pytest.mark.parametrize("partitions", [(900, 901), (3, 900)])
-def test_of_a_small_component_most_owners_have_nothing(partitions):
-    large = order_of(200_000, shuffle="block", block_size=100)
-    order = MixtureOrder(Mixture((1, 1), 1), (large, order_of(5, shuffle="block")))
-    partitioning = order.partitioning((64, 64))
-    for start in (0, 10_000, 10_001, 399_900):
-        request = ReadRequest(start, start + 200, partitioning, partitions)
-        positions, records = request.select(order)
-        assert (positions.tolist(), records.tolist()) == forwards(order, request)
-
-
 @pytest.mark.parametrize(("num_held", "num_owners", "num_made"), [(MAX_HELD, 1, 1), (MAX_HELD // 8, 8, 8)])
 def test_what_owners_ask_for_in_turns_is_found_once_for_each(num_held, num_owners, num_made):
     owned, made = OwnedPositions(), []

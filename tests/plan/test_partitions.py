@@ -195,14 +195,6 @@ def test_short_reads_are_put_together_to_one_reading():
     assert pace.weights == {1: 0.25}
 
 
-def test_reads_of_nothing_say_nothing():
-    pace = LoadBalance()
-    for _ in range(100):
-        pace.read(0, 0, 1.0, (0, 1))
-        pace.read(1, 100, 0.1, (0, 1))
-    assert pace.weights == {}
-
-
 def test_one_alone_is_compared_with_nobody_and_the_absent_do_not_count():
     pace = LoadBalance()
     read(pace, {0: 0.001, 1: 0.009}, 60, actors=(1,))

@@ -42,29 +42,6 @@ def test_each_actor_is_asked_for_its_shards():
     }
 
 
-def test_a_chunk_smaller_than_a_round_asks_only_whose_turn_it_is():
-    machine = scheduler(3)
-    assert [list(dict(machine.next_chunk(1, OWNERS).requests)) for _ in range(6)] == [[7], [7], [8], [8], [7], [7]]
-
-
-def test_requests_carry_the_cursor_that_was_heard_last():
-    machine = scheduler(2)
-    first = machine.next_chunk(8, OWNERS)
-    machine.arrived(dict(first.requests)[8], answer((1, 3, None)))
-    assert dict(machine.next_chunk(8, OWNERS).requests)[8].shards == ((1, Cursor(3, {"at": 3})),)
-    machine.arrived(dict(first.requests)[8], answer((1, 2, None)))  # an answer that comes twice
-    assert dict(machine.next_chunk(8, OWNERS).requests)[8].shards[0][1].ordinal == 3
-
-
-def test_a_shard_that_ended_is_asked_no_more_and_the_others_give_more():
-    machine = scheduler(2)
-    first = machine.next_chunk(8, OWNERS)
-    machine.arrived(dict(first.requests)[8], answer((1, 3, 3)))
-    deal = machine.next_chunk(8, OWNERS)
-    assert list(dict(deal.requests)) == [7]
-    assert (deal.stop - deal.start, deal.size) == (16, 8)
-
-
 def test_the_next_epoch_is_dealt_once_all_shards_are_known_to_have_ended():
     machine = scheduler(2, stop=2 * E)
     first = machine.next_chunk(8, OWNERS)

@@ -247,14 +247,6 @@ def test_slices_outside_their_file_and_wrong_counts_are_refused(grouped):
     assert ArrayRecordReader.of([f"{path}[7:]", path]).num_records == 7
 
 
-def test_a_file_that_went_after_counting_is_named(tmp_path):
-    (path,) = write_files(tmp_path, [3])
-    reader = ArrayRecordReader.of(path)
-    path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"part-00000\.array_record: no such file"):
-        reader.read(np.array([0]))
-
-
 @pytest.mark.parametrize("what", ["another count", "another size", "other records", "another format"])
 def test_a_file_that_was_replaced_after_counting_is_refused(tmp_path, what):
     (path,) = write_files(tmp_path, [3])
@@ -295,13 +287,6 @@ def corrupt(request, tmp_path):
 def description_of(path, on_error) -> IndexedStream:
     reader = ArrayRecordReader.of(path)
     return IndexedStream(reader, order_of(reader.num_records), 1, (), on_error)
-
-
-def test_a_corrupt_record_names_its_file_and_index(corrupt):
-    path, good, lost = corrupt
-    block = description_of(path, "raise").read(ReadRequest(0, 12))
-    assert str(block.failure).startswith(f"{path}[{lost[0]}] (position {lost[0]}): reading raised RuntimeError")
-    assert block.columns.tolist() == good[: lost[0]]
 
 
 def test_skipping_drops_a_corrupt_record_with_its_group_and_lists_each(corrupt):
@@ -455,17 +440,6 @@ def test_records_of_one_size_come_in_one_array_as_they_are(tmp_path, odd, side):
     if not odd:
         assert kinds == {FixedRecords}
         assert found.rows.flags.writeable
-    reader.close()
-
-
-def test_records_of_one_size_come_as_they_are_in_long_runs_with_gaps_and_some_twice(tmp_path):
-    want = of_side(3000, 5, side=8)
-    reader = ArrayRecordReader.of(write_file(tmp_path / "a.array_record", want))
-    run = np.arange(500, 2500)
-    as_long = np.concatenate([run[:700], run[699:-1]])  # one twice
-    gap = np.concatenate([run[:700], run[699:1500], run[1501:]])  # as many as from first to last
-    for asked in (run, run[::-1], as_long, gap):
-        assert list(reader.read_rows(asked)) == [want[index] for index in asked.tolist()]
     reader.close()
 
 

@@ -657,11 +657,6 @@ def test_decoders_are_plain_values(decoder, text):
         setattr(decoder, dataclasses.fields(decoder)[0].name, None)
 
 
-def test_equal_settings_have_equal_reprs():
-    assert repr(DecodeJson({"a": "int8", "b": "<i4"})) == repr(DecodeJson({"b": np.int32, "a": np.int8}))
-    assert repr(FixedLen("float32", default=0)) == repr(FixedLen("float32", default=0.0))
-
-
 def test_decoding_loads_neither_jax_nor_what_other_decoders_need():
     script = """
 import sys

@@ -10,7 +10,6 @@ import pytest
 from pyarrow import fs
 from pyarrow import parquet as pq
 
-from datarax_ray import load
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import FileSlice, warn_of_repeats
 from datarax_ray.read.files.paths import find as find_array_record
@@ -192,15 +191,6 @@ def test_a_directory_without_data_says_what_is_in_it(tmp_path):
         find_on(tmp_path, None, SUFFIXES)
 
 
-@pytest.mark.parametrize("named", [b"\xe9/x.parquet", b"\xe9", b"", b"*"])
-def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
-    folder = os.path.join(os.fsencode(tmp_path), b"\xe9")
-    os.mkdir(folder)
-    Path(os.fsdecode(os.path.join(folder, b"x.parquet"))).write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"(\\xe9|\\udce9).*a name that is not UTF-8; rename it"):
-        find_on(os.fsdecode(os.path.join(os.fsencode(tmp_path), named)), None, SUFFIXES)
-
-
 def csv(path):
     path.write_text("x\n1\n2\n")
     return CSVSource(CSVSourceConfig(), path)
@@ -209,20 +199,6 @@ def csv(path):
 def parquet(path):
     pq.write_table(pa.table({"x": [1, 2]}), path)
     return ParquetSource(ParquetSourceConfig(), path)
-
-
-@pytest.mark.parametrize("source_of", [csv, parquet])
-@pytest.mark.parametrize("pattern", ["", "/*"])
-def test_a_source_is_not_made_of_what_is_beside_a_link_to_what_is_not_there(tmp_path, source_of, pattern):
-    source_of(tmp_path / f"a.{source_of.__name__}")
-    (tmp_path / f"b.{source_of.__name__}").symlink_to(tmp_path / "missing/b")
-    with pytest.raises(
-        FileNotFoundError, match=rf"/b.{source_of.__name__} is a link to {tmp_path}/missing/b, which is"
-    ):
-        load(f"{tmp_path}{pattern}")
-    (tmp_path / "missing").mkdir()
-    source_of(tmp_path / "missing/b")
-    assert load(f"{tmp_path}{pattern}", num_epochs=1).describe().stop == 4
 
 
 @pytest.mark.parametrize("source_of", [csv, parquet])

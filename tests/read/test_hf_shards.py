@@ -190,20 +190,6 @@ def test_a_row_unlike_the_first_is_an_error_with_the_remedy_behind_all_before_it
     assert list(part["tokens"][index]) == [3]
 
 
-def test_joined_tables_with_columns_in_another_order_are_an_error_with_the_remedy() -> None:
-    parts = [datasets.Dataset.from_dict(dict(rows)) for rows in ([("a", [1]), ("b", [2])], [("b", [4]), ("a", [3])])]
-
-    def read(streams: list[datasets.IterableDataset]) -> list[Any]:
-        shards = HFShards(datasets.concatenate_datasets(streams), "test")
-        given: list[Any] = [shards.run(0, shard, None).next() for shard in range(shards.num_shards)]
-        return [{name: rows[name].tolist() for name in rows} for portion in given for rows in portion]
-
-    with pytest.raises(ValueError, match="give each its columns by select_columns"):
-        read([part.to_iterable_dataset() for part in parts])
-    selected = [part.select_columns(["a", "b"]).to_iterable_dataset() for part in parts]
-    assert read(selected) == [{"a": [1], "b": [2]}, {"a": [3], "b": [4]}]
-
-
 def in_shards(values: list[Any], num_shards: int) -> datasets.IterableDataset:
     data = datasets.Dataset.from_dict({"n": list(range(len(values)))}).to_iterable_dataset(num_shards=num_shards)
     return data.map(lambda element: {"x": values[element["n"]]})

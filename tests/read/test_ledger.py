@@ -109,20 +109,6 @@ def test_a_relative_path_stays_where_it_was_given(tmp_path: Path, monkeypatch: p
     assert len(listed(tmp_path / "skipped.jsonl")) == 2
 
 
-def test_more_than_allowed_is_an_error_and_not_entered() -> None:
-    ledger = SkippedRecords(SkipOptions(1))
-    ledger.check(TWO[:1], 0)
-    ledger.enter(TWO[:1])
-    ledger.check((), 1)
-    with pytest.raises(SkippedError, match=r"2 records .* max_skipped=1 allows.* is Squares\(9\) \(position 6\): odd"):
-        ledger.check(TWO[1:], 1)
-    with pytest.raises(SkippedError, match=r"10 records .* max_skipped=1 allows.* is a/b\[0\].array_record\[17\]"):
-        ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
-    assert ledger.skipped == [TWO[0]]
-    with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
-        SkipOptions.of(-1)
-
-
 def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:
     options = {"num_epochs": 2, "on_error": "skip", "shuffle_files": config.pop("shuffle", True)} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
@@ -251,18 +237,6 @@ def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(make: Any) -> Non
         assert enough.num_skipped == 6
 
 
-def test_the_cap_holds_for_elements_one_by_one(make: Any, tmp_path: Path) -> None:
-    path = tmp_path / "skipped.jsonl"
-    capped = make(max_skipped=2, shuffle=False)
-    third = positions_of(make, shuffle=False)[2]
-    for _ in range(2):
-        with pytest.raises(SkippedError, match="3 records .* max_skipped=2"):
-            list(capped)
-        assert third - 1 <= capped.get_state()["position"] <= third
-    assert len(list(make(max_skipped=6, skipped_path=str(path)))) == 234
-    assert len(listed(path)) == 6
-
-
 def of_large(error: RecordError) -> bool:
     return "cannot divide element 5" in str(error) and isinstance(error.__cause__, ZeroDivisionError)
 
@@ -344,29 +318,6 @@ def test_where_it_cannot_be_written_a_pipelines_batch_comes_again(files: list[Pa
             path.rmdir()
         got.append(pipeline.step()["index"].tolist())
     assert (got, pipeline.num_skipped) == (want, 6)
-
-
-def test_a_device_is_written_and_never_read(files: list[Path]) -> None:
-    with (
-        Pipeline(source=of_files(files, shuffle=False, skipped_path="/dev/full"), batch_size=120) as pipeline,
-        pytest.raises(OSError, match="No space left"),
-    ):
-        pipeline.step()
-
-
-def test_and_a_sources(files: list[Path], tmp_path: Path) -> None:
-    path = tmp_path / "skipped.jsonl"
-    want = [element["index"] for element in of_files(files, shuffle=False)]
-    source = of_files(files, shuffle=False, skipped_path=str(path))
-    assert source.get_batch(10)["index"].tolist() == want[:10]
-    in_the_way(path)
-    for _ in range(2):
-        with pytest.raises(IsADirectoryError, match="skipped"):
-            source.get_batch(10)
-        assert (source.get_state()["position"], source.skipped) == (10, [])
-    path.rmdir()
-    assert [element["index"] for element in source] == want[10:]
-    assert [entry["record"] for entry in listed(path)][:3] == [1, 30, 31]
 
 
 @pytest.mark.parametrize("kind", ["a directory", "below a file", "a server that only gives"])

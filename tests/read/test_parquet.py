@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import gc
 import os
 import pickle
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -321,39 +319,6 @@ def test_nulls_below_lists_and_structs_are_read_beside_what_others_have_there(tm
             assert table.to_pylist() == [wanted[row]]
 
 
-def test_nothing_keeps_the_files_that_were_looked_at_and_read(paths):
-    kept = {}
-    for _ in range(3):
-        reader = ParquetReader.of(paths)
-        reader.read(np.arange(N))
-        reader.close()
-        gc.collect()
-        kept[len(kept)] = sum(type(each) is parquet.ParquetFile for each in gc.get_objects())
-    assert kept[0] == kept[1] == kept[2]
-
-
-def test_lists_may_be_of_items_in_one_file_and_of_elements_in_another(tmp_path):
-    table = pa.table({"x": [[1, 2], [3, 4]], "y": [[{"z": [1]}], []]})
-    for compliant in (True, False):
-        parquet.write_table(table, tmp_path / f"{compliant}.parquet", use_compliant_nested_type=compliant)
-    found = ParquetReader.of(tmp_path).read(np.arange(4))
-    assert found["x"].tolist() == [[1, 2], [3, 4]] * 2
-    assert found["y"].tolist() == [[{"z": [1]}], []] * 2
-
-
-@pytest.mark.parametrize(
-    ("values", "kinds"),
-    [
-        (([None], [1], ["x"]), ("int64", "string")),
-        (([None], [{"b": 1}], [{"b": [2]}]), ("struct<b: int64>", "struct<b: list<int64>>")),
-    ],
-)
-def test_files_of_which_one_has_no_type_and_the_others_two_are_refused(tmp_path, values, kinds):
-    _written(tmp_path / "x", [pa.table({"a": each}) for each in values])
-    with pytest.raises(ValueError, match=rf"field 'a' is {kinds[0]} in .*1.parquet and {kinds[1]} in .*2.parquet"):
-        ParquetReader.of(tmp_path / "x")
-
-
 def test_what_is_no_whole_parquet_file_is_refused_at_once_and_all_are_named(tmp_path, paths):
     text, cut, empty = tmp_path / "x.parquet", tmp_path / "y.parquet", tmp_path / "z.parquet"
     text.write_text("no parquet, and long enough to be one")
@@ -389,18 +354,6 @@ def test_a_footer_longer_than_the_tail_is_read_whole(tmp_path):
 def test_no_rows_at_all_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"there are 0 rows in .*part-00000.parquet and 1 more files"):
         ParquetReader.of(write_tables(tmp_path, (0, 0)))
-
-
-def test_a_file_that_is_replaced_is_refused_when_it_is_opened(reader, paths):
-    parquet.write_table(pa.table(rows(1, 8)), paths[0], row_group_size=4)
-    with pytest.raises(ValueError, match=r"part-00000.parquet held 7 rows in 2 row groups.*it was replaced"):
-        reader.read(np.array([0]))
-
-
-def test_a_file_that_is_gone_is_named(reader, paths):
-    paths[0].unlink()
-    with pytest.raises(FileNotFoundError, match="part-00000.parquet"):
-        reader.read(np.array([0]))
 
 
 @pytest.fixture
@@ -475,21 +428,6 @@ def test_a_struct_with_two_fields_of_one_name_is_refused_and_left_out_where_that
     with pytest.raises(ValueError, match=rf"x.parquet has the fields \['{name}'\] more than once.*exclude_columns"):
         ParquetReader.of(tmp_path / "x.parquet")
     assert ParquetReader.of(tmp_path / "x.parquet", exclude=["s"]).read(np.arange(1))["x"].tolist() == [7]
-
-
-def test_footers_are_read_once_and_in_parallel(paths, monkeypatch):
-    from datarax_ray.read.formats.parquet import footers
-
-    threads = []
-    opened = footers.opened_in
-
-    def counted(raw, path, leaves):
-        threads.append((path, threading.current_thread() is threading.main_thread()))
-        return opened(raw, path, leaves)
-
-    monkeypatch.setattr(footers, "opened_in", counted)
-    ParquetReader.of(paths)
-    assert sorted(path for path, is_main in threads if not is_main) == sorted(map(str, paths))
 
 
 # Found by mutants (tests/fuzz)

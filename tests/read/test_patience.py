@@ -497,13 +497,6 @@ def test_an_image_whose_server_is_busy_is_not_broken(tmp_path: Path, http: HttpF
         reader.read(np.array([0]))
 
 
-def test_an_image_whose_url_is_none_is_broken_and_nobody_waits_for_it(waited: list[float]) -> None:
-    dataset = datasets.Dataset.from_dict({"image": ["http://"]}).cast_column("image", datasets.Image())
-    with pytest.raises(UndecodableError):
-        DatasetReader(dataset, "pictures").read(np.array([0]))
-    assert waited == []
-
-
 def test_a_folder_of_images_that_is_not_mounted_breaks_no_image(tmp_path: Path) -> None:
     for name in ("cat/a.png", "cat/b.png", "dog/c.png"):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)

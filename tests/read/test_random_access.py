@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from datarax_ray import Pipeline
-from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
@@ -163,22 +162,6 @@ def test_the_fingerprint_of_a_hugging_face_dataset_reads_few_large_rows_and_runs
     data = datasets.Dataset.from_dict({"x": [[float(i)] * 10_000 for i in range(300)]}).with_transform(called.append)
     assert content(data) == content(data)
     assert called == []
-
-
-def test_a_column_of_a_hugging_face_dataset_is_a_data_source() -> None:
-    column = datasets.Dataset.from_dict({"x": [3, 4]})["x"]
-    assert RandomAccessReader(column).fingerprint()["num_records"] == 2
-    assert RandomAccessReader(column).read(np.array([1, 0])) == [4, 3]
-
-
-def test_a_state_of_another_hugging_face_dataset_is_refused() -> None:
-    numbers = datasets.Dataset.from_dict({"x": list(range(100))})
-    parts = (numbers.select(range(50)), numbers.select(range(50, 100)))
-    low, high = (RandomAccessSource(RandomAccessSourceConfig(), part) for part in parts)
-    state = low.get_state()
-    low.set_state(state)
-    with pytest.raises(DriftError, match=r"files\.content: the checkpoint was written with"):
-        high.set_state(state)
 
 
 class Doubled(datasets.Dataset):

@@ -1,7 +1,5 @@
 """Reading ahead: what is expected is there before it is read, within the room, and changes nothing but the wait."""
 
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -217,21 +215,6 @@ def test_threads_expect_read_and_close_one_reader(tmp_path, served):
     assert not failed
     reader.close()
     assert not reader._mirrors.num_open
-
-
-def test_a_program_that_ends_in_the_middle_says_nothing(tmp_path, served):
-    write_files(tmp_path, [500])
-    served.what = lambda number: "stall" if number > 2 else ""
-    script = (
-        "import sys\n"
-        "import numpy as np\n"
-        "from datarax_ray.read.formats.array_record.reader import ArrayRecordReader\n"
-        "reader = ArrayRecordReader.of(sys.argv[1])\n"
-        "reader.expect(np.arange(50))\n"
-    )
-    run = [sys.executable, "-c", script, f"{served.url}/part-00000.array_record"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("kind", ["global", "block", "none", "mixture", "cached"])

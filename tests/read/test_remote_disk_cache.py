@@ -92,31 +92,6 @@ def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, 
     assert {kept.url for kept in kept_in(cache)} == {f"{served.url}/{number}.array_record" for number in range(2)}
 
 
-def test_what_is_kept_is_read_where_it_lies(served, cache):
-    for seed in range(2):
-        reader = reader_of(served, cache)
-        epoch(reader, seed)
-        assert seed == 0 or all(not os.stat(image.path).st_blocks for image in reader._mirrors._images.values())
-        records = np.random.default_rng(2).integers(0, 400, 300)
-        assert list(reader.read_rows(records)) == [noise(i) for i in records.tolist()]
-        reader.close()
-
-
-def test_a_file_that_is_all_there_is_not_any_more_once_some_of_it_is_forgotten(served, cache):
-    reader = reader_of(served, cache)
-    epoch(reader)
-    reader.read(np.arange(400))  # between the records, too
-    mirrors, wanted = reader._mirrors, np.array([3, 40])
-    mirrors.read(0, 0, 1)
-    assert mirrors._disk.has_all(mirrors._files[0])
-    mirrors.forget(0, wanted)
-    assert [mirrors.is_cached(0, np.array([each])) for each in (3, 40, 80)] == [False, False, True]
-    assert not mirrors._disk.has_all(mirrors._files[0])
-    epoch(reader, 1)
-    assert mirrors._disk.has_all(mirrors._files[0])
-    reader.close()
-
-
 def test_processes_read_for_one_another(served, cache):
     one, other = reader_of(served, cache), reader_of(served, cache)
     one.read(np.arange(0, 400, 2))
@@ -151,19 +126,6 @@ def test_the_disk_never_holds_more_than_the_limit(served, cache, limit):
         assert most[0] > 0.9 * limit
     reader.close()
     other.close()
-
-
-def test_a_smaller_limit_than_before_holds_from_the_first_read_on(served, cache):
-    before = reader_of(served, cache)
-    epoch(before)
-    limit = on_disk(cache) - 1_000_000
-    before.close()
-    reader = reader_of(served, cache, limit)
-    reader.read(np.arange(20))
-    assert on_disk(cache) <= limit + MAPS_NBYTES
-    epoch(reader)
-    assert 0.8 * limit < on_disk(cache) <= limit + MAPS_NBYTES
-    reader.close()
 
 
 def test_with_room_for_half_no_choice_asks_for_fewer_bytes(tmp_path, cache):
@@ -368,23 +330,6 @@ def test_clearing_leaves_what_is_read_and_what_is_not_the_caches(served, cache):
     assert kept_in(cache) == []
     with pytest.raises(FileNotFoundError, match="is no cache of remote files"):
         kept_in(cache.parent)
-
-
-def test_reading_ahead_asks_for_nothing_that_is_kept(served, cache):
-    reader = reader_of(served, cache)
-    epoch(reader)
-    reader.close()
-    remote = Remote(gap_nbytes=0, cache_dir=str(cache), cache_nbytes=PLENTY)
-    again = ArrayRecordReader.of([f"{served.url}/{number}.array_record" for number in range(2)], remote=remote)
-    again.read(np.array([0, 200]))
-    served.count()
-    reads = np.split(np.random.default_rng(3).permutation(400), 20)
-    for records in reads:
-        again.expect(records)
-    for records in reads:
-        assert again.read(records) == [noise(i) for i in records.tolist()]
-    assert served.count() == (0, 0)
-    again.close()
 
 
 def test_threads_and_readers_share_a_cache_that_is_too_small(served, cache):

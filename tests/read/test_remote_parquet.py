@@ -20,7 +20,7 @@ from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.http_files import HttpFiles
-from tests.tables import ray_tensors, write_tables
+from tests.tables import write_tables
 
 ROWS, GROUP = 1000, 100  # of each of two files; a row group has some 400 KB of each of two columns
 QUICK = Remote(waits_s=(0.0,) * 20)
@@ -116,18 +116,6 @@ def test_a_server_that_fails_a_third_of_all_requests_gives_the_rows_of_the_local
     assert served.num_broken
     assert block.skipped == ()
     assert plain(block.columns) == plain(local.read(np.arange(2 * ROWS)))
-    reader.close()
-
-
-def test_a_storage_that_stays_away_is_no_broken_row_group(data, served):
-    paths = write_wide(data)
-    reader = ParquetReader.of(urls_of(served, paths), remote=Remote(waits_s=()))
-    served.what = lambda number: "503"
-    stream = IndexedStream(reader, order_of(2 * ROWS, groups=reader.groups), 1, (), "skip")
-    with pytest.raises(StorageError, match=r"0\.parquet, .*bytes.*: reading failed 1 times .*503"):
-        stream.read(ReadRequest(0, GROUP))
-    served.what = lambda number: ""
-    assert stream.read(ReadRequest(0, GROUP)).columns["index"].tolist() == list(range(GROUP))
     reader.close()
 
 
@@ -244,17 +232,6 @@ def test_a_later_start_asks_each_file_once_for_its_version_and_another_choice_of
         reader.close()
 
 
-def test_a_tensor_of_ray_data_has_its_shape_also_at_a_later_start(data, served, tmp_path, monkeypatch):
-    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
-    images = np.arange(5 * 60, dtype=np.uint8).reshape(5, 4, 5, 3)
-    parquet.write_table(ray_tensors(x=images), data / "x.parquet", row_group_size=3)
-    for _ in range(2):
-        reader = ParquetReader.of(f"{served.url}/x.parquet")
-        assert reader.fingerprint() == ParquetReader.of(data / "x.parquet").fingerprint()
-        np.testing.assert_array_equal(reader.read(np.arange(5))["x"], images)
-        reader.close()
-
-
 @pytest.mark.parametrize("what", ["bare", "whole"])
 def test_a_server_without_versions_or_ranges_is_told_and_read_as_far_as_it_can_be(data, served, what, caplog):
     caplog.set_level(logging.WARNING)
@@ -281,14 +258,3 @@ def test_what_the_server_refuses_of_one_row_group_is_not_asked_for_of_the_others
     with pytest.raises(error, match=r"a\.parquet"):
         ParquetReader.of(f"{served.url}/a.parquet", remote=QUICK)
     assert served.num_broken == num_asked
-
-
-def test_what_is_no_parquet_is_told_with_what_it_is(data, served):
-    (data / "a.parquet").write_text("x,y\n1,2\n" * 2000)
-    (data / "b.parquet").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a\.parquet is not a complete Parquet file.*CSVSource reads it"):
-        ParquetReader.of(f"{served.url}/a.parquet")
-    with pytest.raises(ValueError, match=r"b\.parquet is not a complete file: it is empty \(0 bytes\)"):
-        ParquetReader.of(f"{served.url}/b.parquet")
-    with pytest.raises(FileNotFoundError, match=r"c\.parquet"):
-        ParquetReader.of(f"{served.url}/c.parquet")

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
-from tests.data import DropThirds, FailAt, decode, record, write_file, write_files
+from tests.data import DropThirds, decode, record, write_file, write_files
 
 
 def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
@@ -71,27 +66,6 @@ def test_single_records_behind_urls_are_warned_of_with_the_remedy(
 
 
 class TestReading:
-    def test_without_transforms_elements_are_the_stored_bytes(self, files: list[Path]) -> None:
-        source = make(files, (), num_epochs=1)
-        assert list(source) == [record(i) for i in range(120)]
-        assert source.get_batch_at(118, 2) == [record(118), record(119)]
-
-    def test_a_glob_and_a_directory_are_the_list_of_files(self, files: list[Path]) -> None:
-        want = indices(make(files, num_epochs=1))
-        assert indices(make(str(files[0].parent / "part-*"), num_epochs=1)) == want
-        assert indices(make(files[0].parent, num_epochs=1)) == want
-
-    @pytest.mark.parametrize("shuffle", [False, True])
-    def test_get_batch_at_is_epoch_aware_and_never_wraps(self, files: list[Path], shuffle: bool) -> None:
-        source = make(files, shuffle_files=shuffle, num_epochs=3)
-        seed = 42 if shuffle else None
-        want = [i for epoch in range(3) for i in oracle.order(120, epoch, seed)]
-        assert indices(source.get_batch_at(0, 360)) == want
-        assert indices(source.get_batch_at(115, 10)) == want[115:125]
-        assert indices(source.get_batch_at(np.int64(358), 10)) == want[358:]
-        assert source.get_batch_at(360, 10) == []
-        assert int(source.current_index.get_value()) == 0
-
     def test_items_follow_the_current_epoch(self, files: list[Path]) -> None:
         source = make(files, shuffle_files=True)
         first = oracle.order(120, 0, 42)
@@ -102,34 +76,11 @@ class TestReading:
         with pytest.raises(IndexError, match="index 120 is outside an epoch of 120 records"):
             source[120]
 
-    def test_get_batch_stacks_and_ends_with_an_empty_dict(self, files: list[Path]) -> None:
-        source = make(files, num_epochs=1)
-        sizes = []
-        while batch := source.get_batch(50):
-            sizes.append((batch["values"].shape, batch["name"][0]))
-        assert sizes == [((50, 5), "r0"), ((50, 5), "r50"), ((20, 5), "r100")]
-
     def test_a_filtered_record_is_no_item(self, files: list[Path]) -> None:
         source = make(files, [decode, DropThirds()])
         with pytest.raises(IndexError, match="drops the element at index 3"):
             source[3]
         assert indices(source.get_batch_at(0, 6)) == [1, 2, 4, 5]
-
-    def test_element_spec_describes_an_element_and_consumes_nothing(self, files: list[Path]) -> None:
-        source = make(files)
-        spec = source.element_spec()
-        assert spec["values"] == jax.ShapeDtypeStruct((5,), np.int32)
-        assert spec["index"] == jax.ShapeDtypeStruct((), np.int64)
-        assert spec["name"].dtype == object
-        assert next(source)["index"] == 0
-
-    def test_skipped_records_are_counted_and_listed(self, files: list[Path]) -> None:
-        source = make(files, [decode, FailAt(7)], num_epochs=1, on_error="skip")
-        assert indices(source) == [i for i in range(120) if i != 7]
-        assert source.get_operation_stats() == {"applied_count": 119, "skipped_count": 1}
-        assert [(s.position, s.reason) for s in source.skipped] == [
-            (7, "transform FailAt raised ZeroDivisionError: cannot divide element 7")
-        ]
 
 
 class TestBlocks:
@@ -204,84 +155,11 @@ class TestBlocks:
 
 
 class TestState:
-    @pytest.mark.parametrize("taken", [0, 1, 119, 120, 121, 359, 360])
-    def test_set_state_then_for_goes_on_from_there(self, files: list[Path], taken: int) -> None:
-        source = make(files, shuffle_files=True, num_epochs=3)
-        want = indices(source.get_batch_at(0, 360))
-        for _ in range(taken):
-            next(source)
-        other = make(files, shuffle_files=True, num_epochs=3)
-        other.set_state(json.loads(json.dumps(source.get_state())))
-        assert indices(other) == want[taken:]
-        assert (int(other.current_epoch.get_value()), int(other.current_index.get_value())) == (3, 0)
-
-    def test_elements_fetched_ahead_are_not_in_the_state(self, files: list[Path]) -> None:
-        source = make(files, [decode, DropThirds()], num_epochs=1)
-        taken = [next(source)["index"] for _ in range(3)]
-        assert taken == [1, 2, 4]
-        other = make(files, [decode, DropThirds()], num_epochs=1)
-        other.set_state(source.get_state())
-        assert next(other)["index"] == 5
-
     def test_current_index_moves_the_stream(self, files: list[Path]) -> None:
         source = make(files)
         next(source)
         source.current_index.set_value(50)
         assert next(source)["index"] == 50
-
-    @pytest.mark.parametrize(
-        ("change", "named"),
-        [
-            ({"seed": 7}, r"order.seed: the checkpoint was written with 42, this pipeline has 7"),
-            ({"shuffle_files": False}, r"order.shuffle: .* with 'global', this pipeline has 'none'"),
-            ({"num_epochs": 2}, r"order.num_epochs: .* with -1, this pipeline has 2"),
-            ({"rounds": 4}, r"order.rounds: .* with 8, this pipeline has 4"),
-            ({"on_error": "skip"}, r"on_error: .* with 'raise', this pipeline has 'skip'"),
-        ],
-    )
-    def test_another_config_is_refused_with_both_values(
-        self, files: list[Path], change: dict[str, Any], named: str
-    ) -> None:
-        state = make(files, shuffle_files=True).get_state()
-        with pytest.raises(DriftError, match=named):
-            make(files, **({"shuffle_files": True} | change)).set_state(state)
-
-    def test_other_files_are_refused_with_both_values(self, files: list[Path], tmp_path: Path) -> None:
-        state = make(files).get_state()
-        with pytest.raises(DriftError, match="files.num_files: the checkpoint was written with 4, this pipeline has 3"):
-            make(files[:3]).set_state(state)
-        changed = write_files(tmp_path, (7, 5, 8, 99))
-        with pytest.raises(DriftError, match=r"files.num_records: .* with 120, this pipeline has 119; resuming would"):
-            make(changed).set_state(state)
-        reordered = [files[1], files[0], *files[2:]]
-        with pytest.raises(DriftError, match=r"files.digest: "):
-            make(reordered).set_state(state)
-
-    def test_moved_files_are_the_same_files(self, files: list[Path], tmp_path: Path) -> None:
-        source = make(files)
-        next(source)
-        moved = make(write_files(tmp_path, (7, 5, 8, 100)))
-        moved.set_state(source.get_state())
-        assert next(moved)["index"] == 1
-
-    @pytest.mark.parametrize(
-        ("state", "error", "message"),
-        [
-            ([], TypeError, "a state is a dict, got list"),
-            ({}, ValueError, "it has no version"),
-            ({"current_index": 3, "current_epoch": 0}, ValueError, "has no version, only"),
-            ({"version": 2}, ValueError, "the state has version 2, this release reads version 1"),
-            ({"version": 1, "position": "3", "settings": {}}, ValueError, "position must be an integer"),
-            ({"version": 1, "position": -3, "settings": {}}, ValueError, "got -3"),
-            ({"version": 1, "position": True, "settings": {}}, ValueError, "got True"),
-            ({"version": 1, "position": 3}, ValueError, "rest and settings must be dicts, got {} and None"),
-        ],
-    )
-    def test_what_is_no_state_is_refused(
-        self, files: list[Path], state: Any, error: type[Exception], message: str
-    ) -> None:
-        with pytest.raises(error, match=message):
-            make(files).set_state(state)
 
 
 class TestModule:
@@ -311,12 +189,6 @@ class TestModule:
             make(files, stochastic=True, stream_name="augment")
         assert make(files).requires_rng_streams() is None
 
-    def test_closing_twice_is_harmless_and_reading_opens_again(self, files: list[Path]) -> None:
-        with make(files, cacheable=True) as source:
-            assert next(source)["index"] == 0
-        source.close()
-        assert next(source)["index"] == 1
-
     def test_a_cache_is_read_once_and_can_be_reset(self, tmp_path: Path) -> None:
         paths = write_files(tmp_path, (6,))
         source = make(paths, cacheable=True, num_epochs=2)
@@ -327,17 +199,3 @@ class TestModule:
         source.reset_cache()
         with pytest.raises(FileNotFoundError, match="part-00000"):
             source.get_batch_at(0, 1)
-
-
-def test_a_program_that_ends_with_a_source_open_says_nothing():
-    """Python takes the names of modules away before it ends what still runs."""
-    program = """
-import numpy as np
-import datarax_ray  # its names are what goes first
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
-
-source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(1000)})
-next(source)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr) == (0, "")

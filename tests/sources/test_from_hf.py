@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from datarax_ray import load
-from datarax_ray.read.errors import RecordError, SkippedError
+from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFEagerSource, HFStreamingSource, from_hf
 from tests import oracle
 
@@ -87,20 +87,6 @@ def test_flags_choose_the_stream_which_gets_every_option(saved: Path, flags: dic
     assert sorted(got[:12]) == sorted(got[12:]) == [10 * i for i in range(12)]
     other = [int(element["z"]) for element in from_hf(name, "train", seed=8, transforms=[_tens], **options)]
     assert got != other
-
-
-@pytest.mark.parametrize("eager", [True, False])
-def test_broken_elements_are_left_out_listed_and_capped(saved: Path, eager: bool, tmp_path: Path) -> None:
-    path = tmp_path / "skipped.jsonl"
-    options = {"eager": eager, "on_error": "skip", "skipped_path": str(path), "transforms": [_inverse]}
-    assert len(list(from_hf(saved, "train", max_skipped=1, **options))) == 11
-    assert path.read_text().count("ZeroDivisionError") == 1
-    with pytest.raises(SkippedError, match="max_skipped=0"):
-        list(from_hf(saved, "train", max_skipped=0, **options))
-
-
-def _inverse(element: dict[str, Any]) -> dict[str, Any]:
-    return {"z": 1 // int(element["x"])}
 
 
 def _tens(element: dict[str, Any]) -> dict[str, Any]:

@@ -35,11 +35,6 @@ def config(folder: Path, name: str, split: str = "train", **fields: Any) -> HFCo
 
 
 class TestConfig:
-    def test_defaults_are_datarax_s_and_one_pass(self) -> None:
-        made = HFEagerConfig(name="a", split="b")
-        assert (made.seed, made.shuffle, made.num_passes, made.local_files_only) == (42, False, 1, False)
-        assert (made.data_dir, made.include_keys, made.exclude_keys, made.download_kwargs) == (None,) * 4
-
     def test_it_is_frozen_and_can_be_hashed_and_pickled_whatever_is_in_it(self) -> None:
         made = HFEagerConfig(
             name="a", split="b", include_keys={"y", "x"}, download_kwargs={"name": "c"}, precomputed_stats={"mean": 1}

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import ray
 from flax import nnx
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import HFEagerConfig, HFEagerSource
@@ -49,18 +48,6 @@ class AddOne:
 
 
 class TestReading:
-    @pytest.mark.parametrize("shuffle", [False, True])
-    def test_elements_are_the_rows_of_the_dataset_in_the_epoch_s_order(self, shuffle: bool) -> None:
-        dataset = rows()
-        got = list(make(dataset=dataset, shuffle=shuffle, num_epochs=3))
-        for element, row in zip(got, order(3, 42 if shuffle else None), strict=True):
-            want = dataset[row]
-            assert (int(element["x"]), element["v"].tolist(), element["s"]) == (want["x"], want["v"], want["s"])
-
-    def test_a_shuffled_pipeline_gives_every_row_once_in_every_epoch(self) -> None:
-        got = [int(x) for batch in Pipeline(source=make(shuffle=True, num_epochs=3), batch_size=7) for x in batch["x"]]
-        assert got == order(3)
-
     def test_get_batch_goes_on_and_ends_with_an_empty_dict(self) -> None:
         source = make(shuffle=True, num_epochs=2)
         batches = []
@@ -89,12 +76,6 @@ class TestReading:
         assert int(source.index.get_value()) == 0
         with pytest.raises(ValueError, match="start and size must not be negative, got -1 and 2"):
             source.get_batch_at(-1, 2)
-
-    def test_items_follow_the_current_epoch(self) -> None:
-        source = make(shuffle=True, num_epochs=2)
-        assert indices([source[0], source[-1]]) == [order(1)[0], order(1)[-1]]
-        source.get_batch(N)
-        assert int(source[0]["x"]) == order(2)[N]
 
     def test_transforms_run_on_every_way(self) -> None:
         source = make([AddOne()])
@@ -383,53 +364,8 @@ class TestModule:
         assert next(source.copy(config=HFEagerConfig(exclude_keys=["x"])))["s"] == "s0"
         assert indices(source.clone()) == list(range(5, N))
 
-    def test_closing_is_harmless_and_caching_changes_nothing(self) -> None:
-        with make(num_epochs=1) as source:
-            assert int(next(source)["x"]) == 0
-        source.close()
-        assert indices(source) == list(range(1, N))
-        cached = make(cacheable=True, shuffle=True, num_epochs=2)
-        assert indices(cached) == order(2)
-        cached.reset_cache()
-
-
-@pytest.mark.usefixtures("ray_local")
-class TestUnderRay:
-    def test_a_table_in_memory_reaches_all_actors_as_one_copy(self) -> None:
-        dataset = datasets.Dataset.from_dict({"x": np.zeros((20_000, 128))})  # 20 MB
-
-        def in_use() -> float:
-            return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
-
-        with RaySource(make(dataset=dataset), num_actors=2, num_cpus=0.5, max_nbytes=2**20) as distributed:
-            peak = 0.0
-            for _ in distributed.batches(0, StreamOptions(500)):
-                peak = max(peak, in_use())
-        assert 20_480_000 <= peak < 20_480_000 + 8 * 2**20
-
-    def test_mapped_files_are_read_where_they_lie(self, tmp_path: Any) -> None:
-        datasets.Dataset.from_dict({"x": np.zeros((20_000, 128))}).save_to_disk(tmp_path / "saved")
-        source = make(dataset=datasets.load_from_disk(tmp_path / "saved"), shuffle=True)
-        assert len(ray.cloudpickle.dumps(source.describe())) < 20_000  # of 20 MB: actors map the files
-        with RaySource(source, num_actors=2, num_cpus=0.5, max_nbytes=2**20) as distributed:
-            assert sum(batch.num_rows for batch in distributed.batches(0, StreamOptions(500))) == 20_000
-            assert sum(stats["num_elements"] for stats in distributed.stats().values()) >= 20_000
-
-    def test_images_are_decoded_in_the_actors(self) -> None:
-        features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
-        images = {"image": [{"bytes": _png(), "path": None}] * N, "x": list(range(N))}
-        source = make(dataset=datasets.Dataset.from_dict(images, features=features), shuffle=True)
-        with RaySource(source, num_actors=2, num_cpus=0.5) as distributed:
-            batches = list(Pipeline(source=distributed, batch_size=8))
-        assert [int(x) for batch in batches for x in batch["x"]] == order(1)
-        assert batches[0]["image"].shape == (8, 2, 2)
-
 
 class TestState:
-    def test_the_state_holds_no_data(self) -> None:
-        big = datasets.Dataset.from_dict({"x": np.arange(200_000)})
-        assert len(json.dumps(make(dataset=big).get_state())) < 1000
-
     @pytest.mark.parametrize(
         ("change", "named"),
         [

@@ -26,15 +26,14 @@ from datasets.distributed import split_dataset_by_node
 from flax import nnx
 from pyarrow import parquet as pq
 
-from datarax_ray import Pipeline, RaySource, sources
+from datarax_ray import Pipeline, sources
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.hugging_face.shards import Portions
 from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig
 from tests import shards_oracle
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, run_saving
 
 MODULES = (random, heapq, bisect, textwrap)  # 1,000, 600, 100 and 500 lines
 NUM_EPOCHS, TURN, WINDOW, SEED = 3, 8, 50, 42
@@ -102,13 +101,6 @@ class Noise:
         return element | {"noise": rng.random(dtype=np.float32)}
 
 
-class Words:
-    """An element for each word."""
-
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
-        return [{"word": word, "number": element["number"]} for word in element["text"].split()]
-
-
 def twice(element: dict[str, Any]) -> dict[str, Any]:
     return {"twice": 2 * element["number"]}
 
@@ -132,16 +124,6 @@ def test_every_batch_of_three_epochs_resumes_in_one_process(corpus: list[str]) -
     dataset = stream(corpus)
     batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 19))
     assert_resumes(lambda _: pipeline(make(dataset, [LongLines(), Noise()]), 19), batches, states)
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_trainers_rows_joined_by_rank_are_the_batch(corpus: list[str]) -> None:
-    dataset = stream(corpus)
-    whole = [on_host(b) for b in pipeline(make(dataset), 48)]
-    with RaySource(make(dataset), num_actors=2, num_cpus=0.5, chunk_size=100) as distributed:
-        parts = [list(pipeline(distributed, 48, process_index=rank, process_count=3)) for rank in range(3)]
-    for batch, *rows in zip(whole, *parts, strict=True):
-        assert np.concatenate([part["text"] for part in rows]).tolist() == batch["text"].tolist()
 
 
 @pytest.mark.parametrize("inside", ["map", "filter", "interleave", "format", "concatenate"])
@@ -194,21 +176,6 @@ def test_a_state_behind_the_end_of_its_epoch_is_told(
     source.set_state(source.get_state())
     assert len(list(source)) == num_lines(corpus)
     assert not caplog.messages
-
-
-def test_files_may_move_to_another_folder(corpus: list[str], tmp_path: Path) -> None:
-    source = make(stream(corpus))
-    first = source.get_batch(100)
-    moved = [str(Path(path).rename(tmp_path / Path(path).name)) for path in corpus]
-    try:
-        other = make(stream(moved))
-        other.set_state(source.get_state())
-        assert texts([first, other.get_batch(10**4)]) == [
-            (e["name"], e["number"], e["text"]) for e in plain(stream(moved))
-        ]
-    finally:
-        for old, new in zip(corpus, moved, strict=True):
-            Path(new).rename(old)
 
 
 def test_a_peek_consumes_nothing(corpus: list[str]) -> None:
@@ -278,21 +245,6 @@ def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus: list[str], 
         seen.extend((element["shard"], element["number"]) for element in source)
     rotation = shards_oracle.rotation([20, 20], 4)
     assert seen == rotation[: rotation.index((1, 13))]
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_a_transform_that_fails_names_shard_element_position_and_actor(corpus: list[str]) -> None:
-    def fail(element: dict[str, Any]) -> dict[str, Any]:
-        return {"x": 1 // (int(element["number"]) - 21)}
-
-    source = make(stream(corpus[1:]), [fail], shuffle=False)
-    where = r"json/train, shard 0 \(heapq.jsonl\)\[21\] \(position 53\): transform .*fail raised ZeroDivisionError"
-    with RaySource(source, num_actors=2, num_cpus=0.5) as distributed, pytest.raises(RecordError, match=where) as info:
-        list(pipeline(distributed))
-    assert any("in reader actor" in note for note in info.value.__notes__)
-    skipping = pipeline(make(stream(corpus[1:]), [fail], shuffle=False, on_error="skip", num_epochs=1))
-    list(skipping)
-    assert skipping.num_skipped == 3
 
 
 def picture(number: int) -> dict[str, Any]:
@@ -376,48 +328,6 @@ def test_pictures_are_arrays_on_the_device_as_of_an_eager_source(kind: str) -> N
         assert [type(picture) for picture in batch["pair"][0]] == [np.ndarray] * 2
 
 
-def annotated(shards: list[int], of: str = "arrays") -> Iterator[dict[str, Any]]:
-    """What is no column yet, beside structs; number 13 does not stack with the others."""
-    for n in range(20 * shards[0], 20 * shards[-1] + 20):
-        array = np.full((2, 4 if n == 13 else 3), n, np.uint8)
-        image = {"pictures": picture(n)["image"], "lists": array.tolist(), "arrays": array}[of]
-        meta = {"half": n / 2, "by": {"name": str(n)}}
-        yield {"n": n, "image": image, "meta": meta, "boxes": [{"side": n}] * (n % 3)}
-
-
-ANNOTATIONS = datasets.Features(
-    {
-        "n": datasets.Value("int64"),
-        "image": datasets.Image(),
-        "meta": {"half": datasets.Value("float64"), "by": {"name": datasets.Value("string")}},
-        "boxes": datasets.List({"side": datasets.Value("int64")}),
-    }
-)
-
-
-@pytest.mark.parametrize("of", ["pictures", "lists", "arrays"])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_structs_stay_beside_pictures_and_arrays_whatever_is_left_out(of: str, shuffle: bool) -> None:
-    features = ANNOTATIONS if of == "pictures" else None
-    dataset = datasets.IterableDataset.from_generator(annotated, features, gen_kwargs={"shards": [0, 1], "of": of})
-    if of == "lists":
-        dataset = dataset.map(lambda row: row | {"image": np.array(row["image"], np.uint8)})
-
-    def by_number(found: Any) -> list[Any]:
-        rows = [row | {"image": (row["image"].dtype, row["image"].tolist())} for row in found]
-        return sorted(rows, key=lambda row: int(row["n"]))
-
-    rows = by_number(annotated([0, 1]))
-    fitting = [row for row in rows if row["n"] != 13]
-    elements = make(dataset, shuffle=shuffle, num_epochs=1, on_error="skip", turn_size=20)
-    assert by_number(elements) == (fitting if of == "pictures" else rows)
-    stacking = dataset if of == "pictures" else dataset.filter(lambda row: row["n"] != 13)
-    source = make(stacking, shuffle=shuffle, num_epochs=1, on_error="skip", turn_size=20)
-    (batch,) = pipeline(source, 39, on_host=True)
-    assert sorted(batch["meta"]) == ["by", "half"]  # columns, not objects
-    assert by_number(unstack(batch, 39)) == fitting
-
-
 def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do() -> None:
     numbers = datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset()
     source = make(numbers.map(lambda e: {"y": 1 // (e["x"] - 13)}), shuffle=False, on_error="skip")
@@ -487,22 +397,6 @@ def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
         make(stream(corpus), [type("Nothing", (), {"filter": lambda self, e: False})()], num_epochs=-1).get_batch(4)
     with pytest.raises(RuntimeError, match=r"no element of epoch 0, of 0 in 4 shards, was kept: the data is empty"):
         make(stream(corpus).filter(lambda e: False), num_epochs=-1).get_batch(4)
-
-
-def test_batches_of_another_size_go_on_from_the_first_chunk_of_a_later_epoch() -> None:
-    data = datasets.Dataset.from_dict({"x": list(range(22))}).to_iterable_dataset(num_shards=2)
-
-    def make() -> HFStreamingSource:
-        return HFStreamingSource(HFStreamingConfig(num_epochs=2, turn_size=2), dataset=data)
-
-    want = [element["x"] for element in make()]
-    assert len(want) == 44
-    for first in range(1, 44):
-        source = make()
-        got = source.get_batch(first)["x"].tolist()
-        while batch := source.get_batch(3 if first != 3 else 4):
-            got += batch["x"].tolist()
-        assert got == want, first
 
 
 class Seen:
@@ -581,42 +475,14 @@ def test_a_file_replaced_between_epochs_is_an_error(tmp_path: Path) -> None:
         source.get_batch(8)
 
 
-@pytest.mark.parametrize("kind", ["tables", "elements"])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_goes_on(kind: str, shuffle: bool) -> None:
-    rows = {"x": [*range(320), None, *range(5)], "i": list(range(326))}
-    dataset = datasets.Dataset.from_dict(rows).to_iterable_dataset()
-    dataset = dataset if kind == "tables" else dataset.map(lambda element: element)
-
-    def source() -> sources.HFStreamingSource:  # of one portion
-        config = HFStreamingConfig(shuffle=shuffle, num_epochs=1, shuffle_buffer_size=20, on_error="skip")
-        return sources.HFStreamingSource(config, dataset=dataset)
-
-    first = source()
-    given, states = [], []
-    for _ in range(32):
-        states.append(first.get_state())
-        given += first.get_batch(10)["i"].tolist()
-    assert sorted(given) == list(range(320))
-    for number in (0, 25, 31):
-        later = source()
-        later.set_state(states[number])
-        assert [i for _ in range(number, 32) for i in later.get_batch(10)["i"].tolist()] == given[10 * number :]
-        with pytest.raises(RecordError, match=r"shard 0\[320\] \(position 320\).*'x' .*is null"):
-            later.get_batch(10)
-
-
 def scores() -> Iterator[dict[str, Any]]:
     for i in range(100):
         yield {"i": i, "score": 1 if i < 70 else 0.5, "v": [1, 2] if i < 80 else [0.5]}
 
 
-@pytest.mark.parametrize("num_actors", [0, 1])
-def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is_unlike(num_actors: int) -> None:
+def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is_unlike() -> None:
     def piped(*host_keys: str) -> Pipeline:
-        source: Any = make(dataset, shuffle=False, num_epochs=1, host_keys=host_keys)
-        source = RaySource(source, num_actors=num_actors, num_cpus=0) if num_actors else source
-        return pipeline(source, 10, on_host=True)
+        return pipeline(make(dataset, shuffle=False, num_epochs=1, host_keys=host_keys), 10, on_host=True)
 
     dataset = datasets.IterableDataset.from_generator(scores)
     want = [row["score"] for row in dataset]

@@ -202,27 +202,6 @@ def test_the_elements_are_those_of_a_plain_loop_from_any_state(
             break
 
 
-def test_trainers_rows_joined_by_rank_are_the_batch_from_every_state(shards: list[str], records: list[Path]) -> None:
-    num_trainers = 3
-    batches, states = run_saving(make(MixtureSource(parts(shards, records), WEIGHTS)))
-
-    def ranks(state: str) -> list[Pipeline]:
-        found = [
-            make(MixtureSource(parts(shards, records), WEIGHTS), process_index=rank, process_count=num_trainers)
-            for rank in range(num_trainers)
-        ]
-        for pipeline in found:
-            pipeline.set_state(json.loads(state))
-        return found
-
-    for number in range(0, len(states), 7):
-        of_all = [[on_host(batch) for batch in pipeline] for pipeline in ranks(states[number])]
-        joined = [
-            {key: np.concatenate([b[key] for b in each]) for key in each[0]} for each in zip(*of_all, strict=True)
-        ]
-        assert_equal(joined, batches[number:])
-
-
 PACKINGS = {"tokens": ConcatThenSplit(5, "tokens"), "documents": FirstFitPack(4, "tokens", too_long="split")}
 
 
@@ -442,8 +421,3 @@ class TestErrors:
             list(mixture())
         said, position = info.value.args[0], info.value.position
         assert said.startswith((f"{name(0, 25)} (position {position}, ", f"{name(1, 15)} (position {position}, "))
-
-    def test_elements_unlike_the_first_are_refused(self, shards: list[str]) -> None:
-        other = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5.0)})
-        with pytest.raises(ValueError, match="so far and"):
-            list(make(MixtureSource([stream(shards), other])))

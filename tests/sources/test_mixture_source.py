@@ -108,15 +108,6 @@ def test_each_source_gives_what_it_gives_alone(kind: str, tmp_path: Path) -> Non
         assert len(mine) > 15
 
 
-def test_every_run_of_elements_has_each_source_in_its_share() -> None:
-    sources = [component(0, 7), component(1, 23), component(2, 50)]
-    drawn = np.array([element["source"] for element in mix(sources, length=1000)])
-    assert np.bincount(drawn).tolist() == [500, 300, 200]
-    for number, share in enumerate((0.5, 0.3, 0.2)):
-        seen = np.cumsum(drawn == number)
-        assert np.abs(seen - share * np.arange(1, 1001)).max() < 2
-
-
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "mixture in a mixture")) for kind in MIXTURES]
 )
@@ -131,14 +122,6 @@ def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_pa
         resumed = make(distributed)
         resumed.set_state(json.loads(states[4]))
         assert_equal([on_host(b) for b in resumed], batches[4:])
-
-
-def test_trainers_rows_joined_by_rank_are_the_batch() -> None:
-    sources = [component(0, 7), component(1, 23)]
-    whole = [on_host(b) for b in make(mix(sources), 8)]
-    ranks = [[on_host(b) for b in make(mix(sources), 8, process_index=r, process_count=4)] for r in range(4)]
-    joined = [{key: np.concatenate([p[key] for p in parts]) for key in parts[0]} for parts in zip(*ranks, strict=True)]
-    assert_equal(joined, whole)
 
 
 def test_elements_one_by_one_and_at_positions_are_those_of_the_batches() -> None:
@@ -311,9 +294,7 @@ class TestErrors:
             ("component 1: Squares(23)[3]", i) for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3)
         ]
 
-    @pytest.mark.usefixtures("ray_local")
-    @pytest.mark.parametrize("num_actors", [0, 2])
-    def test_the_position_that_the_line_of_a_broken_record_says_is_the_one_to_leave_out(self, num_actors: int) -> None:
+    def test_the_position_that_the_line_of_a_broken_record_says_is_the_one_to_leave_out(self) -> None:
         """Of a mixture in a mixture, whose positions are others."""
 
         class Fail:
@@ -332,9 +313,7 @@ class TestErrors:
 
         want = ids(make(mixture(), 1))
         position, inner = want.index(203), [i for i in want if i >= 100].index(203)
-        source: Any = mixture(Fail())
-        source = RaySource(source, num_actors=num_actors, num_cpus=0.5, chunk_size=4) if num_actors else source
-        with make(source, 1) as pipeline:
+        with make(mixture(Fail()), 1) as pipeline:
             said = rf"arrays\[3\] \(position {position}, {inner} of component 1, 3 of component 1\): transform .*Fail "
             with pytest.raises(RecordError, match="^component 1: component 1: " + said) as info:
                 ids(pipeline)

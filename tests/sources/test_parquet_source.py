@@ -8,17 +8,15 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 from flax import nnx
-from pyarrow import parquet
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.decode import DecodeRaw, PadTo
+from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 from tests import oracle
-from tests.tables import Doubled, rows, write_tables
+from tests.tables import Doubled, write_tables
 
 N = 200
 
@@ -40,10 +38,6 @@ def batches(source: Any, batch_size: int = 16) -> Iterator[Any]:
 
 def indices(source: Any) -> list[int]:
     return [int(i) for batch in batches(source) for i in batch["index"]]
-
-
-def test_without_shuffle_rows_come_in_the_order_of_the_files(directory: Path) -> None:
-    assert indices(make(directory)) == [*range(N), *range(N)]
 
 
 def test_a_decoder_of_records_is_refused_with_what_rows_are(directory: Path) -> None:
@@ -82,72 +76,6 @@ def test_a_block_of_one_row_is_one_true_permutation(directory: Path) -> None:
     assert indices(make(directory, shuffle=True, shuffle_block_size=1, cacheable=True)) == expected
 
 
-def test_blocks_of_a_given_size_are_a_permutation_too(directory: Path) -> None:
-    got = indices(make(directory, shuffle=True, shuffle_block_size=5))
-    assert sorted(got[:N]) == sorted(got[N:]) == list(range(N))
-    assert got[:N] != got[N:] != list(range(N))
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_every_kind_of_column_is_the_same_through_actors(directory: Path) -> None:
-    alone = list(batches(make(directory, shuffle=True)))
-    with RaySource(make(directory, shuffle=True), num_actors=3, num_cpus=0.5) as source:
-        for left, right in zip(alone, batches(source), strict=True):
-            assert sorted(left) == sorted(right) == ["index", "inner", "name", "pair", "ragged", "square"]
-            assert left["index"].tolist() == right["index"].tolist()
-            want = [rows(i, i + 1) for i in left["index"].tolist()]
-            for batch in (left, right):
-                assert batch["pair"].tolist() == [[row["index"][0]] * 2 for row in want]
-                assert batch["name"].tolist() == [row["name"][0] for row in want]
-                assert [r.tolist() for r in batch["ragged"]] == [row["ragged"][0] for row in want]
-                assert batch["inner"]["even"].tolist() == [row["inner"][0]["even"] for row in want]
-                assert batch["inner"]["text"].tolist() == [row["inner"][0]["text"] for row in want]
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_each_row_group_is_decoded_by_one_actor_and_once_an_epoch(directory: Path, monkeypatch: Any) -> None:
-    from datarax_ray.feed.stream import StreamOptions
-
-    log = directory.parent / "decoded"
-    log.mkdir()
-    source = make(directory, shuffle=True, shuffle_window=3, columns=["index"], transforms=[LogDecodes(log)])
-    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=11) as distributed:
-        assert sum(batch.num_rows for batch in distributed.batches(0, StreamOptions(16))) == 2 * N
-    decoded = [tuple(line.split()) for file in log.iterdir() for line in file.read_text().splitlines()]
-    assert len(decoded) == 2 * 29
-    assert len({group for _, group in decoded}) == 29 == len(set(decoded))
-    assert len({process for process, _ in decoded}) == 3
-
-
-class LogDecodes:
-    """Notes the process and row group of every decode from its first call on; ParquetReader has no such hook."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        import os
-        import threading
-
-        from datarax_ray.read.formats.parquet.reader import ParquetReader
-
-        self.__dict__ = state
-        decode, log = ParquetReader._decode, self.log
-
-        def noted(reader: Any, group: int) -> Any:
-            if threading.current_thread().name == "datarax_ray-sample":  # every process makes the first elements
-                return decode(reader, group)
-            with (log / str(os.getpid())).open("a") as file:
-                file.write(f"{os.getpid()} {group}\n")
-            return decode(reader, group)
-
-        if decode.__name__ != "noted":  # once: a process unpickles it for the sample, too
-            ParquetReader._decode = noted  # type: ignore[method-assign]  # in the actor's process alone
-
-    def map_columns(self, columns: Any) -> Any:
-        return columns
-
-
 def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory: Path) -> None:
     calls: list[int] = []
 
@@ -161,20 +89,6 @@ def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory: Pa
     assert got["triple"].tolist() == [3 * i for i in range(N)]
     whole = [count for count in calls if count > 8]  # fewer: samples, and whether rows depend on others
     assert sum(whole) == N > 10 * len(whole)
-
-
-def test_a_transform_of_columns_may_follow_one_of_elements(directory: Path) -> None:
-    class Odd:
-        def filter(self, element: Any) -> bool:
-            return bool(element["index"] % 2)
-
-    got = make(directory, columns=["index"], transforms=[Odd(), Doubled()], num_epochs=1).get_batch(3)
-    assert got["double"].tolist() == [2, 6, 10]
-
-
-def test_ragged_lists_are_padded_as_arrays(directory: Path) -> None:
-    padded = make(directory, columns=["ragged"], transforms=[PadTo({"ragged": 3})]).get_batch(4)
-    assert padded["ragged"].tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 2]]
 
 
 def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path: Path) -> None:
@@ -210,39 +124,3 @@ def test_a_copy_reads_the_same_columns(directory: Path) -> None:
     source = make(iter([directory]), columns=iter(["index"]))
     assert source.copy().get_batch(3).keys() == {"index"}
     assert "num_records=200, shuffle=False" in repr(source)
-
-
-def test_cached_row_groups_are_forgotten_on_request(directory: Path) -> None:
-    source = make(directory, cacheable=True)
-    begin = source.get_state()
-    source.get_batch(N)
-    for path in directory.iterdir():
-        path.unlink()
-    assert source.get_batch(N)["index"].tolist() == list(range(N))
-    source.set_state(begin)
-    source.close()
-    with pytest.raises(FileNotFoundError, match="part-00000.parquet"):
-        source.get_batch(1)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"shuffle_window": 3}, ValueError, "shuffle_window must be at least 1 and needs shuffle=True, got 3"),
-        ({"shuffle": True, "shuffle_window": 0}, ValueError, "shuffle_window must be at least 1"),
-        ({"shuffle_block_size": 3}, ValueError, "shuffle_block_size must be at least 1 and needs shuffle=True"),
-        ({"shuffle": True, "shuffle_block_size": 2, "shuffle_window": 2}, ValueError, "give one of them"),
-        ({"exclude_columns": "name"}, TypeError, "exclude_columns is a list of names, got 'name'"),
-    ],
-)
-def test_options_that_contradict_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        ParquetSourceConfig(**options)
-
-
-def test_nulls_name_file_row_group_field_and_remedy(tmp_path: Path) -> None:
-    table = pa.table({"x": [*range(256), None]})  # behind the first rows, and not counted in the footer
-    parquet.write_table(table, tmp_path / "n.parquet", write_statistics=False)
-    with pytest.raises(ValueError, match=r"n.parquet\[256\] \(row group 0\) .*: field 'x' .*on_null=\{'x': value\}"):
-        make(tmp_path).get_batch(257)
-    assert make(tmp_path, on_null={"x": 7}).get_batch(257)["x"].tolist() == [*range(256), 7]

@@ -136,18 +136,3 @@ def test_what_a_server_answers_is_asked_for_again_as_it_was(server: HttpFiles, w
     for failed in (reading, looking):
         assert is_transient(failed.value) == asks_again
         assert "hush42" not in told(failed.value)
-
-
-@pytest.mark.parametrize("query", ["", QUERY])
-@pytest.mark.parametrize(("name", "what"), [*((name, "flow") for name in FILES[1:]), ("csv/x.csv", "whole")])
-def test_a_server_without_ranges_is_an_error_with_the_url_and_a_remedy(
-    server: HttpFiles, tmp_path: Path, name: str, what: str, query: str
-) -> None:
-    if what == "whole":  # what it sends of a small file is all of it
-        (tmp_path / name).write_text("x\n" + "".join(f"{number}\n" for number in range(20_000)))
-    server.what = lambda number: what
-    with pytest.raises(
-        ValueError, match=f"{server.url}/{name}: its server gives no byte ranges, .* Copy the"
-    ) as failed:
-        load(f"{server.url}/{name}{query}")
-    assert "hush42" not in told(failed.value)

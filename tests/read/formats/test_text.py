@@ -234,16 +234,6 @@ def test_a_field_that_the_first_rows_lack_is_named_with_what_reads_it(tmp_path: 
         TextReader.of(tmp_path, JSONLines()).read(np.array([3001]))
 
 
-def test_another_file_than_the_broken_one_that_the_types_are_of_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "", "a.jsonl")
-    other = write(tmp_path, '{"x": "1.0"}\n', "meta.json")
-    write(tmp_path, '{"x": 1}\n', "train.jsonl")
-    with pytest.raises(BrokenRowGroupError, match=rf"first rows of {other} \(leave it out by a glob where"):
-        TextReader.of(tmp_path, JSONLines()).read(np.array([1]))
-    with pytest.raises(BrokenRowGroupError, match="of the first rows, unless column_types names others$"):
-        TextReader.of(write(tmp_path, '{"x": 1}\n{"x": 2}\nnull\n', "z.jsonl"), JSONLines()).read(np.array([2]))
-
-
 def test_types_that_are_given_read_a_field_that_the_first_rows_lack(tmp_path: Path) -> None:
     write(tmp_path, '{"x":1,"s":{"a":1}}\n', "1.jsonl")
     write(tmp_path, '{"x":2,"y":3,"s":{"a":1,"b":4},"tools":[{"name":"a"}]}\n', "2.jsonl")
@@ -316,36 +306,6 @@ def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_
     assert list(zip(*(named[name] for name in ("zip", "hex", "gap", "when")), strict=True)) == rows
 
 
-def test_a_null_that_only_comes_later_says_how_to_fill_it(tmp_path: Path) -> None:
-    path = write(tmp_path, "x,y\n" + "1,a\n" * 2**21 + ",\n" + "1,a\n" * 2**14)
-    reader = TextReader.of(path, CSV())
-    with pytest.raises(reader.traits.broken, match=rf"{path}, block \d+ of its rows: field 'x' .*on_null={{'x'"):
-        reader.read(np.array([2**21 - 1, 2**21]))
-    assert values(reader.read(np.array([2**21 - 1]))) == {"x": [1], "y": ["a"]}
-    with pytest.raises(reader.traits.broken, match=r"field 'x' \(int64\) is null.*on_null={'x': value}"):
-        reader.read(np.array([2**21]))
-    filled = TextReader.of(path, CSV(), on_null={"x": -1})
-    assert values(filled.read(np.array([0, 2**21]))) == {"x": [1, -1], "y": ["a", ""]}
-
-
-def test_a_missing_text_is_filled_in_as_of_json_and_parquet(tmp_path: Path) -> None:
-    csv = write(tmp_path, 'id,name,q\n1,,\n2,NA,b\n3,"",c\n4,bob,null\n')
-    for fill, name in (
-        ({}, ["", "NA", "", "bob"]),
-        ({"name": "?"}, ["?", "NA", "?", "bob"]),
-        ({"name": "host"}, [None, "NA", None, "bob"]),
-    ):
-        wanted = {"id": [1, 2, 3, 4], "name": name, "q": ["", "b", "c", "null"]}
-        for types in (None, {"name": "large_string"}, {"name": pa.dictionary(pa.int32(), pa.string())}):
-            assert everything(TextReader.of(csv, CSV(), on_null=fill, column_types=types)) == wanted
-    parts = [{"name": None}, {"name": "NA"}, {"name": None}, {"name": "bob"}]
-    lines = write(tmp_path, "".join(json.dumps(part) + "\n" for part in parts), "a.jsonl")
-    assert everything(TextReader.of(lines, JSONLines(), on_null={"name": "?"}))["name"] == ["?", "NA", "?", "bob"]
-    as_bytes = TextReader.of(csv, CSV(), on_null={"name": b"?"}, column_types={"name": "binary"})
-    assert everything(as_bytes)["name"] == [b"?", b"NA", b"?", b"bob"]
-    assert everything(TextReader.of(write(tmp_path, "a,b\n1,\n", "n.csv"), CSV(), on_null={"b": "?"}))["b"] == ["?"]
-
-
 @pytest.mark.parametrize(
     ("syntax", "texts", "message"),
     [
@@ -369,20 +329,6 @@ def test_what_is_no_such_text_is_refused(tmp_path: Path, syntax: Any, texts: lis
         TextReader.of(paths, syntax)
     assert message in str(raised.value)
     assert "a0.csv" in str(raised.value) or "a1.csv" in str(raised.value)
-
-
-@pytest.mark.parametrize("text", ["é".encode("latin-1"), b"\xff\xfe", "é".encode("utf-16")], ids=repr)
-@pytest.mark.parametrize("form", [b"x,%b\n1,2\n", b"x,y\n1,%b\n", b"x,y\n1,a\n" + b"1,%b\n" * 5000], ids=len)
-def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path: Path, form: bytes, text: bytes) -> None:
-    path = write(tmp_path, form.replace(b"%b", text))
-    with pytest.raises(ValueError, match=rf"(?s){path}.*not UTF-8.*iconv"):
-        TextReader.of(path, CSV())
-
-
-def test_a_name_of_a_field_that_is_no_utf_8_is_refused_with_its_file(tmp_path: Path) -> None:
-    path = write(tmp_path, b'{"a": 1, "\xff": 2}\n', "a.jsonl")
-    with pytest.raises(ValueError, match=rf"{path}: the name of a field .*not UTF-8"):
-        TextReader.of(path, JSONLines())
 
 
 def test_bytes_that_are_said_to_be_some_are_read_so(tmp_path: Path) -> None:
@@ -473,15 +419,6 @@ def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(
     caplog.clear()
     assert TextReader.of(path, CSV(column_names=("a", "b"))).num_records == 2
     assert caplog.messages == []
-
-
-def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_path: Path) -> None:
-    path = write(tmp_path, "x,on\n1,yes\n2,no\n")
-    with pytest.raises(ValueError, match=r"a\.csv: column_types=\{'on': 'bool'\} do not fit: column 'on': .*'yes'"):
-        TextReader.of(path, CSV(), column_types={"on": "bool"})
-    path = write(tmp_path, '{"x": 1, "on": "yes"}\n', "a.jsonl")
-    with pytest.raises(ValueError, match=r"column_types=\{'on': 'int64'\} do not fit: .*/on.*\. Name another type"):
-        TextReader.of(path, JSONLines(), column_types={"on": "int64"})
 
 
 @pytest.mark.parametrize(
