@@ -8,9 +8,14 @@ from .feed.stats import PipelineStats as PipelineStats
 from .loading import load as load
 from .pipeline import Pipeline as Pipeline
 from .pipeline import prefetch_to_device as prefetch_to_device
+from .pipeline.mixup import Mixup as Mixup
 from .plan.packing import ConcatThenSplit as ConcatThenSplit
 from .plan.packing import FirstFitPack as FirstFitPack
 from .plan.weights import WeightSchedule as WeightSchedule
+from .read.augment import ColorJitter as ColorJitter
+from .read.augment import RandomCrop as RandomCrop
+from .read.augment import RandomFlip as RandomFlip
+from .read.augment import RandomResizedCrop as RandomResizedCrop
 from .read.decode import DecodeExample as DecodeExample
 from .read.decode import DecodeFields as DecodeFields
 from .read.decode import DecodeImage as DecodeImage

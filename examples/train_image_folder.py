@@ -1,6 +1,7 @@
-"""How do I train on a folder of images, with random crops? Load it by one call; the crop is a transform with an rng.
+"""How do I train on a folder of images, with random crops and flips? Load it by one call; both are transforms.
 
-That depends on seed and position alone, so the crops are the same wherever they are made, and after a resume.
+Their random numbers depend on seed and position alone, so the crops are the same wherever they are made, and after a
+resume.
 """
 
 import tempfile
@@ -12,18 +13,10 @@ import numpy as np
 import optax
 from flax import nnx
 
-from datarax_ray import ImageFolder, Pipeline, load
+from datarax_ray import ImageFolder, Pipeline, RandomCrop, RandomFlip, load
 
 SIDE = 24
-
-
-class RandomCrop:
-    """Runs on the host, in the actors where there are some (num_actors=4)."""
-
-    def random_map(self, element, rng):
-        height, width, _ = element["image"].shape
-        top, left = rng.integers(height - SIDE + 1), rng.integers(width - SIDE + 1)
-        return element | {"image": element["image"][top : top + SIDE, left : left + SIDE]}
+AUGMENT = [RandomCrop(SIDE), RandomFlip()]  # in the actors, where there are some (num_actors=4)
 
 
 def write_images(directory):
@@ -58,7 +51,7 @@ def train_step(model, optimizer, batch):
 with tempfile.TemporaryDirectory() as directory:
     write_images(Path(directory))
     print("classes:", ImageFolder(directory).class_names)
-    source = load(f"imagefolder:{directory}", shuffle=True, seed=1, num_epochs=8, transforms=RandomCrop())
+    source = load(f"imagefolder:{directory}", shuffle=True, seed=1, num_epochs=8, transforms=AUGMENT)
     with Pipeline(source=source, stages=normalize, batch_size=16) as pipeline:
         losses = [float(train_step(model, optimizer, batch)) for batch in pipeline]
 

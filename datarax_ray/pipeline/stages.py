@@ -3,7 +3,8 @@
 A stage is an NNX module or a callable, batch -> batch. A stage with a parameter `keys` gets a PRNG key for every row,
 made from the row's global position. An NNX module that draws from its own Rngs (nnx.Dropout) has them set for each
 batch from the batch's position. It draws for all rows at once, so it is refused where a trainer holds only some of the
-rows. The numbers depend on the position alone, and the state needs none of them.
+rows. A stage with a true attribute `needs_all_rows` is refused there as well. The numbers depend on the position alone,
+and the state needs none of them.
 
 An operator of datarax is a stage too. With one input it is called as datarax's Pipeline does, by
 `_apply_on_raw(data, states, stats, global_indices)` with the states of the operators before it. It gives the same
@@ -116,6 +117,12 @@ class Stages:
                 raise TypeError(f"stage {name} is {stage!r}; a stage is an nnx.Module or a function, batch -> batch")
             _check_parameters(name, stage, max(1, len(graph.edges[name])))
             _check_outside(name, stage)
+            if not has_all_rows and getattr(stage, "needs_all_rows", False):
+                raise ValueError(
+                    f"stage {_label(name, stage)} mixes rows of a batch, and this trainer is one of several by rank "
+                    "and has some of them, so each trainer would mix other rows than one alone. Give the Pipeline a "
+                    "sharding over all processes, or apply it in the train step"
+                )
         self.graph = graph
         self._base_key = base_key
         self._kept = kept

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import (
+    augmentations,
     calls,
     checks,
     device_step,
@@ -255,3 +256,10 @@ def test_peers_read_the_same_pictures_of_the_same_server(tmp_path: Path) -> None
     for line in found.values():
         assert line["requests"] >= 1
         assert 1.0 <= line["nbytes"] < 1.5  # the head and the tail are looked at first
+
+
+def test_every_augmentation_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = augmentations.main(["--pictures", "2", "--repeats", "1"])
+    assert list(found) == list(augmentations.OURS)
+    assert all(len(of["datarax_ray"]) == 1 for of in found.values())
+    assert "| `RandomCrop` |" in capsys.readouterr().out

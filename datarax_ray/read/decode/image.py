@@ -75,13 +75,28 @@ class DecodeImage(NamedArguments):
         return {**record_or_element, self.field: _image(record_or_element[self.field], self.shape)}
 
 
-def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
+def opencv(user: str) -> Any:
+    """The module cv2. user: the class that needs it. Raises: ImportError where it is not installed."""
     # OpenCV's own limit is 2**30, 3 GB of pixels from a file of 100 KB; it reads this when it is first loaded.
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
     try:
         import cv2  # here, because workers start lean and most data has no images
     except ImportError as error:
-        raise ImportError("DecodeImage needs OpenCV: pip install 'datarax-ray[images]'") from error
+        raise ImportError(f"{user} needs OpenCV: pip install 'datarax-ray[images]'") from error
+    return cv2
+
+
+def resized(cv2: Any, image: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
+    """The image in another size, by area averaging where no side grows, bilinear where one does."""
+    if image.shape[:2] == (height, width):
+        return image
+    grows = height > image.shape[0] or width > image.shape[1]
+    made = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)
+    return made.reshape(height, width, *image.shape[2:])  # OpenCV drops an axis of one channel
+
+
+def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
+    cv2 = opencv("DecodeImage")
     height, width, num_channels = shape or (None, None, 3)
     if isinstance(encoded, Mapping) and encoded.keys() == {"bytes", "path"}:  # datasets.Image, as it is stored
         if encoded["bytes"] is None:
@@ -96,9 +111,8 @@ def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> np
             "where images are decoded already, as an ImageFolder's are"
         )
     image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
-    if height is not None and width is not None and image.shape[:2] != (height, width):
-        grows = height > image.shape[0] or width > image.shape[1]
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)
+    if height is not None and width is not None:
+        image = resized(cv2, image, height, width)
     return image if num_channels == 3 else image[:, :, np.newaxis]
 
 
