@@ -8,11 +8,9 @@ from typing import Any
 
 import msgpack
 import numpy as np
-import pyarrow as pa
 import pytest
 from flax import nnx
 from PIL import Image
-from pyarrow import parquet
 
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.read.decode import DecodeExample, DecodeImage, DecodeJson, DecodeRaw
@@ -20,8 +18,6 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
-    ParquetSource,
-    ParquetSourceConfig,
     from_hf,
 )
 from tests.data import write_file
@@ -34,39 +30,6 @@ def lines(path: Path) -> Path:
 
 def of_records(path: Path, records: list[bytes], *transforms: Any) -> ArrayRecordSourceModule:
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_file(path, records), transforms=transforms)
-
-
-def test_parquet_given_to_an_array_record_source_is_named_with_its_source(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table({"x": np.arange(3)}), path)
-    with pytest.raises(ValueError, match="It looks like a Parquet file: ParquetSource reads it.") as raised:
-        ArrayRecordSourceModule(ArrayRecordSourceConfig(), path)
-    assert "copy it again" not in str(raised.value)
-
-
-def test_json_lines_given_to_a_parquet_source_are_named_with_the_call_that_reads_them(tmp_path: Path) -> None:
-    path = lines(tmp_path / "a.parquet")
-    call = rf'from_hf\("json", data_files="{path}"\)'
-    with pytest.raises(ValueError, match=f"looks like a JSON lines file: JSONLinesSource reads it, as does {call}"):
-        ParquetSource(ParquetSourceConfig(), path)
-    source = from_hf("json", data_files=str(path))  # as it says
-    assert [int(element["x"]) for element in source] == [0, 1, 2]
-    path.rename(tmp_path / "a.jsonl")
-    with pytest.raises(FileNotFoundError, match=r"none of the 1 files .*a.jsonl\). It looks like a JSON lines file"):
-        ParquetSource(ParquetSourceConfig(), tmp_path)
-
-
-def test_array_records_given_to_a_parquet_source_are_named(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "a.array_record", [b"abc"])
-    with pytest.raises(ValueError, match="looks like an ArrayRecord file: ArrayRecordSourceModule reads it"):
-        ParquetSource(ParquetSourceConfig(), path)
-
-
-def test_a_file_that_was_cut_is_still_said_to_be_cut(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "a.array_record", [b"abc"])
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="cut short, or its writer was never closed"):
-        ArrayRecordSourceModule(ArrayRecordSourceConfig(), path)
 
 
 def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path: Path) -> None:

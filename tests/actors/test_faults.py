@@ -46,26 +46,6 @@ def pids(source: RaySource) -> dict[int, int]:
     return {index: stats["pid"] for index, stats in source.stats().items()}
 
 
-@pytest.mark.slow
-def test_a_frozen_actor_costs_one_wait_however_many_parts_it_had(files: list[Path]) -> None:
-    thresholds = Thresholds(quiet_s=0.5, answer_s=1.5)
-    want = rows(make(files).batches(0, StreamOptions(8)))
-    # what actors keep nobody else is asked for, so that the stream waits until the frozen one is told
-    with ray_source(make(files, cacheable=True), 2, chunk_size=10, thresholds=thresholds) as source:
-        stream = source.batches(0, StreamOptions(8))
-        got = rows(itertools.islice(stream, 3))
-        frozen = pids(source)[1]
-        os.kill(frozen, signal.SIGSTOP)
-        got += rows(stream)
-        os.kill(frozen, signal.SIGCONT)
-        until_all_run(source)
-        (recovery,) = source.recoveries.last
-    assert got == want
-    assert (recovery.kind, recovery.actor, recovery.where.split()[1]) == ("answered", 1, str(frozen))
-    assert recovery.num_retried > 1  # it has a part of 16 chunks in flight, and is waited for once
-    assert source.recoveries.num_retried == recovery.num_retried
-
-
 def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files: list[Path], caplog: Any) -> None:
     with ray_source(make(files, num_epochs=-1), 2, chunk_size=5) as source:
         until_all_run(source)
@@ -165,7 +145,7 @@ class FullDisk(ReaderActor):
 def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path], monkeypatch: Any) -> None:
     monkeypatch.setattr(starting_module, "ReaderActor", FullDisk)
     with (
-        ray_source(make(files), 2, thresholds=Thresholds(max_backoff_s=0.1)) as source,
+        ray_source(make(files), 1, thresholds=Thresholds(max_backoff_s=0.1)) as source,
         pytest.raises(RuntimeError, match=r"no reader actor can start, each was tried \d times.*no space left on this"),
     ):
         next(source.batches(0, StreamOptions(8)))

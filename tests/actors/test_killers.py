@@ -7,11 +7,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 
 from datarax_ray import RaySource
@@ -21,8 +19,6 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
-    HFStreamingConfig,
-    HFStreamingSource,
 )
 from tests.data import AddNoise, decode
 
@@ -77,36 +73,6 @@ def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before
         assert distributed.recoveries.counts["restarted"] >= 2
     assert got == before
     assert told.value.position == plain.value.position
-
-
-def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
-    for shard in shards:
-        yield from ({"index": 1000 * shard + n} for n in range(600))
-
-
-@pytest.mark.slow  # six deaths, and Ray takes a second and more to bring an actor back
-@pytest.mark.parametrize("where", ["inside the dataset", "in a transform"])
-def test_an_element_of_a_stream_that_ends_whoever_reads_it_is_found_in_few_deaths(where: str) -> None:
-    data = datasets.IterableDataset.from_generator(numbers, gen_kwargs={"shards": [0]})
-    end = EndProcess(333, "exit")
-    is_inside = where == "inside the dataset"
-    config = HFStreamingConfig(shuffle=is_inside, shuffle_buffer_size=50, num_epochs=1)
-    source = HFStreamingSource(
-        config,
-        dataset=data.map(end.map) if is_inside else data,
-        transforms=[AddNoise()] if is_inside else [end, AddNoise()],
-    )
-    before: list[Any] = []
-    with pytest.raises(RecordError) as plain:
-        collect(source.batches(0, StreamOptions(4)), before)
-    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=256) as distributed:
-        got: list[Any] = []
-        with pytest.raises(RecordError, match=r"shard 0\[\d+\].*exit status 3") as told:
-            collect(distributed.batches(0, StreamOptions(4)), got)
-        deaths = sum(distributed.recoveries.counts.values())
-    assert got == before
-    assert told.value.position == plain.value.position
-    assert deaths <= 20  # six as a rule; hundreds, where whatever is behind it ends an actor as well
 
 
 class Hang:

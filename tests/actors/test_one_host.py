@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,20 +107,3 @@ def test_a_host_is_sent_once_what_its_trainers_want(
         assert found == told(make(*transforms).batches(0, each))
     num_parts = len({part for share in shares for part in share.parts}) / shares[0].num_parts
     assert brought < 1.1 * 2 * N * LENGTH * num_parts
-
-
-@pytest.mark.slow  # as that of trainers on nodes with files of their own, one of whose actors is killed
-def test_an_actor_that_is_killed_takes_what_it_has_made_for_several_and_changes_nothing(cluster: Cluster) -> None:
-    options = StreamOptions(64, share=Share(1, (0,), 2), process_count=2)
-    want = told(make().batches(0, options))
-    # most of the 32 MB are not asked for when the actor is killed
-    first, second = (on_hosts((), "killed", 2, max_nbytes=4 * 2**20) for _ in range(2))
-    with first, second:
-        streams = [source.batches(0, options) for source in (first, second)]
-        got = [told(itertools.islice(stream, 20)) for stream in streams]
-        until(lambda: all(stats["num_blocks"] >= 3 for stats in first.stats().values()))
-        os.kill(first.stats()[1]["pid"], signal.SIGKILL)
-        for found, stream in zip(got, streams, strict=True):
-            found += told(stream)
-        assert got == [want, want]
-        assert any(source.recoveries.num_retried for source in (first, second))  # what one had, both may have by then

@@ -84,7 +84,7 @@ class Fills:
 def test_a_transform_may_write_to_a_large_array_that_it_holds_as_in_one_process(tmp_path: Path) -> None:
     paths = write_files(tmp_path, [12])
     alone = make(paths, [decode, Fills()], num_epochs=1)
-    with ray_source(alone, 2) as source, pipeline(source, 4) as read:
+    with ray_source(alone, 1) as source, pipeline(source, 4) as read:
         found = [np.asarray(batch["x"]) for batch in read]
     with pipeline(alone, 4) as read:
         for batch, mine in zip(read, found, strict=True):
@@ -96,7 +96,6 @@ def test_a_transform_may_write_to_a_large_array_that_it_holds_as_in_one_process(
     [
         ([2], 3, 2, 1, False),
         ([1, 1, 1, 997], 33, 3, 40, True),
-        ([600, 400], 256, 1, None, False),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
@@ -107,6 +106,7 @@ def test_a_transform_may_write_to_a_large_array_that_it_holds_as_in_one_process(
                 ([3, 0, 7], 4, 5, 1, True),
                 ([1, 1, 1, 997], 33, 4, 7, True),
                 ([1, 1, 1, 997], 33, 4, 7, False),
+                ([600, 400], 256, 1, None, False),
                 ([600, 400], 256, 1, None, True),
             )
         ),
@@ -276,8 +276,8 @@ def _fetch(error: type[Exception]) -> None:
 @pytest.mark.parametrize(
     ("error", "nbytes"),
     [
-        (ray.exceptions.ObjectLostError, 0),
         (ray.exceptions.ActorUnavailableError, 2**20),
+        pytest.param(ray.exceptions.ObjectLostError, 0, marks=pytest.mark.slow),
         pytest.param(ray.exceptions.ObjectLostError, 2**20, marks=pytest.mark.slow),
         pytest.param(ray.exceptions.ActorUnavailableError, 0, marks=pytest.mark.slow),
     ],
@@ -415,7 +415,7 @@ def test_a_ray_source_is_a_source_itself(files: list[Path]) -> None:
         assert distributed.element_spec()["values"].shape == (5,)
 
 
-@pytest.mark.parametrize("most", [None, 1500])
+@pytest.mark.parametrize("most", [None, pytest.param(1500, marks=pytest.mark.slow)])
 def test_cached_partitions_give_the_same_stream_whatever_fits(files: list[Path], most: int | None) -> None:
     want = [on_host(batch) for batch in pipeline(make(files))]
     with ray_source(make(files, cacheable=True, cacheable_nbytes=most), 2) as cached:

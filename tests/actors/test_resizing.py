@@ -17,9 +17,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from datarax_ray import RaySource
-from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import Thresholds
-from datarax_ray.actors.sizing import Wish, to_json
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.window import Part
 from datarax_ray.sources import (
@@ -129,21 +127,6 @@ def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(
         in_flight = [len(each.positions) - 240 for each in asked]
     assert 2**16 * sum(in_flight) <= 8 * 2**20
     assert min(in_flight) > 0, "and each has some"
-
-
-def test_a_wish_that_comes_as_soon_as_a_pool_is_seen_is_followed(
-    cluster: Cluster, module: ArrayRecordSourceModule, monkeypatch: Any
-) -> None:
-    put, wishes = Head.put, [to_json(Wish(3, "person", "at once"))]
-
-    def put_and_wished(head: Head, key: str, value: str) -> None:
-        put(head, key, value)
-        if wishes and "/soon/" in key:
-            put(head, f"{key.rpartition('/')[0]}/wish", wishes.pop())
-
-    monkeypatch.setattr(Head, "put", put_and_wished)
-    with RaySource(module, num_actors=2, num_cpus=0.1, name="soon", thresholds=SOON) as source:
-        until(lambda: source.num_actors == 3)
 
 
 def test_a_head_that_hangs_holds_nobody_up(cluster: Cluster, module: ArrayRecordSourceModule) -> None:

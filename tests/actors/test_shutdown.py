@@ -122,21 +122,6 @@ while True:
     assert ("Traceback" in done.stderr) == said.endswith("Interrupt\n")
 
 
-@pytest.mark.slow
-def test_a_program_that_ends_without_closing_its_source_says_nothing(files: list[Path]) -> None:
-    """Its stream is ended when half of Python is gone: what a function of the program holds goes last."""
-    done = run(
-        """
-source = make()
-take = lambda: source.get_batch(8)
-take()
-""",
-        files,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Exception ignored" not in done.stderr
-
-
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
     monkeypatch.setattr(connection_module, "_session", lambda: ("job", "node"))
@@ -195,27 +180,6 @@ print("ok")
     )
     assert done.stdout == "ok\n", done.stderr
     assert "Traceback" not in done.stderr  # of the one that was left open as well
-
-
-@pytest.mark.slow
-def test_threads_that_make_the_first_sources_at_once_start_one_ray(files: list[Path]) -> None:
-    done = run(
-        """
-from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(2) as pool:
-    both = threading.Barrier(2)
-    made = list(pool.map(lambda _: (both.wait(), make())[1], range(2)))
-    print([each.get_batch(2)["index"].tolist() for each in made])
-    for each in made:
-        each.close()
-    ray.shutdown()  # a local one ends with the thread that started it
-""",
-        files,
-        begin="",
-    )
-    assert done.stdout == "[[0, 1], [0, 1]]\n", done.stderr
-    assert "Traceback" not in done.stderr
-    assert "this local Ray also ends with the thread that started it" in done.stderr
 
 
 @pytest.mark.slow

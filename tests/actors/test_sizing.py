@@ -34,11 +34,6 @@ def test_drivers_that_are_gone_are_no_longer_seen_and_their_wish_is_nobodys() ->
     assert PoolSeen.of(kept, 100.0 + GONE_S) == {}
 
 
-def test_what_other_releases_keep_is_left_out() -> None:
-    kept = {ONE.key: to_json(ONE), "pool/x": "{}", TWO.key: '{"more": 1}', "pool/a/b/c/wish": "no JSON"}
-    assert PoolSeen.of(kept, 100.0) == {ONE.pool: PoolSeen((ONE,))}
-
-
 PERIOD_S = 10.0
 SCALES = Entry("team", "train", "0f", "aa", "01", "host", 7, "1 to 8", scales=True)
 

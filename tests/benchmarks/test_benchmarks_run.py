@@ -55,24 +55,6 @@ def test_every_competitor_delivers_each_record_once(found: dict) -> None:
     assert came == {competitor: list(range(640)) for competitor in came}
 
 
-@pytest.mark.slow
-def test_groups_are_read_whole_by_everyone_who_reads_groups(tmp_path: Path) -> None:
-    options = ["--records", "2000", "--repeats", "1", "--kinds", "tokens256", "--actors", "2", "--quick", "--identify"]
-    found = ingest.main([*options, "--cache-dir", str(tmp_path)])
-    came = {run["competitor"]: sorted(run["deliveries"][0]["identities"]) for run in found["runs"]}
-    assert list(came) == ["raw", "raw+decode", "in-process", "RaySource"]
-    assert came == {competitor: list(range(2000)) for competitor in came}
-
-
-@pytest.mark.slow
-def test_the_file_says_what_was_measured_where(found: dict) -> None:
-    assert found.keys() == {"version", "machine", "options", "results", "runs", "grids", "verdicts"}
-    assert found["machine"].keys() >= {"cpu", "num_cpus", "memory_nbytes", "python", "versions", "load_average"}
-    for result in found["results"]:
-        assert result.keys() >= {"kind", "competitor", "workers", "name", "rate", "rates", "cpu_us", "first_batch_s"}
-    assert found["results"][-1]["notes"]["actor_max_rss_nbytes"] > 0
-
-
 def test_no_more_of_the_package_runs_for_a_batch_than_was_agreed(capsys: pytest.CaptureFixture[str]) -> None:
     found = calls.main(["--list"])
     counts = [(sum(map(len, functions.values())), len(functions)) for functions in found]
@@ -114,15 +96,6 @@ def test_everyone_who_reads_parquet_delivers_each_row_once(found_of_tables: dict
     assert [sorted(runs[0]["identities"]) for runs in came.values()] == [list(range(640))] * 5
     assert came["ParquetSource", "file"][0]["identities"] == list(range(640))
     assert came["ParquetSource", "block"][0]["identities"] == came["ParquetSource, RaySource", "block"][0]["identities"]
-
-
-@pytest.mark.slow
-def test_the_tables_say_how_far_from_ray_data_each_is(found_of_tables: dict) -> None:
-    assert found_of_tables.keys() == {"version", "machine", "options", "results", "runs", "verdicts"}
-    for result in found_of_tables["results"]:
-        assert result.keys() >= {"rate", "rates", "ratios", "cpu_us", "cpu_ratio", "first_batch_s"}
-        assert len(result["ratios"]) == 1
-    assert len(found_of_tables["verdicts"]) == 2
 
 
 def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:

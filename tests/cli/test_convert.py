@@ -11,8 +11,6 @@ from typing import Any
 import cv2
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
@@ -72,15 +70,3 @@ def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any
         assert line.endswith(f"DecodeImage(field='{field}')])")
         scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeImage", "DecodeMsgpack")}
         assert eval(line, scope).get_batch(1)[field].tolist() == [image.tolist()]
-
-
-def test_the_line_that_is_printed_reads_numbers_that_int64_has_not(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"h": pa.array([1, 2**64 - 1], pa.uint64()), "n": [1, 2]}), tmp_path / "a.parquet")
-    shown = screen()
-    assert convert_command(str(tmp_path / "a.parquet"), tmp_path / "to", shown) == 0
-    line = answer(shown).partition("read it by: ")[2].partition("\n")[0]
-    assert line.endswith("transforms=[DecodeMsgpack(arrays={'h': 'uint64'})])")
-    scope = {name: getattr(datarax_ray, name) for name in ("load", "DecodeMsgpack")}
-    assert [element["h"] for element in eval(line, scope)] == [1, 2**64 - 1]
-    with pytest.raises(ValueError, match=r"or decode it as uint64: DecodeMsgpack\(arrays=\{'field': 'uint64'\}\)"):
-        list(datarax_ray.load(str(tmp_path / "to"), transforms=[datarax_ray.DecodeMsgpack()]))

@@ -87,16 +87,6 @@ def test_pictures_stand_side_by_side_in_a_sheet(tmp_path: Path) -> None:
     assert sheet[6, [64, 192, 320]].tolist() == [*map(list, colours[8:]), [0, 0, 0]]
 
 
-def test_pictures_are_found_as_bytes_in_a_field_too(tmp_path: Path) -> None:
-    grey = cv2.imencode(".png", np.full((4, 4), 7, np.uint8))[1].tobytes()
-    tar = write_tar(tmp_path / "a.tar", [("0.png", grey), ("0.cls", b"1"), ("1.cls", b"2")])
-    assert told(tar, sheet=tmp_path / "sheet.png")["pictures"].startswith("the first 1 in")
-    assert (cv2.imread(str(tmp_path / "sheet.png")) == 7).all()
-    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
-    with pytest.raises(ValueError, match="none of the first 1 elements has a picture"):
-        told(tmp_path / "a.jsonl", sheet=tmp_path / "none.png")
-
-
 def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not end with .png"):
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "sheet.jpg")

@@ -118,14 +118,6 @@ def test_samples_are_whole_however_their_members_lie(tmp_path: Path, name: str) 
     assert_gives(lambda: make(tmp_path, **config), want)
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("name", OVER_ACTORS)
-def test_samples_are_the_same_over_actors(ray_local: None, tmp_path: Path, name: str) -> None:
-    stored, config, want = SAMPLES[name]
-    write_tar(tmp_path / "x.tar", stored)
-    assert_gives(lambda: make(tmp_path, **config), want, num_actors=2)
-
-
 def test_fields_are_read_without_what_lies_beside(tmp_path: Path) -> None:
     """Captions of large pictures: some bytes of each sample, and not megabytes."""
     write_tar(

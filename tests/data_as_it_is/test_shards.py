@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -134,15 +133,6 @@ def test_an_index_that_names_a_file_twice_is_refused(tmp_path: Path) -> None:
 def test_a_split_of_tfds_counts_through_all_its_shards() -> None:
     with pytest.raises(ValueError, match="missing_shards='warn' is not for TFDS"):
         TFDSSource(TFDSSourceConfig(missing_shards="warn"), "small", "train", data_dir=TFDS)
-
-
-def test_a_cache_without_a_limit_takes_a_fifth_of_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    free = shutil.disk_usage(tmp_path).free
-    with caplog.at_level(logging.INFO):
-        first, again = (ArrayRecordSourceConfig(cache_dir=tmp_path / "cache") for _ in range(2))
-    assert first.cache_nbytes == again.cache_nbytes
-    assert 0.15 * free < (first.cache_nbytes or 0) < 0.25 * free
-    assert len([line for line in caplog.messages if "a fifth of the free disk" in line]) == 1
 
 
 def test_shards_of_two_sets_are_not_read_as_one(tmp_path: Path) -> None:

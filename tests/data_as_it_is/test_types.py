@@ -223,13 +223,6 @@ def test_files_of_several_types_are_one_column(name: str, tmp_path: Path) -> Non
     assert_gives(make, [{"x": value} for value in want])
 
 
-def test_files_of_several_types_are_one_column_over_actors(tmp_path: Path, ray_local: None) -> None:
-    tables, settings, want, _ = FILES["one field more"]
-    folder = parquet(tmp_path, tables)
-    config = ParquetSourceConfig(num_epochs=1, **settings)
-    assert_gives(lambda: ParquetSource(config, folder, columns=["x"]), [{"x": value} for value in want], num_actors=2)
-
-
 REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "int64 beyond 2**53 and float": (
         [{"x": [2**53 + 1]}, {"x": [0.5]}],

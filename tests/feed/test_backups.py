@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container
 
-import numpy as np
 import pytest
 
 from datarax_ray.feed.backups import LATE, Backups
@@ -19,8 +18,6 @@ from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
     MixtureSource,
-    RandomAccessSource,
-    RandomAccessSourceConfig,
 )
 from tests.data import write_files
 from tests.feed.pools import OneActor
@@ -118,17 +115,6 @@ def test_of_records_in_groups_late_ones_are_asked_of_others_in_file_order_alone(
     assert scheduler.limits.is_anywhere == is_anywhere
 
 
-class Numbers:
-    def __init__(self, num_records):
-        self.num_records = num_records
-
-    def __len__(self):
-        return self.num_records
-
-    def __getitem__(self, index):
-        return {"x": index}
-
-
 class Slow(OneActor):
     """Three actors, which read what they are asked for in order. The first takes a hundred times as long.
 
@@ -199,55 +185,6 @@ def test_the_stream_is_the_same_and_no_actor_is_waited_for_that_is_slow(kind, ch
     monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
     assert told(batches(description, pool, StreamState(), options)) == want
     assert pool.now < 0.2 * 50.0 * len(want)  # there are more requests than batches, of 50 each for the slow one
-
-
-class Accounted(Slow):
-    """One that knows of every request whether it was received or discarded."""
-
-    def __init__(self, description):
-        super().__init__(description)
-        self.open = []
-
-    def send(self, part):
-        super().send(part)
-        self.open.append(handle := [part])
-        return handle
-
-    def receive(self, sent):
-        event = super().receive(sent)
-        if event is not None:
-            self._over(sent[event.part])
-        return event
-
-    def discard(self, sent):
-        super().discard(sent)
-        for handle in sent.values():
-            self._over(handle)
-
-    def _over(self, handle):
-        self.open = [each for each in self.open if each is not handle]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_what_broken_records_put_in_doubt_is_asked_for_a_few_times_and_nothing_stays_with_the_pool(seed, monkeypatch):
-    def break_some(element):
-        if element["x"] % 7 == 3:
-            raise ValueError("broken")
-        return element
-
-    config = RandomAccessSourceConfig(shuffle=True, seed=seed, num_epochs=1, on_error="skip")
-    description = RandomAccessSource(config, Numbers(240), transforms=[break_some]).describe()
-    options = StreamOptions(16, chunk_size=24)
-    want = [batch.state for batch in batches(description, None, StreamState(), options)]
-    pool = Accounted(description)
-    monkeypatch.setattr("datarax_ray.feed.stream.Flow", lambda *given: Flow(*given, clock=lambda: pool.now))
-    found = list(batches(description, pool, StreamState(), options))
-    assert [batch.state for batch in found] == want
-    records = description.order.records(np.arange(240)).tolist()
-    got = [x for batch in found for x in batch.columns["x"].tolist()]
-    assert got == [record for record in records if record % 7 != 3]
-    assert pool.num_sent < 6 * 3 * 10  # ten chunks of three parts, each read, checked, and perhaps moved
-    assert pool.open == []
 
 
 def test_a_request_that_two_are_asked_for_counts_once_in_the_window():

@@ -12,7 +12,6 @@ from datarax_ray.feed.flow import Arrived, Flow, Lost
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.orders.interleaved import InterleavedOrder
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.packing import ConcatThenSplit
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError
@@ -259,19 +258,6 @@ def index_of(batch):
 def indexes(shards, count=20):
     for shard in shards:
         yield from ({"index": 5 * count * shard + n} for n in range(count))
-
-
-def test_packed_documents_that_end_their_process_are_left_out_as_those_that_raise():
-    description = records([EndAt(3, 17), tokens])
-    options = StreamOptions(2, packing=ConcatThenSplit(8, "tokens"), chunk_size=20)
-
-    def told(pool):
-        return [
-            (batch.columns["tokens"].tolist(), batch.state)
-            for batch in batches(description, pool, StreamState(), options)
-        ]
-
-    assert told(Mortal(description, 3)) == told(None)
 
 
 class AllAtOnce(OneActor):

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from datarax_ray.feed.stats import ActorWork, PipelineStats
-from datarax_ray.feed.timeline import BIN_S, MAX_BINS, Timeline, page
+from datarax_ray.feed.timeline import BIN_S, Timeline, page
 
 STATS = PipelineStats(
     num_batches=10, num_records=100, first_s=1.0, elapsed_s=9.0, waited_s=4.0,
@@ -30,16 +30,6 @@ def test_what_an_actor_spent_on_a_block_stands_in_its_order_up_to_when_it_was_re
     rows = timeline.until(3.5 * BIN_S).rows[3]
     assert rows["reading"] == pytest.approx([BIN_S, 0, 0, 0])
     assert rows["decode"] == pytest.approx([0, BIN_S, BIN_S, 0])
-
-
-def test_a_longer_run_has_longer_bins_and_no_second_less() -> None:
-    timeline = Timeline(0.0)
-    for index in range(10_000):
-        timeline.add("trainer", "waiting", index, index + 0.25)
-    drawn = timeline.until(10_000.0)
-    assert MAX_BINS // 2 <= drawn.num_bins <= MAX_BINS
-    assert sum(drawn.rows["trainer"]["waiting"]) == pytest.approx(2500)
-    assert drawn.rows["trainer"]["waiting"][7] == pytest.approx(drawn.bin_s / 4, rel=0.05)
 
 
 def test_an_actor_is_lost_until_it_reads_again_or_now() -> None:

@@ -20,7 +20,6 @@ from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.streams.amending import amended_state
-from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -432,20 +431,6 @@ class TestWeights:
         assert_resumes(lambda _: make(mixture()), batches, states, every=6)
         assert [str(each) for each in pipeline.amendments][:1] == ["from position 40 on: weights [1, 1, 1] (stage two)"]
 
-    @pytest.mark.usefixtures("ray_local")
-    def test_actors_and_trainers_go_by_them(self) -> None:
-        pipeline = amended(mixture(), 4, weights=[1, 1, 2])
-        pipeline.amend(weights=LINEAR, at=90)
-        batches, states = run_saving(pipeline)
-        with RaySource(mixture(), num_actors=2, num_cpus=0.5, chunk_size=7) as source:
-            got = amended(source, 4, weights=[1, 1, 2])
-            got.amend(weights=LINEAR, at=90)
-            assert run_saving(got) == (_Same(batches), states)
-            ranks = [make(source, process_index=rank, process_count=4) for rank in range(4)]
-            for rank in ranks:
-                rank.set_state(json.loads(states[2]))
-            assert_equal(joined([left(rank) for rank in ranks]), batches[2:])
-
     def test_in_the_middle_of_a_record_it_is_given_to_its_end(self) -> None:
         class Thrice:
             def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
@@ -465,14 +450,6 @@ class TestWeights:
         assert {source for source, _ in rows[21:]} == {1, 2}
         assert_resumes(lambda _: make(of_copies(), 4), rest, states, every=6)
 
-    def test_random_access_seek_and_replay_go_by_those_of_each_position(self) -> None:
-        first = take(make(mixture()), 4)
-        pipeline = amended(mixture(), 4, weights=[1, 1, 2])
-        batches = left(pipeline)
-        pipeline.seek(0)
-        assert_equal(left(pipeline), first + batches)
-        assert_equal(list(pipeline.replay(3, 6)), (first + batches)[3:6])
-
     @pytest.mark.parametrize("weights", [(3, 1, 1), LINEAR])
     def test_a_record_of_one_source_is_left_out_wherever_it_comes(self, weights: Any) -> None:
         def rows(batches: list[Any]) -> list[tuple[int, int]]:
@@ -487,18 +464,6 @@ class TestWeights:
         pipeline.amend(skip=["component 0: arrays[7]", "component 2: arrays[3:5]"])
         gone = {(0, 7), (2, 3), (2, 4)}
         assert rows(left(pipeline)) == [row for row in whole if row not in gone]
-
-    def test_said_again_they_hold_from_where_they_began(self) -> None:
-        pipeline = amended(mixture(), 4, weights=[1, 1, 2])
-        take(pipeline, 3)
-        state = pipeline.get_state()
-        pipeline.amend(weights=[1, 1, 2])
-        pipeline.amend(weights=[1, 1, 2], at=32)
-        assert pipeline.get_state() == state
-        pipeline.amend(weights=[3, 1, 0])
-        assert [each.at for each in pipeline.amendments] == [32, 56]
-        pipeline.amend(weights=[1, 1, 2])  # not what holds now
-        assert [each.weights for each in pipeline.amendments] == [(1, 1, 2), (3, 1, 0), (1, 1, 2)]
 
     def test_what_means_nothing_is_refused(self) -> None:
         pipeline = make(mixture())
@@ -553,25 +518,3 @@ class TestNamesOfFiles:
         assert self.records(stream, "a/day1/part-0.jsonl[3:20]") == [((3, 20),)]
         assert self.records(stream, "b/day1/part-0.jsonl[3]") == [((23, 24),)]
         assert self.records(stream, f"{tmp_path}/b/day1/part-0.jsonl[3:12]") == [((23, 32),)]  # as `locate` has it
-
-    def test_a_range_is_of_one_file(self, stream: Any) -> None:
-        with pytest.raises(ValueError, match=r"has 3 of the 12 records of this name, and 12 of this file"):
-            self.records(stream, "b/day1/part-0.jsonl[9:21]")
-        mixture = MixtureStream((stream, stream), (1, 1))
-        with pytest.raises(ValueError, match=r"has 11 of the 12 records"):
-            self.records(mixture, "component 1: a/day1/part-0.jsonl[9:21]")
-        assert self.records(mixture, "component 1: a/day1/part-0.jsonl[9:20]") == [((41, 52),)]
-
-    def test_of_one_that_several_components_have_the_component_is_said(self, stream: Any, tmp_path: Path) -> None:
-        mixture = MixtureStream((stream, MixtureStream((stream, stream), (1, 1))), (1, 1))
-        with pytest.raises(ValueError, match="6 files, such as component 0: .* and component 0: .*; give more"):
-            self.records(mixture, "part-0.jsonl[3]")
-        named = "component 1: a/day1/part-0.jsonl[3]"
-        path = f"{tmp_path}/a/day1/part-0.jsonl"
-        said = rf"such as component 1: component 0: {path} and component 1: component 1: {path};"
-        with pytest.raises(ValueError, match=said):
-            self.records(mixture, named)
-        for record, name in enumerate(map(mixture.locate, range(96))):
-            assert self.records(mixture, name) == [((record, record + 1),)]
-        other = load(str(tmp_path / "a/day1/part-0.jsonl")).describe()
-        assert self.records(MixtureStream((other, stream), (1, 1)), "b/day1/part-0.jsonl[3]") == [((43, 44),)]

@@ -167,16 +167,6 @@ def test_a_refused_state_leaves_the_pipeline_where_it_was(files: list[Path], sta
     assert target.position == position
 
 
-def test_none_for_a_state_is_refused_and_does_not_begin_anew(files: list[Path]) -> None:
-    """As a dict of a program's own gives that has none: nobody would see that all data comes again."""
-    target = pipeline(source(files))
-    target.step()
-    position = target.position
-    with pytest.raises(TypeError, match=r"a state is a dict, got None; to begin anew call seek\(0\)"):
-        target.set_state({}.get("data"))
-    assert target.position == position
-
-
 def test_restored_without_a_pipeline_it_is_the_state_itself(files: list[Path], tmp_path: Path) -> None:
     going = pipeline(source(files))
     going.step()

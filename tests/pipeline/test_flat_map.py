@@ -97,23 +97,6 @@ def test_every_batch_is_followed_by_the_ones_that_were_left_also_inside_a_record
     assert_resumes(lambda _: make(source, 2), batches, states)
 
 
-def test_elements_one_by_one_are_resumed_at_every_place(files: list[Path]) -> None:
-    transforms = TRANSFORMS["crops, noise"]
-    source = make_source(files[:3], transforms, num_epochs=1)
-    elements, states = [], [json.dumps(source.get_state())]
-    for element in source:
-        elements.append({key: np.asarray(value).tolist() for key, value in element.items()})
-        states.append(json.dumps(source.get_state()))
-    assert elements == rows(list(make(make_source(files[:3], transforms, num_epochs=1))))
-    for number, state in enumerate(states):
-        again = make_source(files[:3], transforms, num_epochs=1)
-        again.set_state(json.loads(state))
-        batch = again.get_batch(3)
-        assert (batch["crop"].tolist() if batch else []) == [e["crop"] for e in elements[number : number + 3]]
-        rest = [{key: np.asarray(value).tolist() for key, value in element.items()} for element in again]
-        assert rest == elements[number + 3 :]
-
-
 def test_a_position_is_a_record_for_random_access(files: list[Path]) -> None:
     source = make_source(files[:3], TRANSFORMS["crops"], shuffle_files=False)
     assert [(e["index"], e["crop"]) for e in source.get_batch_at(2, 3)] == [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]

@@ -200,11 +200,3 @@ def test_what_is_no_step_and_another_stream_s_state_are_refused(tmp_path: Path) 
             pipeline.replay(3, 3)  # at once, not at the first batch
         with pytest.raises(DriftError, match=r"order\.seed"):
             pipeline.locate(0, of_other.get_state())
-
-
-def test_a_last_batch_that_is_dropped_is_none(tmp_path: Path) -> None:
-    with Pipeline(source=in_files(tmp_path), batch_size=7, drop_remainder=True) as pipeline:
-        last = pipeline.num_batches - 1
-        assert len(pipeline.locate(last)) == 7
-        with pytest.raises(IndexError):
-            pipeline.locate(last + 1)

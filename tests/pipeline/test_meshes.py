@@ -93,11 +93,6 @@ def check_batch(batch: dict[str, Any], want: dict[str, Any], where: str) -> None
             assert value.tolist() == want[name][sorted(rows)].tolist(), (where, name)
 
 
-@pytest.mark.slow  # the next has these, and actors
-def test_in_two_processes_every_shard_is_what_its_index_names(corpus: Path, tmp_path: Path) -> None:
-    check(reports(2, corpus, tmp_path), corpus)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_in_four_processes_too_on_every_mesh_and_behind_a_filter(corpus: Path, tmp_path: Path) -> None:

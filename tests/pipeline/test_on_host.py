@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 from datarax_ray import Pipeline
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode
-from tests.resume import assert_equal, assert_resumes, on_host, run_saving
+from tests.data import AddNoise, decode
+from tests.resume import assert_equal, on_host
 
 
 def source(files: Any, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
@@ -36,14 +36,6 @@ class TestBatches:
         assert got[0]["index"].dtype == np.int64
         as_on_device = [batch | {"index": batch["index"].astype(np.int32)} for batch in got]
         assert_equal(as_on_device, want)
-
-    @pytest.mark.parametrize("options", [{}, {"pad_remainder": True}, {"process_index": 1, "process_count": 2}])
-    def test_restored_after_every_batch_the_rest_is_the_same(self, files: list[Path], options: dict[str, Any]) -> None:
-        def pipeline() -> Pipeline:
-            return make(source(files, AddNoise(), DropThirds()), 18, on_host=True, **options)
-
-        batches, states = run_saving(pipeline())
-        assert_resumes(lambda _: pipeline(), batches, states)
 
     def test_a_state_goes_on_on_the_device_and_back(self, files: list[Path]) -> None:
         on_device, kept = make(source(files)), make(source(files), on_host=True)

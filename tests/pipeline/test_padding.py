@@ -12,10 +12,9 @@ import pytest
 from flax import nnx
 
 from datarax_ray import Pipeline
-from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode
-from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
+from tests.resume import assert_equal, joined, on_host
 
 NOISY = (decode, AddNoise())
 
@@ -150,25 +149,6 @@ class TestTopology:
             pipeline = make(source(files, [decode, AddNoise()]), 13, **trainer)
             pipeline.seek(117)
             assert_equal([on_host(batch) for batch in pipeline], [on_host(batch) for batch in want[9:]])
-
-
-class TestState:
-    def test_restored_after_every_batch_the_rest_is_the_same(self, files: list[Path]) -> None:
-        def pipeline() -> Pipeline:
-            return make(source(files, [decode, AddNoise(), DropThirds()]), 9, stages=[add_keys])
-
-        batches, states = run_saving(pipeline())
-        assert_resumes(lambda _: pipeline(), batches, states)
-
-    def test_it_is_a_setting_of_the_stream(self, files: list[Path]) -> None:
-        state = make(source(files), pad_remainder=False).get_state()
-        message = (
-            "pad_remainder: the checkpoint was written with False, this pipeline has True; "
-            r"the last batch would be another. .*allow_drift=\('pad_remainder',\)"
-        )
-        with pytest.raises(DriftError, match=message):
-            make(source(files)).set_state(state)
-        make(source(files)).set_state(state, allow_drift=["pad_remainder"])
 
 
 class TestRefusals:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 import json
 import threading
 import weakref
@@ -207,17 +206,6 @@ class TestStages:
         pipeline(1, []).set_state(pipeline(0, []).get_state())
         with pytest.raises(DriftError, match="stages.key"):
             pipeline(1, [add_keys]).set_state(pipeline(0, [add_keys]).get_state())
-
-    def test_a_second_pipeline_over_one_rngs_is_told_to_have_its_own(self, files: list[Path]) -> None:
-        def pipeline(rngs: nnx.Rngs) -> Pipeline:
-            return Pipeline(source=make(files).source, batch_size=32, rngs=rngs, stages=[add_keys])
-
-        rngs = nnx.Rngs(0)
-        state = pipeline(rngs).get_state()
-        with pytest.raises(DriftError, match=r"stages\.key: .*Give each Pipeline an nnx\.Rngs of its own") as error:
-            pipeline(rngs).set_state(state)
-        assert "Restore the old code" not in str(error.value)
-        pipeline(nnx.Rngs(0)).set_state(state)
 
     def test_a_stage_that_forgets_its_return_is_an_error_that_names_it(self, files: list[Path]) -> None:
         class Forgets(nnx.Module):
@@ -520,16 +508,6 @@ class TestState:
         with pytest.raises(DriftError, match=named):
             make(files, **options).set_state(state)
 
-    def test_a_change_that_is_meant_is_allowed_by_name(self, files: list[Path]) -> None:
-        want = list(itertools.chain(*indices(make(files))))
-        pipeline = make(files)
-        pipeline.step()
-        smaller = make(files, batch_size=16)
-        smaller.set_state(pipeline.get_state(), allow_drift=["batch_size"])
-        assert list(itertools.chain(*indices(smaller))) == want[32:]
-        with pytest.raises(ValueError, match="names no setting"):
-            smaller.set_state(pipeline.get_state(), allow_drift=["batchsize"])
-
 
 class TestClosing:
     def test_it_ends_the_prefetch_thread(self, files: list[Path]) -> None:
@@ -574,28 +552,6 @@ class TestClosing:
         assert [index for index in found if index != "error"] == list(range(120))
         assert "error" in found
         assert next(batches, None) is None
-
-
-class TestSkipping:
-    @pytest.mark.parametrize("drop_remainder", [False, True])
-    def test_a_broken_record_after_the_last_batch_is_counted_once(
-        self, files: list[Path], drop_remainder: bool
-    ) -> None:
-        """119 elements survive: 17 batches of 7; record 119, the last of the epoch, stands after them."""
-
-        def skipping() -> Pipeline:
-            options = {"drop_remainder": drop_remainder}
-            transforms = [decode, FailAt(119)]
-            return make(files, transforms, 7, options, shuffle_files=False, num_epochs=1, on_error="skip")
-
-        pipeline = skipping()
-        assert len(indices(pipeline)) == 17
-        assert (pipeline.num_skipped, [skip.position for skip in pipeline.skipped]) == (1, [119])
-        if not drop_remainder:
-            resumed = skipping()
-            resumed.set_state(pipeline.get_state())
-            assert indices(resumed) == []
-            assert resumed.num_skipped == 1
 
 
 class TestByRank:

@@ -18,9 +18,8 @@ from flax import nnx
 from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
 from datarax_ray.read.background import BackgroundIterator
-from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, FailAt, decode
+from tests.data import AddNoise, DropThirds, decode
 from tests.resume import assert_equal, on_host
 from tests.waiting import until
 
@@ -178,25 +177,6 @@ class TestErrors:
         counting.fail_at = -1
         batches.set_state(batches.get_state())
         assert numbers(batches) == [3, 4, 5]
-
-    def test_of_a_pipeline_too_and_it_can_go_on_elsewhere(self, files: list[Path]) -> None:
-        with prefetch_to_device(make(files, [decode, FailAt(70)], shuffle_files=False), 4) as batches:
-            assert [next(batches)["index"][0] for _ in range(2)] == [0, 30]
-            for _ in range(2):
-                with pytest.raises(RecordError, match="transform FailAt"):
-                    next(batches)
-            assert batches.get_state()["position"] == 60
-            batches.set_state(batches.get_state() | {"position": 71})
-            assert next(batches)["index"][0] == 71
-
-    @SIZES
-    def test_numbers_that_32_bits_do_not_hold_are_refused(self, size: int) -> None:
-        for given in ([1, 2**31, 3], (number for number in [1, 2**31, 3])):
-            batches = prefetch_to_device(({"x": np.array([number])} for number in given), size)
-            assert numbers([next(batches)]) == [1]
-            for _ in range(2):
-                with pytest.raises(OverflowError, match=r"\['x'\], row 0: .* does not fit int32: 2147483648\. JAX"):
-                    next(iter(batches))
 
 
 class TestInterrupts:

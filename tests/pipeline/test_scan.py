@@ -144,13 +144,6 @@ class TestBatches:
         assert_equal(unstacked(make(source(files), **options).scan(look, length=7)), want)
         assert set(seen) == {PartitionSpec("data")}
 
-    def test_a_trainer_scans_over_its_rows(self, files: list[Path]) -> None:
-        options = {"process_index": 1, "process_count": 2, "stages": [add_keys]}
-        want = on_device(make(source(files), **options))
-        got = make(source(files), **options).scan(same, length=7)
-        assert got["values"].shape == (7, 16, 5)
-        assert_equal(unstacked(got), want[:7])
-
     def test_fields_that_stay_on_the_host_are_left_out(self, files: list[Path]) -> None:
         seen = []
         make(source(files)).scan(lambda batch: seen.append(sorted(batch)), length=2)
@@ -234,27 +227,6 @@ class TestState:
         resumed = make(source(files), 50)
         resumed.set_state(scanning.get_state())
         assert_equal(unstacked(resumed.scan(same, length=1)), on_device([stepping.step()]))
-
-    def test_skipped_records_are_counted_once(self, files: list[Path]) -> None:
-        """One of the 120 fails; 7 * 17 survive, so that 17 batches tell of it."""
-
-        def skipping() -> Pipeline:
-            return make(source(files, [decode, FailAt(20)], num_epochs=1, shuffle_files=False, on_error="skip"), 7)
-
-        pipeline = skipping()
-        pipeline.scan(same, length=2)
-        assert pipeline.num_skipped == 0
-        pipeline.scan(same, length=15)
-        assert (pipeline.num_skipped, [skip.position for skip in pipeline.skipped]) == (1, [20])
-
-    def test_it_leaves_no_thread_behind(self, files: list[Path]) -> None:
-        before = prefetching()
-        with make(source(files, num_epochs=-1)) as pipeline:
-            pipeline.scan(same, length=2)
-            pipeline.step()
-            pipeline.scan(same, length=2)
-            assert prefetching() - before
-        assert not prefetching() - before
 
 
 class TestCompiling:

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import datarax_ray
-import datarax_ray.grain
 from datarax_ray import (
     ParquetSource,
     ParquetSourceConfig,
@@ -109,12 +107,6 @@ def numbers() -> Iterator[int]:
 def test_what_gives_elements_by_itself_is_told_with_what_to_do(make: Any, given: Any, remedy: str) -> None:
     with pytest.raises(TypeError, match=rf"{remedy}.*RandomAccessSource\(RandomAccessSourceConfig\(num_epochs=1\), d"):
         make(given)
-
-
-def test_so_is_the_loader_that_stands_for_grains() -> None:
-    loader = datarax_ray.grain.DataLoader(data_source=DATA, sampler=SAMPLER)
-    with pytest.raises(TypeError, match="got DataLoader; it makes its own stream"):
-        Pipeline(source=loader, batch_size=1)  # type: ignore[arg-type]
 
 
 def test_a_path_in_the_place_of_a_source_is_told_what_makes_one() -> None:

@@ -4,12 +4,9 @@ import contextlib
 import gc
 import os
 import pickle
-import subprocess
-import sys
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,19 +139,6 @@ def test_indices_in_memory_are_bounded_where_many_files_are_open(tmp_path, monke
     before = num_descriptors()
     assert reader.read(np.arange(600)) == [record(i) for i in range(600)]
     assert num_descriptors() == before + 5
-
-
-def test_as_many_files_stay_open_as_the_process_may_open():
-    code = (
-        "import resource; from datarax_ray.read.formats.array_record.open_files import max_open_files as most;"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
-        "print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-    )
-    for soft, hard, expected in ((1024, 8192, "7168 8192"), (256, 256, "192 256"), (512, 1024, "768 1024")):
-        run = subprocess.run(
-            [sys.executable, "-c", code.format(soft, hard)], capture_output=True, text=True, check=True
-        )
-        assert run.stdout.strip() == expected
 
 
 def test_a_fingerprint_changes_with_every_change_of_the_files_but_not_with_their_directory(tmp_path):
@@ -451,19 +435,3 @@ def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_
     found = reader.read_rows(asked)
     assert (found[0], set(found[1:])) == (want[0], {b"small"})
     reader.close()
-
-
-def test_relative_paths_are_those_of_the_program_that_named_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An actor of a Ray that was started elsewhere has another working directory."""
-    (tmp_path / "data").mkdir()
-    write_file(tmp_path / "data" / "a.array_record", [b"0", b"1"])
-    monkeypatch.chdir(tmp_path)
-    pickles = [
-        pickle.dumps(ArrayRecordReader.of(paths))
-        for paths in ("data/a.array_record", "./data/*.array_record", "data", ["data/a.array_record[0:2]"])
-    ]
-    monkeypatch.chdir(tmp_path.parent)
-    for pickled in pickles:
-        assert pickle.loads(pickled).read(np.arange(2)) == [b"0", b"1"]

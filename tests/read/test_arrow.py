@@ -29,40 +29,6 @@ def columns(values: pa.Array, **fill: object):
     return table_columns(pa.table({"x": padded}).slice(1, len(values)), fill)["x"]
 
 
-@pytest.mark.parametrize(
-    ("values", "dtype", "expected"),
-    [
-        (pa.array([1, -2, 3], pa.int8()), "int8", [1, -2, 3]),
-        (pa.array([1, 2**64 - 1], pa.uint64()), "uint64", [1, 2**64 - 1]),
-        (pa.array([np.float16(0.5), np.float16(2)], pa.float16()), "float16", [0.5, 2.0]),
-        (pa.array([0.5, -1.5], pa.float64()), "float64", [0.5, -1.5]),
-        (pa.array([True, False, True]), "bool", [True, False, True]),
-        (pa.array([DAY, None], pa.timestamp("us", "Europe/Berlin")), "datetime64[us]", [DAY, None]),
-        (pa.array([DAY.date(), None]), "datetime64[D]", [DAY.date(), None]),
-        (pa.array([dt.timedelta(1), None], pa.duration("s")), "timedelta64[s]", [dt.timedelta(1), None]),
-        (pa.array([dt.time(0, 1), None], pa.time32("ms")), "timedelta64[ms]", [dt.timedelta(minutes=1), None]),
-        (pa.array([dt.time(0, 1), None], pa.time64("us")), "timedelta64[us]", [dt.timedelta(minutes=1), None]),
-        (pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2)), "int32", [[1, 2], [3, 4], [5, 6]]),
-        (pa.array([[[1], [2]]] * 2, pa.list_(pa.list_(pa.int32(), 1), 2)), "int32", [[[1], [2]]] * 2),
-        (pa.array(["a", None, "é"]), "object", ["a", None, "é"]),
-        (pa.array([b"a", None], pa.large_binary()), "object", [b"a", None]),
-        (pa.array([b"ab", b"cd"], pa.binary(2)), "object", [b"ab", b"cd"]),
-        (pa.array([decimal.Decimal("1.5"), None]), "object", [decimal.Decimal("1.5"), None]),
-        (pa.array(["u", "v", "u"]).dictionary_encode(), "object", ["u", "v", "u"]),
-        (pa.array(["u", None, "u"]).dictionary_encode(), "object", ["u", None, "u"]),
-        (pa.array([7, 8, 7]).dictionary_encode(), "int64", [7, 8, 7]),
-        (pa.array([["a"], [], None]), "object", [["a"], [], None]),
-        (pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int8())), "object", [[("k", 1)], []]),
-        (pa.nulls(2), "object", [None, None]),
-    ],
-    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
-)
-def test_a_column_holds_what_was_written(values, dtype, expected):
-    found = columns(values)
-    assert found.dtype == np.dtype(dtype)
-    np.testing.assert_array_equal(np.array(found.tolist(), object), np.array(expected, object))
-
-
 def test_numbers_are_views_of_arrows_memory_and_read_only():
     table = pa.table({"x": pa.array([1, 2, 3]), "v": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))})
     found = table_columns(table, {})
@@ -70,15 +36,6 @@ def test_numbers_are_views_of_arrows_memory_and_read_only():
     assert found["x"].ctypes.data == address
     assert not found["x"].flags.writeable
     assert not found["v"].flags.owndata
-
-
-def test_a_list_of_numbers_is_an_array_for_each_row():
-    rows = columns(pa.array([[1, 2, 3], [], None], pa.list_(pa.int16()))).tolist()
-    assert [row if row is None else (row.dtype, row.tolist()) for row in rows] == [
-        (np.int16, [1, 2, 3]),
-        (np.int16, []),
-        None,
-    ]
 
 
 @pytest.mark.parametrize("permutation", [None, [0, 1, 2]], ids=str)

@@ -17,7 +17,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
 from datarax_ray.read.elements.columns import leaves, spec, unstack
-from datarax_ray.read.formats.hugging_face.dataset import DatasetReader, UndecodableError
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 
 datasets.disable_progress_bars()
 
@@ -61,11 +61,6 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-def dataset_of(kind: str) -> datasets.Dataset:
-    feature, value, _ = KINDS[kind]
-    return datasets.Dataset.from_dict({"x": [value(i) for i in range(7)]}, features=Features({"x": feature}))
-
-
 def plain(value: Any) -> Any:
     """A NumPy value as `datasets` gives it."""
     if isinstance(value, dict):
@@ -73,19 +68,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.datetime64 | np.timedelta64):
         return value.item()
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5, 6], [3, 4], [5], [6, 2, 2, 0]])
-def test_every_kind_of_column_is_what_datasets_gives(kind: str, rows: list[int]) -> None:
-    dataset = dataset_of(kind)
-    columns = DatasetReader(dataset, "d").read(np.array(rows))
-    assert isinstance(columns, dict)
-    assert [plain(element) for element in unstack(columns, len(rows))] == [dataset[row] for row in rows]
-    if KINDS[kind][2] is not None:
-        assert (str(columns["x"].dtype), columns["x"].shape[1:]) == KINDS[kind][2]
-    else:
-        assert isinstance(columns["x"], dict)
 
 
 def a_feature(rng: random.Random, depth: int = 0) -> Any:
@@ -134,15 +116,6 @@ def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_bl
     assert specs == specs[:1] * 3
 
 
-def test_a_null_among_arrays_of_any_length_is_none() -> None:
-    """datasets.features.ArrayExtensionArray.to_pylist raises AttributeError there."""
-    rows = [[[1, 2]], None, [[3, 4], [5, 6]]]
-    dataset = datasets.Dataset.from_dict({"x": rows}, features=Features({"x": Array2D((None, 2), "int32")}))
-    reader = DatasetReader(dataset, "d")
-    assert reader.read(np.arange(3))["x"].tolist() == rows
-    assert reader.fingerprint() != DatasetReader(dataset.select([0, 0, 2]), "d").fingerprint()
-
-
 def image(height: int, value: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(np.full((height, 3, 3), value, np.uint8))
 
@@ -161,13 +134,6 @@ def test_images_are_decoded_to_arrays_of_elements() -> None:
     assert [element["image"].shape for element in found] == [(2, 3, 3), (4, 3, 3)]
     undecoded = DatasetReader(dataset.remove_columns("pair").cast_column("image", datasets.Image(decode=False)), "d")
     assert {type(value) for value in undecoded.read(np.arange(2))["image"]["bytes"]} == {bytes}
-
-
-def test_an_image_that_does_not_decode_is_broken() -> None:
-    rows = {"image": [{"bytes": b"no image", "path": None}]}
-    dataset = datasets.Dataset.from_dict(rows, features=Features({"image": datasets.Image()}))
-    with pytest.raises(UndecodableError, match="column 'image' does not decode: cannot identify image"):
-        DatasetReader(dataset, "d").read(np.arange(1))
 
 
 def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index() -> None:

@@ -369,35 +369,6 @@ def test_a_transform_of_columns_that_mixes_rows_which_are_alike_at_first_is_refu
     assert "LessMean maps row 4 of 8" in str(stream.read(ReadRequest(5, 13)).failure)
 
 
-@pytest.mark.parametrize("is_mixed", [False, True])
-def test_rows_of_ragged_columns_are_compared_as_well_and_may_be_rounded_otherwise(is_mixed):
-    class Ragged:
-        def map_columns(self, columns):
-            index, found = columns["index"], np.empty((len(columns["index"]), 2), object)
-            mean = index.mean() if is_mixed else 0.0
-            for row, value in enumerate(index):
-                found[row, 0] = (np.arange(value, dtype=np.float32) - mean) * (1 + 1e-7 * len(index))
-                found[row, 1] = float(value) / 3 * (1 + 1e-15 * len(index))
-            return {"ragged": found[:, 0], "number": found[:, 1]}
-
-    block = describe(transforms=[decode, stored_index, Ragged()]).read(ReadRequest(2, 6))
-    assert (block.failure is not None) is is_mixed
-
-
-def test_objects_that_are_not_equal_to_themselves_are_the_same_row():
-    class Objects:
-        def map_columns(self, columns):
-            many = np.empty((len(columns["index"]), 4), object)
-            many[:] = [[float("nan"), object(), [float("nan")], None] for _ in columns["index"]]
-            return dict(zip("abcd", many.T, strict=True))
-
-    class Last:
-        def map(self, element):
-            return {"index": 0}
-
-    assert describe(transforms=[decode, stored_index, Objects(), Last()]).read(ReadRequest(2, 6)).failure is None
-
-
 def test_a_transform_of_columns_gives_a_row_for_each_row():
     class Short:
         def map_columns(self, columns):

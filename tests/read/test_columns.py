@@ -92,15 +92,6 @@ def test_values_that_differ_are_refused_with_field_both_sides_and_remedy(left, r
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [({"x": 1}, None), (None, {"x": 1}), (None, 1), (1, None), (None, None), ("a", None), (None, "a")],
-)
-def test_an_element_that_is_none_is_told_how_to_leave_it_out(left, right):
-    with pytest.raises(ColumnError, match=r"the element.* by a first transform, .* return element is not None"):
-        stack([left, right])
-
-
 def test_the_index_is_that_of_the_first_element_that_differs():
     for values in ([1, 2, 3.0, 4.0], [np.zeros(2), np.zeros(2), np.zeros(1)], [1, 2, 2**70]):
         with pytest.raises(ColumnError) as caught:

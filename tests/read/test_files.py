@@ -82,14 +82,6 @@ def test_a_file_whose_name_has_brackets_is_itself(folder):
         assert find(folder / name) == (FileSlice(str(folder / name)),)
 
 
-def test_an_object_with_filename_names_a_slice(folder):
-    path = str(folder / "b.array_record")
-    assert find(FileInstruction(path, 2, 3, 10)) == (FileSlice(path, 2, 3, 10),)
-    assert find([FileInstruction(Path(path), 2, 3, 10)]) == (FileSlice(path, 2, 3, 10),)
-    assert find([namedtuple("Named", "filename")(path)]) == (FileSlice(path),)
-    assert find([FileInstruction(path, 2, -1, 10)]) == (FileSlice(path, 2, None, 10),)  # as TFDS writes "all"
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -105,20 +97,6 @@ def test_an_object_with_filename_names_a_slice(folder):
 def test_what_names_no_file_is_an_error_with_the_path_and_a_remedy(folder, name, message):
     with pytest.raises(FileNotFoundError, match=message):
         find(folder / name)
-
-
-def test_a_directory_without_record_files_says_what_is_there(tmp_path):
-    for name in ("x.tfrecord", "y.txt"):
-        (tmp_path / name).touch()
-    with pytest.raises(FileNotFoundError, match=r"none of the 2 files .* \(x\.tfrecord, y\.txt\)\. Give a glob"):
-        find(tmp_path)
-
-
-def test_a_broken_link_is_not_left_out_in_silence(folder):
-    (folder / "e.array_record").symlink_to(folder / "gone")
-    for path in (folder, f"{folder}/e*", folder / "e.array_record"):
-        with pytest.raises(FileNotFoundError, match="e.array_record is a link to .*gone, which is not there"):
-            find(path)
 
 
 @pytest.mark.parametrize(
@@ -158,16 +136,3 @@ def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
     shutil.copy(write_file(tmp_path / "a.array_record", [b"a"]), file)
     with pytest.raises(ValueError, match=r"udce9.*a name that is not UTF-8; rename it"):
         find(named.format(os.fsdecode(file)) if named != "*" else f"{tmp_path}/*.array_record")
-
-
-FINDS = """
-import sys
-from datarax_ray.read.files.filesystems import find_on
-from datarax_ray.read.files.paths import find
-
-for found in (lambda: find(sys.argv[1]), lambda: find_on(sys.argv[1], None, ["*"])):
-    try:
-        found()
-    except ValueError as error:
-        print(error)
-"""

@@ -11,7 +11,6 @@ from pyarrow import fs
 from pyarrow import parquet as pq
 
 from datarax_ray.read.files.filesystems import find_on
-from datarax_ray.read.files.paths import FileSlice, warn_of_repeats
 from datarax_ray.read.files.paths import find as find_array_record
 from datarax_ray.sources import CSVSource, CSVSourceConfig, ParquetSource, ParquetSourceConfig
 
@@ -91,20 +90,6 @@ def test_a_link_to_what_is_not_there_is_an_error_with_both_names(tmp_path, patte
         find_on(f"{tmp_path}{pattern}", None, SUFFIXES)
 
 
-def test_so_is_one_below_a_directory_and_one_to_a_directory_and_no_other(directory):
-    for name in ("note.csv", "_kept", ".#lock"):
-        (directory / name).symlink_to("/mnt/missing")
-    assert names(find_on(directory, None, SUFFIXES)) == ["a.parquet", "b.parquet", "c.pq"]
-    (directory / "sub/2020").symlink_to("/mnt/missing")
-    (directory / "sub/d.pq").symlink_to("/mnt/missing")
-    for pattern, more in (("", 1), ("/sub/*", 1), ("/**", 3)):
-        with pytest.raises(FileNotFoundError, match=f" is a link to .* There are {more} more such links"):
-            find_on(f"{directory}{pattern}", None, SUFFIXES)
-    with pytest.raises(FileNotFoundError, match=r"sub/d.pq is a link to /mnt/missing, .* to go without.$"):
-        find_on(f"{directory}/sub/*.pq", None, SUFFIXES)
-    assert names(find_on(f"{directory}/*.parquet", None, SUFFIXES)) == ["a.parquet", "b.parquet"]
-
-
 @pytest.mark.parametrize("find", [lambda paths: find_on(paths, None, [".array_record"])[1], find_array_record])
 def test_one_file_twice_is_read_twice_and_said_once(tmp_path, caplog, find):
     for name in ("a.array_record", "b.array_record"):
@@ -123,18 +108,6 @@ def test_one_file_twice_is_read_twice_and_said_once(tmp_path, caplog, find):
         find(paths)
         assert len(caplog.records) == (said is not None)
         assert re.search(said or "", caplog.text)
-
-
-def test_and_so_are_slices_that_overlap(tmp_path, caplog):
-    path = tmp_path / "a.array_record"
-    path.touch()
-    find_array_record([f"{path}[0:5]", f"{path}[8:]", f"{path}[5:8]", f"{path}[3:3]"])
-    assert not caplog.text
-    find_array_record([f"{path}[3:8]", f"{path}[:4]"])
-    assert "is named twice, and records of it are read again" in caplog.text
-    url = "s3://host/a.array_record"
-    warn_of_repeats([FileSlice(url), FileSlice("s3://host/b"), FileSlice(url)], are_local=False)
-    assert f"{url} is named twice" in caplog.text
 
 
 def test_directories_that_a_glob_matches_are_said_to_be_left_out(directory, caplog):

@@ -17,7 +17,6 @@ from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
-from datarax_ray.read import block
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.array_record import open_files
@@ -303,12 +302,3 @@ def test_a_group_that_is_broken_fails_as_it_does_alone(tmp_path, on_error):
         assert (one.failure is None) == (other.failure is None)
         num_broken += len(one.skipped) if on_error == "skip" else one.failure is not None
     assert num_broken
-
-
-@pytest.mark.parametrize("decoder", [DecodeRaw("<i4", (5,)), DecodeFields({"data": ("<i4", (5,))})])
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_what_our_decoders_give_is_not_copied(paths, decoder, is_kept, monkeypatch):
-    monkeypatch.setattr(block, "own_columns", None)
-    reader = ArrayRecordReader.of(paths)
-    stream = IndexedStream(reader.with_room_for(100) if is_kept else reader, order_of(N), 1, (decoder,))
-    assert stream.block_at(np.arange(40), np.arange(40)).columns["data"][:, 0].tolist() == list(range(40))

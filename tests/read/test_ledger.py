@@ -100,15 +100,6 @@ def test_an_empty_file_and_one_whose_first_line_was_cut_off_are_ours(tmp_path: P
         assert [entry["position"] for entry in listed(path)] == [5, 6]
 
 
-def test_a_relative_path_stays_where_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = SkipOptions(None, "skipped.jsonl")
-    (tmp_path / "below").mkdir()
-    monkeypatch.chdir("below")
-    SkippedRecords(options).enter(TWO)
-    assert len(listed(tmp_path / "skipped.jsonl")) == 2
-
-
 def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:
     options = {"num_epochs": 2, "on_error": "skip", "shuffle_files": config.pop("shuffle", True)} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
@@ -258,41 +249,6 @@ def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> Non
         source.get_batch_at(10, 8)
     with pipeline(source) as stops, pytest.raises(RecordError, match="position 13"):
         list(stops)
-
-
-@pytest.mark.parametrize("drop_remainder", [True, False])
-def test_what_is_missing_from_the_tail_is_counted_once_however_often_the_end_is_looked_at(
-    make: Any, tmp_path: Path, drop_remainder: bool
-) -> None:
-    path = tmp_path / "skipped.jsonl"
-    bad = [FailAt(13), FailAt(118), FailAt(119)]
-    transforms = [decode, *bad] if make.func is of_files else bad
-    config = {"transforms": transforms, "num_epochs": 1, "shuffle": False, "max_skipped": 3}
-
-    def to_the_end(pipeline: Pipeline) -> list[int]:
-        rows = [len(batch["index"]) for batch in pipeline]
-        assert (pipeline.num_skipped, len(listed(path))) == (3, 3)
-        return rows
-
-    def pipeline() -> Pipeline:
-        source = make(**config, skipped_path=str(path))
-        return Pipeline(source=source, batch_size=50, drop_remainder=drop_remainder)
-
-    with pipeline() as running:
-        assert to_the_end(running) == ([50, 50] if drop_remainder else [50, 50, 17])
-        for _ in range(3):
-            assert to_the_end(running) == []
-            with pytest.raises(ValueError, match="too few|there are"):
-                running.scan(lambda batch: batch["index"], length=1)
-            assert running.num_skipped == len(running.skipped) == len(listed(path))
-            state = running.get_state()
-            with pipeline() as resumed:
-                resumed.set_state(state)
-                assert to_the_end(resumed) == []
-                assert to_the_end(resumed) == []
-        running.seek(0)
-        assert running.num_skipped == 0
-        assert sum(to_the_end(running)) == (100 if drop_remainder else 117)
 
 
 def in_the_way(path: Path) -> None:

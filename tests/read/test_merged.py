@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.plan.amendments import Amendment, amended
-from datarax_ray.plan.orders.merged import ComponentStates, MergedOrder
+from datarax_ray.plan.orders.merged import MergedOrder
 from datarax_ray.plan.orders.mixture import Mixture
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import WeightSchedule, pieces_of, weights_given
@@ -215,14 +215,3 @@ def test_a_stop_ends_it_and_a_position_behind_the_end_is_an_error() -> None:
         with pytest.raises(ValueError, match=f"at position {start.position}, .*is behind the end, or the component"):
             next(run(Merger(order, start, None), components, rng))
     assert elements(run(Merger(order, StreamState(len(want)), None), components, rng), len(want)) == []
-
-
-def test_nothing_of_a_chunk_is_copied_or_kept_once_it_was_taken() -> None:
-    order = MergedOrder(Mixture((1,), 0), ())
-    merger = Merger(order, StreamState(), 4)
-    block = Block(np.arange(4), {"x": np.arange(4.0)})
-    merger.add(0, [block])
-    _, _, (found,) = merger.take([lambda position: None])
-    assert np.shares_memory(found.columns["x"], block.columns["x"])
-    assert merger._supplies[0].parts == []
-    assert isinstance(merger.extra_at(4), ComponentStates)

@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.elements.columns import stack, unstack, unstack_to_stack
+from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.elements.owning import own
 from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
@@ -466,17 +466,6 @@ def test_masked_arrays_are_refused_where_their_mask_would_be_lost():
 
     said = "Masks returned a MaskedArray in field 'x', whose mask would be lost"
     assert said in str(describe("loaded", [Masks()]).read(ReadRequest(0, 3)).failure)
-
-
-def test_a_row_of_a_ragged_column_is_one_also_where_a_transform_keeps_its_element():
-    rows = np.empty(3, object)
-    rows[:] = [np.arange(2), np.arange(2), np.arange(2)]
-    elements = unstack_to_stack({"x": rows}, 3)
-    kept = list(elements)  # so each is copied
-    for index in range(3):
-        own(elements, index)
-    assert elements[0]["x"] is not kept[0]["x"]
-    assert stack(elements)["x"].shape == (3,)
 
 
 @pytest.mark.parametrize("module", [pickle, cloudpickle])

@@ -200,20 +200,6 @@ def test_a_name_with_a_dot_is_that_of_a_column_first(tmp_path, options, fields):
     assert sorted(".".join(path) for path, _ in leaves(found)) == fields
 
 
-@pytest.mark.parametrize(
-    ("name", "with_it"), [("z", {"n": [2], "z": [1]}), ("s.z", {"n": [2], "s": [{"b": 2, "z": 3}]})]
-)
-@pytest.mark.parametrize("order", ["ab", "ba"])
-def test_what_is_left_out_is_in_any_of_the_files(tmp_path, name, with_it, order):
-    without = {"n": [1]} | {each: [{"b": 1}] for each in with_it if each == "s"}
-    parquet.write_table(pa.table(without), tmp_path / "a.parquet")
-    parquet.write_table(pa.table(with_it), tmp_path / "b.parquet")
-    reader = ParquetReader.of([tmp_path / f"{each}.parquet" for each in order], exclude=[name])
-    assert reader.read(np.arange(2))["n"].tolist() == [1 + "ab".index(each) for each in order]
-    with pytest.raises(ValueError, match=r"has no columns \['q'\]"):
-        ParquetReader.of(tmp_path, exclude=["q"])
-
-
 def test_files_with_other_fields_are_refused_with_both(tmp_path, paths):
     other = tmp_path / "other.parquet"
     parquet.write_table(pa.table(rows(0, 3)).set_column(0, "index", pa.array(["1", "2", "3"])), other)
@@ -282,14 +268,6 @@ def test_a_file_without_values_has_the_types_of_the_others(tmp_path, null, value
     assert repr(as_python(found, len(records))) == repr(as_python(expected, len(records)))
     assert reader.fingerprint()["schema"] == wanted.fingerprint()["schema"]
     assert len({plain_type(reader.table(row, row + 1).schema.field("a").type) for row in range(len(records))}) == 1
-
-
-def test_a_tensor_whose_axes_cannot_be_told_is_refused_by_its_name_and_may_be_left_out(tmp_path):
-    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((2, 2, 3, 4)).transpose(0, 3, 1, 2))
-    parquet.write_table(pa.table({"x": tensors, "y": [1, 2]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"x\.parquet: field 'x' cannot be read: .*permutation.* \(exclude_columns\)"):
-        ParquetReader.of(tmp_path)
-    assert ParquetReader.of(tmp_path, exclude=["x"]).read(np.arange(2))["y"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -150,14 +150,6 @@ def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_re
         retried(failing(6), "/data/a")
 
 
-def test_an_error_is_told_with_its_cause() -> None:
-    def read() -> None:
-        raise FileNotFoundError("http://a/x?secret") from ConnectionRefusedError("Connect call failed")
-
-    with pytest.raises(StorageError, match=r"FileNotFoundError: http://a/x \(ConnectionRefusedError: Connect call"):
-        retried(read, "x")
-
-
 def test_an_answer_that_is_no_http_is_asked_for_again() -> None:
     """aiohttp's error of it carries 400, which no server said."""
     num_asked = 0

@@ -1,7 +1,6 @@
 """Parquet behind URLs: the rows of the local files, by few requests, through faults, read ahead and kept on a disk."""
 
 import itertools
-import logging
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +9,9 @@ from pyarrow import parquet
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet import row_groups
 from datarax_ray.read.formats.parquet.reader import ParquetReader
-from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.disk_cache import kept_in
 from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
@@ -230,31 +227,3 @@ def test_a_later_start_asks_each_file_once_for_its_version_and_another_choice_of
     assert third.read(np.array([0, ROWS]))["index"].tolist() == [0, 0]
     for reader in (first, second, other, third):
         reader.close()
-
-
-@pytest.mark.parametrize("what", ["bare", "whole"])
-def test_a_server_without_versions_or_ranges_is_told_and_read_as_far_as_it_can_be(data, served, what, caplog):
-    caplog.set_level(logging.WARNING)
-    paths = write_wide(data)
-    served.what = lambda number: what
-    try:
-        reader = ParquetReader.of(urls_of(served, paths))
-        assert reader.read(np.arange(30))["index"].tolist() == list(range(30))
-        reader.close()
-    except (OSError, ValueError):
-        assert what == "whole"
-    assert "nothing is read ahead" in caplog.text
-    served.what = lambda number: ""
-
-
-@pytest.mark.parametrize(
-    ("what", "error", "num_asked"),
-    [("whole", NoRangesError, 2), ('W/"1"', ChangedError, 2), ("loop", StorageError, 10)],
-)
-def test_what_the_server_refuses_of_one_row_group_is_not_asked_for_of_the_others(data, served, what, error, num_asked):
-    """Of a small file the end is the whole, which a server gives that has no ranges."""
-    parquet.write_table(pa.table({"index": np.arange(1000)}), data / "a.parquet", row_group_size=GROUP)
-    served.what = lambda number: what if number > 2 else ""
-    with pytest.raises(error, match=r"a\.parquet"):
-        ParquetReader.of(f"{served.url}/a.parquet", remote=QUICK)
-    assert served.num_broken == num_asked

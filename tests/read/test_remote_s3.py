@@ -6,12 +6,10 @@ import pytest
 from datarax_ray import loading
 from datarax_ray.loading import load
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from tests.data import record, write_files
 from tests.http_files import HttpFiles
-from tests.tables import write_tables
 
 
 @pytest.fixture
@@ -74,29 +72,6 @@ def test_load_looks_at_files_by_the_client_that_reads_them(tmp_path, bucket, mon
     assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
     monkeypatch.setattr(bucket, "info", lambda path, **_: 1 / 0)
     assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
-
-
-def test_parquet_is_that_of_the_local_files_until_one_is_replaced(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(loading, "filesystem_of", lambda _: bucket)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")  # of pyarrow's client, where nobody listens
-    paths = write_tables(tmp_path, (30, 0, 13))
-    for path in paths:
-        bucket.put(str(path), f"bucket/rows/year=1/{path.name}")
-    bucket.pipe("bucket/rows/_SUCCESS", b"")
-    local = ParquetReader.of(paths)
-    for url in ("s3://bucket/rows", "s3://bucket/rows/", "s3://bucket/rows/*/*.parquet"):
-        far = ParquetReader.of(url)
-        assert far.footers.files[0].version
-        assert far.fingerprint() == local.fingerprint()
-    assert load("s3://bucket/rows").get_batch(43)["index"].tolist() == list(range(43))
-    wanted = np.random.default_rng(0).permutation(43)
-    assert far.read(wanted)["index"].tolist() == wanted.tolist()
-    far.close()
-    write_tables(tmp_path, (31,))
-    bucket.put(str(paths[0]), f"bucket/rows/year=1/{paths[0].name}")
-    with pytest.raises(ChangedError, match="changed while it was read"):
-        far.read(np.arange(5))
-    far.close()
 
 
 def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, monkeypatch):

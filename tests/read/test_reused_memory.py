@@ -8,9 +8,6 @@ import threading
 import numpy as np
 import pytest
 
-from datarax_ray.feed.batches import Batcher
-from datarax_ray.plan.trainer_rows import WHOLE, TrainerRows
-from datarax_ray.read.block import Block
 from datarax_ray.read.reused_memory import ReusedMemory
 
 U1 = np.dtype("uint8")
@@ -123,16 +120,3 @@ def test_any_thread_may_let_go(memory):
         del array
     go_on.set()
     thread.join()
-
-
-def test_small_fields_do_not_have_more_of_the_large_ones_kept():
-    rows, width, num_batches = 9, 2**22, 5
-    batcher = Batcher(TrainerRows(rows, WHOLE), start=0, stop=rows * num_batches)
-    held = []
-    for first in range(0, rows * num_batches, rows):
-        positions = np.arange(first, first + rows)
-        columns = {"x": np.broadcast_to(np.zeros(1, np.uint8), (rows, width)), "y": positions, "z": positions}
-        held += list(batcher.add(first, first + rows, [Block(positions, columns)]))
-    assert len(held) == num_batches
-    held.clear()
-    assert sum(len(memory._free) for memory in batcher.intake._memories) <= 2

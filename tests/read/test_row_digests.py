@@ -24,7 +24,6 @@ MIXED: dict[str, Any] = {
     "of": {"when": np.arange(6).astype("datetime64[s]"), "is": np.arange(6) % 2 == 0},
     "held": np.array(["a", b"b", None, [1, 2.5], {"k": [np.arange(3)]}, ("ü\ud800", {"x", "y"})], object),
 }
-PACKED = 15997042864866202568
 POSITIONS = np.array([3, 5, 5, 5, 9, 12])
 PINNED = [
     4263449429554914788,
@@ -132,32 +131,6 @@ def test_what_stands_between_the_fields_of_a_record_is_nothing_of_it() -> None:
     assert row_digests(at, {"x": one}).tolist() == row_digests(at, {"x": other}).tolist()
     other["b"][1] = 5
     assert (row_digests(at, {"x": one}) != row_digests(at, {"x": other})).tolist() == [False, True]
-
-
-def test_nor_of_one_that_an_element_holds() -> None:
-    inner = np.dtype([("p", np.int8), ("q", np.float32)], align=True)
-    kind = np.dtype([("a", np.int8), ("n", inner), ("s", inner, (2,))], align=True)
-
-    def digest(value: Any) -> Any:
-        column = np.empty(1, object)
-        column[0] = value
-        return row_digests(np.array([0]), column).item()
-
-    def filled(fill: int, q: float = 2.5) -> Any:
-        value = np.full(3 * kind.itemsize, fill, np.uint8).view(kind)
-        value["a"], value["n"]["p"], value["n"]["q"], value["s"]["p"], value["s"]["q"] = 1, 2, 0.5, [3, 4], [1.5, q]
-        return value
-
-    one, other, changed = filled(0), filled(255), filled(0, 7.0)
-    assert one.tobytes() != other.tobytes()
-    for part in (slice(None), 0, (0, ...)):  # an array of them, one, and one in an array without axes
-        assert digest(one[part]) == digest(other[part]) != digest(changed[part])
-    texts = [np.array([text], np.dtypes.StringDType()) for text in ("long " * 9 + "a", "long " * 9 + "b")]
-    assert digest(texts[0]) != digest(texts[1])
-    lists = [np.array([([number],)], [("o", object)]) for number in (1, 1, 2)]
-    assert digest(lists[0]) == digest(lists[1]) != digest(lists[2])
-    packed = np.array([(1, 2.5)], [("a", np.int8), ("b", np.float64)])  # as it was, for it stands in checkpoints
-    assert digest(packed) == PACKED
 
 
 def test_a_document_has_the_digest_of_its_tokens_wherever_they_lie() -> None:

@@ -11,7 +11,6 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgpack
 import numpy as np
@@ -126,30 +125,6 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path, expected: str | None, writ
     assert file_format(data[:HEAD_NBYTES], data[-TAIL_NBYTES:]) == expected
     said = how_to_read(expected, "DIR/file")
     assert bool(said) == (expected is not None)
-
-
-ROWS = [{"id": i, "text": "é, [b]", "tags": ["x, y", "z"]} for i in range(100)]
-
-
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:2], [{"id": 0}, {"id": 1}], [[1, 2], [3, 4]], ["a", "b"] * 2000])
-@pytest.mark.parametrize("end", ["]", "\n]\n"])
-@pytest.mark.parametrize("begin", ["[", "\ufeff[", "\n[ ", "[\n"])
-@pytest.mark.parametrize("between", [",\n", ", ", "\n,"])
-def test_an_array_is_json_wherever_its_lines_end(rows: list[Any], begin: str, between: str, end: str) -> None:
-    data = (begin + between.join(json.dumps(row, ensure_ascii=False) for row in rows) + end).encode()
-    assert file_format(data[:HEAD_NBYTES]) == ("JSON array" if isinstance(rows[0], dict) else "JSON")
-
-
-@pytest.mark.parametrize("text", ['[{"a": 1, "b": 2},\n{"a": 3, "b": 4},\n]', '[{"a": 1, "b": 2},\n{"a": 3, "b": 4}'])
-def test_an_array_of_objects_that_is_broken_is_no_csv(text: str) -> None:
-    assert file_format(text.encode()) == "JSON array"
-
-
-@pytest.mark.parametrize(
-    "header", ["[a],b", "[1],[2]", "[1,b", "[1] x,y", '["a"],b', '"[{""a"": 1}]",y', "[0.1 0.2],1"]
-)
-def test_a_header_that_begins_as_an_array_does_is_one_of_csv(header: str) -> None:
-    assert file_format(f"{header}\n1,2\n3,4\n".encode()) == file_format(f"{header}\n{header}\n".encode()) == "CSV"
 
 
 @given(st.binary(max_size=300) | st.text().map(str.encode) | st.binary(max_size=9).map(lambda x: b"\xef\xbb\xbf" + x))

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import functools
-import math
 import pickle
 import re
 import signal
@@ -24,7 +23,6 @@ from hypothesis import strategies as st
 from datarax_ray.read.elements.progress import Progress, element_rng
 from datarax_ray.read.elements.transforms import check_arguments, steps
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.streams.indexed import ElementStream
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
@@ -437,48 +435,6 @@ def test_a_generator_in_place_of_an_element_is_told_of_flat_map():
     failure = run([lambda element: (i for i in "ab")], [1]).failure
     assert re.search(r"<lambda> returned a generator, .* with flat_map\(element\) -> list$", str(failure))
     assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
-
-
-class EachOf:
-    def flat_map(self, element):
-        return []
-
-
-def stream_of(transforms, on_error):
-    return ElementStream(None, None, transforms=tuple(transforms), on_error=on_error)
-
-
-@pytest.mark.parametrize(
-    ("transforms", "on_error", "may_come"),
-    [
-        ([GrainFilter()], "raise", False),
-        ([GrainFilter(), GrainRandom()], "raise", False),
-        ([GrainRandom(), GrainFilter()], "raise", True),
-        ([GrainIndex(), abs], "skip", True),
-        ([math.sqrt, GrainIndex()], "skip", False),
-        ([math.sqrt, GrainIndex(), abs], "skip", False),
-        ([GrainRandom(), EachOf()], "raise", True),
-        ([EachOf(), GrainRandom()], "raise", False),
-        ([math.sqrt], lambda failure: True, True),
-    ],
-)
-def test_what_is_left_out_may_come_elsewhere_where_it_was_told_its_position(transforms, on_error, may_come):
-    progress = run(transforms, [-1, -3], positions=[0, 2], seed=0, on_error=on_error)
-    assert (progress.elements, progress.may_come) == ([], may_come)
-
-
-@pytest.mark.parametrize(
-    ("transforms", "on_error", "is_packed", "said"),
-    [
-        ([abs], "raise", True, ["document"]),
-        ([Split()], "raise", False, ["flat_map"]),
-        ([GrainFilter(), Split()], "skip", False, ["filters", "flat_map", "record"]),
-    ],
-)
-def test_what_may_leave_nothing_is_what_the_stream_has(transforms, on_error, is_packed, said):
-    found = stream_of(transforms, on_error).droppers(is_packed)
-    assert len(found) == len(said)
-    assert all(word in what for word, what in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

@@ -244,6 +244,7 @@ def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_re
 def test_a_row_unlike_the_first_is_an_error_with_the_remedy(
     rows: list[Any], later: Any, source: str, tmp_path: Path
 ) -> None:
+    rows = rows if source == "parquet" else rows[:150]
     table = pa.table({"x": pa.array([*rows, later])})
     if source == "parquet" and not isinstance(later, list):  # else its footer tells of the null
         made = from_parquet(table, tmp_path, is_counted=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -298,7 +297,9 @@ def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
 
 def test_the_rest_together_are_the_same_with_actors(tmp_path: Path) -> None:
     """A mixture of those that have no actors in the two tests above but in long runs."""
-    names = [name for name in SOURCES if name not in KILLED | SHARED]
+    names = [
+        name for name in SOURCES if name not in KILLED | SHARED and "every row" not in name and "hf eager" not in name
+    ]
     for number in range(len(names)):
         (tmp_path / str(number)).mkdir()
     sources = [SOURCES[name](tmp_path / str(number), shuffle=True) for number, name in enumerate(names)]
@@ -453,18 +454,6 @@ def test_what_is_no_list_of_elements_is_refused(given: Any) -> None:
         source.get_batch(2)
 
 
-def test_the_list_of_indices_is_the_data_sources_own() -> None:
-    class Sorting(Squares):
-        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-            found = [self[i] for i in indices]
-            indices.clear()
-            return found
-
-    want = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, shuffle=True), Squares(40)).get_batch(40)
-    got = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1, shuffle=True), Sorting(40)).get_batch(40)
-    assert_equal([got], [want])
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -484,27 +473,6 @@ def test_a_state_of_other_elements_in_memory_is_refused(before: Any, after: Any)
         source(after).set_state(state)
 
 
-def test_objects_that_say_their_address_are_the_same_data_in_another_process() -> None:
-    class Plain:
-        pass
-
-    def source() -> RandomAccessSource:
-        return RandomAccessSource(RandomAccessSourceConfig(), {"x": np.array([Plain(), Plain()], object)})
-
-    one, other = source(), source()
-    other.set_state(one.get_state())
-
-
-def test_records_that_are_all_broken_end_the_stream_with_what_broke_one() -> None:
-    def fail(element: Any) -> Any:
-        raise ValueError("no such luck")
-
-    config = RandomAccessSourceConfig(num_epochs=1, on_error="skip", max_skipped=4)
-    with pytest.raises(RuntimeError, match="every record is broken") as raised:
-        next(iter(pipeline(RandomAccessSource(config, {"x": np.arange(4)}, transforms=[fail]), 2)))
-    assert re.search(r"arrays\[0\] \(position 0\): .* raised ValueError: no such luck", "".join(raised.value.__notes__))
-
-
 def test_lists_among_arrays_keep_their_values() -> None:
     data = {"any": [1, "a", None], "text": [b"a\0", b"", b"b"], "x": [2**63, 2**63, 2**63], "y": [[1.5], [2.5], [3.5]]}
     batch = RandomAccessSource(RandomAccessSourceConfig(), data).get_batch(3)
@@ -518,26 +486,10 @@ def test_lists_of_numbers_that_an_array_would_change_are_refused(values: list[An
         RandomAccessSource(RandomAccessSourceConfig(), {"a": {"x": values}})
 
 
-def test_arrays_of_another_byte_order_become_those_of_this_machine() -> None:
-    data = {"x": np.arange(4, dtype=">i4"), "y": np.arange(4, dtype=">f8")}
-    (batch,) = pipeline(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data), 4)
-    assert {name: np.asarray(column).tolist() for name, column in batch.items()} == {
-        "x": [0, 1, 2, 3],
-        "y": [0, 1, 2, 3],
-    }
-
-
 def test_numbers_wider_than_any_devices_are_refused_with_their_field() -> None:
     data = {"a": {"x": np.arange(4, dtype=np.longdouble)}}
     with pytest.raises(TypeError, match=r"field \['a'\]\['x'\] is .*, which no device has; make it float64"):
         next(iter(pipeline(RandomAccessSource(RandomAccessSourceConfig(), data), 4)))
-
-
-def test_nested_arrays_and_strings_keep_their_shape() -> None:
-    data = {"image": {"pixels": np.ones((6, 2, 2), np.uint8)}, "name": np.array(list("abcdef"), object)}
-    batch = next(iter(pipeline(RandomAccessSource(RandomAccessSourceConfig(), data), 4)))
-    assert batch["image"]["pixels"].shape == (4, 2, 2)
-    assert batch["name"].tolist() == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -35,15 +34,6 @@ def config(folder: Path, name: str, split: str = "train", **fields: Any) -> HFCo
 
 
 class TestConfig:
-    def test_it_is_frozen_and_can_be_hashed_and_pickled_whatever_is_in_it(self) -> None:
-        made = HFEagerConfig(
-            name="a", split="b", include_keys={"y", "x"}, download_kwargs={"name": "c"}, precomputed_stats={"mean": 1}
-        )
-        assert made.include_keys == ("x", "y")
-        assert {made: 1}[pickle.loads(pickle.dumps(made))] == 1
-        with pytest.raises(AttributeError, match="name"):
-            made.name = "b"  # type: ignore[misc]
-
     @pytest.mark.parametrize("config", [HFEagerConfig, HFStreamingConfig])
     def test_shuffling_is_stochastic_by_datarax_s_stream(self, config: Any) -> None:
         assert (config(shuffle=True).stochastic, config(shuffle=True).stream_name) == (True, "shuffle")

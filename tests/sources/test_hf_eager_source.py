@@ -17,7 +17,6 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import HFEagerConfig, HFEagerSource
 from tests import oracle
-from tests.data import FailAt
 
 datasets.disable_progress_bars()
 
@@ -326,15 +325,6 @@ class TestModule:
             assert int(next(source)["id"]) == 2**40
         (batch,) = source.batches(0, StreamOptions(2))
         assert batch.columns["id"].tolist() == [1, 2**40]
-
-    def test_one_that_does_not_fit_comes_again_and_what_was_skipped_before_it_stays_told(self) -> None:
-        dataset = datasets.Dataset.from_dict({"index": [0, 1, 2**40]})
-        source = make(dataset=dataset, transforms=[FailAt(0)], shuffle=False, on_error="skip")
-        assert int(next(source)["index"]) == 1
-        for take in (next, lambda source: source.get_batch(1)) * 2:
-            with pytest.raises(OverflowError, match="a value of int64 does not fit int32"):
-                take(source)
-            assert [skip.position for skip in source.skipped] == [0]
 
     def test_set_random_order_changes_the_order_from_here_on(self) -> None:
         source = make(num_epochs=2)

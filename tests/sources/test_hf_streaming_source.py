@@ -35,17 +35,17 @@ from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig
 from tests import shards_oracle
 from tests.resume import assert_equal, assert_resumes, run_saving
 
-MODULES = (random, heapq, bisect, textwrap)  # 1,000, 600, 100 and 500 lines
+MODULES = {random: 90, heapq: 60, bisect: 25, textwrap: 75}  # so many lines of each
 NUM_EPOCHS, TURN, WINDOW, SEED = 3, 8, 50, 42
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A jsonl file for each module; the first 150 lines of the larger ones."""
+    """A jsonl file for each module."""
     directory = tmp_path_factory.mktemp("corpus")
     paths = []
-    for module in MODULES:
-        lines = Path(module.__file__).read_text().splitlines()[:150]
+    for module, count in MODULES.items():
+        lines = Path(module.__file__).read_text().splitlines()[:count]
         rows = [{"name": module.__name__, "number": n, "text": t, "width": len(t)} for n, t in enumerate(lines)]
         paths.append(directory / f"{module.__name__}.jsonl")
         paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))

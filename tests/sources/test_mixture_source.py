@@ -151,18 +151,6 @@ def test_an_index_reaches_what_the_mixture_gives_and_no_further() -> None:
         mixture[1:3]  # type: ignore[index]
 
 
-def test_elements_of_unlike_shapes_come_one_by_one_as_they_do_from_each_source() -> None:
-    data = [[{"x": np.full(size, 10 * size + index)} for index in range(3)] for size in (1, 2)]
-    sources = [RandomAccessSource(RandomAccessSourceConfig(num_epochs=2), elements) for elements in data]
-    mixture = MixtureSource(sources)
-    want = [10 * (2 - turn % 2) + turn // 2 % 3 for turn in range(12)]
-    got = [element["x"].tolist() for element in islice(mixture, 5)]
-    state = mixture.get_state()
-    assert got + [element["x"].tolist() for element in mixture] == [[value] * (value // 10) for value in want]
-    mixture.set_state(state)
-    assert [element["x"][0] for element in mixture] == want[5:]
-
-
 class TestEnd:
     def test_it_is_before_the_first_record_that_a_finite_source_has_not_got(self) -> None:
         def drawn(**options: Any) -> list[int]:
@@ -382,15 +370,3 @@ def test_sources_that_are_no_list_are_told_and_a_generator_is_one() -> None:
     with pytest.raises(TypeError, match=r"a list of them, got one RandomAccessSource; write MixtureSource\(\[a, b\]\)"):
         MixtureSource(first, second)
     assert len(MixtureSource(source for source in (first, second))) == 6
-
-
-def test_other_weights_that_a_person_allows_give_other_rows_and_are_not_refused_for_these() -> None:
-    def mixture(weights: list[int]) -> MixtureSource:
-        parts = [RandomAccessSource(RandomAccessSourceConfig(num_epochs=-1), {"x": np.arange(9) + n}) for n in (0, 50)]
-        return MixtureSource(parts, weights)
-
-    source = mixture([1, 1])
-    source.get_batch(6)
-    other = mixture([3, 1])
-    other.set_state(source.get_state(), ("mixture.weights",))
-    assert other.get_batch(4)["x"].tolist() == [each["x"] for each in mixture([3, 1]).get_batch_at(6, 4)]

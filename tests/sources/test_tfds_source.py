@@ -15,7 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.decode import PadTo
 from datarax_ray.read.decode.tfds import DecodeTfds, Leaf, tfds_leaves
@@ -68,15 +68,6 @@ def test_a_part_of_a_split_is_its_records() -> None:
     assert len(make("train[:80%]")) == 9
     with pytest.raises(ValueError, match=r"split 'train\[4:4\]' of .* has no records"):
         make("train[4:4]")
-
-
-@pytest.mark.usefixtures("ray_local")
-def test_actors_read_the_same() -> None:
-    only = [lambda element: {key: element[key] for key in ("id", "image", "tokens")}]
-    source = make("train", *only, shuffle=True, num_epochs=2)
-    want = [str(plain(batch)) for batch in Pipeline(source=source, batch_size=4)]
-    with RaySource(source, num_actors=2, num_cpus=0.5) as distributed:
-        assert [str(plain(batch)) for batch in Pipeline(source=distributed, batch_size=4)] == want
 
 
 def test_it_shuffles_and_stacks_in_a_pipeline() -> None:

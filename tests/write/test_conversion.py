@@ -22,8 +22,6 @@ import pytest
 
 from datarax_ray import DecodeFields, DecodeMsgpack, load
 from datarax_ray.cli.writing import convert as convert_command
-from datarax_ray.read.formats.random_access import RandomAccessReader
-from datarax_ray.write.conversion import To, conversion_of
 from datarax_ray.write.shards import folder_of
 from tests.cli.screens import answer, errors, screen
 from tests.data import records_of, write_file
@@ -340,10 +338,3 @@ class Counted:
     def __getitem__(self, index: int) -> dict[str, int]:
         self.reads[index] += 1
         return {"x": index}
-
-
-@pytest.mark.parametrize("to", ["array_record", "parquet"])
-def test_the_first_elements_are_read_once_before_anything_is_written(to: To) -> None:
-    data = Counted()
-    assert conversion_of(RandomAccessReader(data), to).mean_nbytes
-    assert [data.reads[index] for index in range(1, 400)] == [1] * 255 + [0] * 144  # the first also tells its size

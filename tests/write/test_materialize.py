@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -301,25 +300,3 @@ def test_a_dataset_of_its_own_has_elements_by_index_where_each_record_gave_one_a
     else:
         with pytest.raises(TypeError, match="known only by reading"):
             len(pipeline)
-
-
-def test_records_that_were_put_beside_those_that_were_written_may_hold_any_number(
-    files: list[Path], tmp_path: Path
-) -> None:
-    materialize(live(files, [decode]), tmp_path / "out")
-    shutil.copy(next((tmp_path / "out").glob("data-*")), tmp_path / "out" / "more.array_record")
-    with pytest.raises(TypeError, match="with a flat_map"):
-        load(tmp_path / "out")[3]
-
-
-def test_what_was_copied_to_a_server_is_read_by_its_url(files: list[Path], tmp_path: Path) -> None:
-    source = live(files, CHAINS["filtered, then random"])
-    materialize(source, tmp_path / "out", num_shards=2)
-    served = HttpFiles(tmp_path)
-    try:
-        far = MaterializedSource(source, f"{served.url}/out")
-        assert_interchangeable(pipelines(source), pipelines(far), every=9)
-        with pytest.raises(FileNotFoundError, match="dataset.json"):
-            MaterializedSource(source, f"{served.url}/nothing")
-    finally:
-        served.close()

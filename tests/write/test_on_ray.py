@@ -69,13 +69,6 @@ def test_a_shard_whose_process_is_killed_is_written_again(tmp_path: Path) -> Non
     assert found == write(tmp_path / "b")  # the half file of the one that was killed is gone
 
 
-def test_an_error_in_an_actor_is_told_as_it_is_here(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"^file\[30\] \(position 30\): it is broken") as raised:
-        write(tmp_path / "a", Records(broken=30), num_actors=2)
-    assert any("shards are finished" in note for note in raised.value.__notes__)
-    assert write(tmp_path / "a", num_actors=2) == write(tmp_path / "b")
-
-
 def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path: Path) -> None:
     rows = pa.table({"x": np.arange(N), "s": [f"row {i}" for i in range(N)]})
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=8)

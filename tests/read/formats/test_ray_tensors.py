@@ -72,21 +72,6 @@ def test_files_of_other_shapes_are_files_with_other_fields(tmp_path: Path) -> No
         ParquetReader.of(tmp_path)
 
 
-def test_files_are_one_column_beside_those_without_a_value_and_of_nested_lists(tmp_path: Path) -> None:
-    kind = with_shapes(ray_tensors(x=IMAGES)).schema.field("x").type
-    for number, table in enumerate(
-        [
-            ray_tensors(x=IMAGES[:2]),
-            pa.table({"x": pa.nulls(1)}),
-            pa.table({"x": pa.array(IMAGES[2:4].tolist(), kind)}),
-        ]
-    ):
-        parquet.write_table(table, tmp_path / f"{number}.parquet")
-    found = ParquetReader.of(tmp_path).read(np.arange(5))["x"]
-    for row, wanted in zip(found, [IMAGES[0], IMAGES[1], None, IMAGES[2], IMAGES[3]], strict=True):
-        np.testing.assert_array_equal(None if row is None else np.array(row, np.uint8), wanted)
-
-
 WRITE = """
 import sys
 import numpy as np, ray, ray.data

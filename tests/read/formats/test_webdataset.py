@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import braceexpand
-import fsspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -96,19 +95,6 @@ def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path:
     assert reader.locate(9) == f"{paths[2]}[1]"
     reader.close()
     assert reader.read(np.array([5])) == [want[5]]
-
-
-def test_a_local_path_and_a_url_are_the_same_data(tmp_path: Path) -> None:
-    (path,) = write_tars(tmp_path, (9,))
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/bucket/shard-000.tar", path.read_bytes())
-    try:
-        there, here = WebDatasetReader.of("memory://bucket/shard-{000..000}.tar"), WebDatasetReader.of(path)
-        assert there.fingerprint() == here.fingerprint()
-        assert there.read(np.arange(9)) == here.read(np.arange(9))
-        assert pickle.loads(pickle.dumps(there)).num_records == 9
-    finally:
-        memory.rm("/bucket", recursive=True)
 
 
 def test_braces_in_a_list_of_paths_keep_its_order(tmp_path: Path) -> None:
