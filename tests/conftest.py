@@ -79,6 +79,23 @@ MARKS = {
 }
 
 
+# Modules that take longer than their number of tests says: seconds on two cores. Only the order matters, in which the
+# processes of --dist loadfile are given files; `pytest --durations=0` tells.
+LONG = (
+    (150, "test_ray_source"),
+    (120, "test_every_source test_job test_examples"),
+    (90, "test_scan test_pages test_streams"),
+    (60, "test_faults test_hf_streaming_source test_chaos test_demo test_meshes test_conformance"),
+    (40, "test_node_files test_killed_driver test_loader test_changed_programs test_amendments"),
+    (
+        30,
+        "test_real test_interrupt test_nodes test_closing test_benchmarks_run test_fuzz test_documents_grain test_site",
+    ),
+    (20, "test_merged_mixture test_column_policy test_threads test_local_ray test_layers test_release test_convert"),
+)
+SECONDS = {name: seconds for seconds, names in LONG for name in names.split()}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="also run the long tests")
 
@@ -96,11 +113,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(name)
         if "slow" in item.keywords and not config.getoption("--run-slow"):
             item.add_marker(pytest.mark.skip(reason="long; run with --run-slow"))
-    # At the end and one after the other, to have one Ray: those before them start Rays of their own, and know no other.
-    # The long modules of these come first, so that no process has one left when the others have ended.
-    with_local_ray = {item.path for item in items if "ray_local" in item.fixturenames}
-    lengths = Counter(item.path for item in items if item.path in with_local_ray)
-    items.sort(key=lambda item: (item.path in with_local_ray, -lengths[item.path]))
+    # Modules with the local Ray come last, one after the other: those before them start Rays of their own, and know no
+    # other. The long ones of both come first, so that no process has one left when the others have ended.
+    runs = [item for item in items if not any(mark.name == "skip" for mark in item.iter_markers())]
+    with_local_ray = {item.path for item in runs if "ray_local" in item.fixturenames}
+    lengths = Counter(item.path for item in runs)
+    items.sort(key=lambda item: (item.path in with_local_ray, -SECONDS.get(item.path.stem, lengths[item.path] / 20)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
