@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import ray
+from ray._private import utils
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
@@ -14,6 +15,11 @@ from tests.waiting import until
 # For a head: no test asks its dashboard, wants it to grow, or looks at what other processes print. Each is a process,
 # and half a second of CPU or more.
 BARE = {"include_dashboard": False, "no_monitor": True, "include_log_monitor": False}
+
+# Ray asks whether ray[default] is there. Without it a head has no dashboard's process in any case, and the agent of a
+# node serves nothing: four seconds of CPU less for each start of a Ray.
+HAS_DASHBOARD = utils.get_dashboard_dependency_error
+utils.get_dashboard_dependency_error = lambda: ImportError("left out by tests/clusters.py")
 
 
 def looks_often() -> dict[str, Any]:

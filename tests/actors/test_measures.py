@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import ray
+from ray._private import utils
 
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
+from tests.clusters import HAS_DASHBOARD, LocalRay
 from tests.waiting import until
 
 
@@ -30,8 +33,17 @@ def crop(element: Any) -> Any:
     return element
 
 
+@pytest.fixture
+def ray_with_metrics(ray_of_modules: LocalRay, by_value: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    ray_of_modules.end()
+    monkeypatch.setattr(utils, "get_dashboard_dependency_error", HAS_DASHBOARD)
+    ray_of_modules.begin()
+    yield
+    ray_of_modules.end()
+
+
 @pytest.mark.slow  # Ray sends metrics every 10 s
-def test_what_the_trainer_waits_for_is_a_metric(ray_local: None) -> None:
+def test_what_the_trainer_waits_for_is_a_metric(ray_with_metrics: None) -> None:
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(200)}, transforms=[crop])
     with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.5), batch_size=20) as pipeline:
         list(pipeline)
