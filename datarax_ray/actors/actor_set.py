@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakSet
 
 import ray
@@ -58,6 +59,7 @@ from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import LoadBalance
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
+from datarax_ray.read.stream import StreamTraits
 
 logger = logging.getLogger("datarax_ray")
 
@@ -117,6 +119,8 @@ class ActorSet:
         self._nodes: Mapping[int, str] = {}
         self.user = secrets.token_hex(8)  # the name by which actors know this driver
         self.given_up = ""  # why no actor will ever start again
+        self.pools: WeakSet[Any] = WeakSet()  # the open ones that read with these actors
+        self._num_joined = itertools.count(1)
         self._connection, self._options, self._identity, self._is_managed = connection, options, identity, is_managed
         # Ray finds a shared actor by its name, also where another one is to replace it
         limits = options.thresholds
@@ -145,8 +149,37 @@ class ActorSet:
     def check_open(self) -> None:
         """Raise RuntimeError once the pool is closed."""
         if self.is_closed:
-            # a Pipeline keeps its own position, and moves none of its source
-            raise closed("RaySource", "this, or the new Pipeline that of the old one, which closed its source")
+            raise self.closed()
+
+    @staticmethod
+    def closed() -> RuntimeError:
+        # a Pipeline keeps its own position, and moves none of its source
+        return closed("RaySource", "this, or the new Pipeline that of the old one, which closed its source")
+
+    def join(self, traits: StreamTraits, identity: str) -> str:
+        """Read another stream as well. Returns its name, the same in all drivers that share streams in one order.
+
+        Raises: ValueError for files on nodes without an actor of these.
+        """
+        if traits.homes is not None and (missing := {*traits.homes.all_nodes} - {*self._options.nodes}):
+            raise ValueError(
+                f"the files lie on the nodes {', '.join(sorted(missing))}, and the actors of share= may run elsewhere, "
+                "so nobody could read them; give this source actors of its own"
+            )
+        self._is_managed = self._is_managed or traits.is_managed
+        return f"{identity[:16]}-{next(self._num_joined)}"
+
+    def leave_stream(self, name: str, reader: str) -> None:
+        """Have the actors forget a stream and what its reader has asked for; they go on with others."""
+        if not name:
+            self._admission = Admission()
+        for actor in self.actors.values():
+            own = [sent for sent in actor.state.requests if sent.token is not None and sent.token[0] == reader]
+            for sent in own:
+                self.drop(sent)
+            if actor.handle is not None:
+                actor.handle.forget.remote([sent.token for sent in own])
+                actor.handle.drop.remote(name)
 
     @property
     def nodes(self) -> Mapping[int, str]:
@@ -367,11 +400,11 @@ class ActorSet:
         actor = self.actors.get(sent.part.actor)
         return actor if actor is not None and sent in actor.state.requests else None
 
-    def done(self, sent: InFlight, block: Block) -> None:
-        """Event: the block is here."""
+    def done(self, sent: InFlight, block: Block, *, is_measured: bool = True) -> None:
+        """Event: the block is here. is_measured: whether its time tells the speed of the actor."""
         if (actor := self.holder(sent)) is not None:
             self._do(actor, actor.state.done(sent, time.monotonic()))
-            if block.read_s:  # or it is a part of what was read before
+            if is_measured and block.read_s:  # or it is a part of what was read before
                 self.load_balance.read(actor.index, len(block.positions), block.read_s, self.ready)
 
     def drop(self, sent: InFlight) -> None:

@@ -14,7 +14,7 @@ import math
 import pickle
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from datarax_ray.actors.membership import Membership
 from datarax_ray.actors.reader_actor import Handed, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.sizing import Scaler
-from datarax_ray.actors.starting import ActorOptions
+from datarax_ray.actors.starting import ActorOptions, Guests
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.sample import Admission
@@ -53,7 +53,11 @@ class RayPool(Pool):
 
     bound: of all drivers that read with them.
     scaler: chooses the number of actors, where the program gives a range.
+
+    `sharing` makes a pool over the same actors for another stream. They end with the last of these pools.
     """
+
+    _is_closed = False
 
     def __init__(
         self,
@@ -63,15 +67,11 @@ class RayPool(Pool):
         bound: Bound,
         scaler: Scaler | None = None,
     ) -> None:
-        self._connection = Connection()
-        self._description: Boxed | None = boxed(description)
-        self._counter = itertools.count()
-        self._request_timeout_s = options.request_timeout_s
-        self._fetch_s = options.thresholds.fetch_s
+        self._options, self._connection, self._counter = options, Connection(), itertools.count()
+        self._name = ""
+        self._guests: Guests | None = None
         identity, traits = digest(description.settings()), description.traits
-        box = self._description
-        own = partial(pickle.loads, box) if isinstance(box, bytes) else None
-        admission = Admission() if traits.is_managed else Admission([box], own, strict=options.strict)
+        admission = self._begin(description, strict=options.strict)
         self._set = ActorSet(
             num_actors,
             options,
@@ -82,9 +82,38 @@ class RayPool(Pool):
             source=f"RaySource(num_actors={num_actors}, {description})",
         )
         self._lock = self._set.lock
-        self._homes = None if traits.homes is None else HomeQuorum(traits.homes, options.start_timeout_s)
-        self._reads_ahead = traits.reads_ahead
+        self._set.pools.add(self)
         self.membership = Membership(self._set, options, identity, bound, num_actors, scaler)
+
+    def sharing(self, description: Stream, *, strict: bool) -> RayPool:
+        """A pool that reads another stream with these actors. Raises: RuntimeError once closed; ValueError for files
+        that these actors cannot read.
+        """
+        pool = RayPool.__new__(RayPool)
+        pool._options, pool._connection, pool._counter = self._options, self._connection, itertools.count()
+        pool._set, pool._lock, pool.membership = self._set, self._lock, self.membership
+        with self._held():
+            pool._name = self._set.join(description.traits, digest(description.settings()))
+            pool._guests = Guests(pool._begin(description, strict=strict), pool._name)
+            self._set.pools.add(pool)
+        return pool
+
+    def _begin(self, description: Stream, *, strict: bool) -> Admission:
+        """What depends on the stream."""
+        traits, box = description.traits, boxed(description)
+        self._description: Boxed | None = box
+        self._reads_ahead = traits.reads_ahead
+        self._homes = None if traits.homes is None else HomeQuorum(traits.homes, self._options.start_timeout_s)
+        own = partial(pickle.loads, box) if isinstance(box, bytes) else None
+        return Admission() if traits.is_managed else Admission([box], own, strict=strict)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """As ActorSet.held. Raises: RuntimeError once this pool is closed."""
+        self.check_open()
+        with self._set.held():
+            self.check_open()
+            yield
 
     @property
     def recoveries(self) -> Recoveries:
@@ -95,14 +124,15 @@ class RayPool(Pool):
 
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
-        with self._set.held():
-            if ready := self._set.look():
+        with self._held():
+            if ready := self._admitted(self._set.look()):
                 if missing := self._lacks(ready):
-                    ready = self._set.ready  # a node that is benched may have what no other one has
+                    ready = self._admitted(self._set.ready)  # a benched node may have what no other one has
                     missing = self._lacks(ready)
                 if not missing:
                     return ready
             pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
+            pings += [] if self._guests is None else self._guests.pings
         if pings:
             with self._connection.waiting():
                 ray.wait(pings, num_returns=1, timeout=POLL_S)
@@ -114,6 +144,12 @@ class RayPool(Pool):
             self._homes.check(missing, alive, time.monotonic())
         return ()
 
+    def _admitted(self, ready: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the actors that may read this stream."""
+        if self._guests is None or not ready:
+            return ready
+        return self._guests.admitted(ready, self._set.running, self._set.actors)
+
     def _lacks(self, actors: tuple[int, ...]) -> list[int]:
         """The homes that none of these actors is at."""
         if self._homes is None:
@@ -122,7 +158,7 @@ class RayPool(Pool):
         return self._homes.missing(frozenset(nodes[actor] for actor in actors if actor in nodes))
 
     def allowance(self) -> float:
-        return self.membership.allowance()
+        return self.membership.allowance() / max(1, len(self._set.pools))
 
     def stalled(self, said: str) -> None:
         """A stream has waited long."""
@@ -143,17 +179,17 @@ class RayPool(Pool):
         return self._set.load_balance.weights
 
     def send(self, part: Part) -> InFlight:
-        with self._set.held():
+        with self._held():
             actor = self._set.actors.get(part.actor)
             if actor is None or actor.state.phase != "running":
                 return InFlight(part, None, outcome=Lost(part, "its actor has just gone", was_read=False))
-            trial = Trial(self._request_timeout_s) if part.is_trial else None
-            token = (self._set.user, next(self._counter))
+            trial = Trial(self._options.request_timeout_s) if part.is_trial else None
+            token = (self._reader, next(self._counter))
             sharing = part.request.wanted.sharing
             is_whole = sharing is None or isinstance(sharing.part, str)  # or it is read already
             if self._reads_ahead and is_whole and trial is None and actor.state.requests:
-                actor.handle.expect.remote(part.request)
-            ref = actor.handle.read.remote([self._description], part.request, trial, token)
+                actor.handle.expect.remote(part.request, self._name)
+            ref = actor.handle.read.remote([self._description], part.request, trial, token, self._name)
             now = time.monotonic()
             sent = InFlight(part, ref, actor.state.process.node_id, token=token, look_at=now + _LOOK_EVERY_S)
             self._set.send(actor, sent)
@@ -161,7 +197,7 @@ class RayPool(Pool):
 
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
         """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
-        self._set.check_open()
+        self.check_open()
         known = None
         for part, ask in sent.items():
             if ask.outcome is not None:
@@ -177,7 +213,7 @@ class RayPool(Pool):
                 ready, _ = ray.wait(list(refs), num_returns=1 + len(refs) // _WAITS_OF_CHUNK, timeout=POLL_S)
         with self._lock:
             self.membership.waited_s += time.monotonic() - began
-        self._set.check_open()
+        self.check_open()
         if not ready:
             return self._missing(refs)
         ask, *others = (refs[ref] for ref in ready)
@@ -218,10 +254,10 @@ class RayPool(Pool):
             self.membership.num_used += len(block.positions)
 
     def discard(self, sent: Mapping[Part, InFlight]) -> None:
-        if self._set.is_closed or self._connection.is_forked:  # at exit closed, and half of Python may be gone
+        if self._is_closed or self._connection.is_forked:  # at exit closed, and half of Python may be gone
             return
         with RAY_LOCK, self._lock:
-            is_there = not self._set.is_closed and self._connection.is_there
+            is_there = not self._is_closed and self._connection.is_there
             tokens: defaultdict[int, list[Any]] = defaultdict(list)
             for ask in sent.values():
                 if ask.ref is not None:
@@ -233,7 +269,7 @@ class RayPool(Pool):
 
     def stats(self) -> dict[int, dict[str, Any]]:
         """The stats of every actor by id; an actor that does not answer within 5 s is missing."""
-        with self._set.held():
+        with self._held():
             there = {index: actor.handle for index, actor in self._set.actors.items() if actor.handle is not None}
             asked = {handle.stats.remote(): index for index, handle in there.items()}
         with self._connection.waiting():
@@ -247,7 +283,7 @@ class RayPool(Pool):
 
     def add(self, num_actors: int) -> tuple[int, ...]:
         """Start more actors; they take their share of the partitions once they run. Returns their ids."""
-        with self._set.held():
+        with self._held():
             return self._set.resize(len(self) + num_actors, "they were added")
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
@@ -255,7 +291,7 @@ class RayPool(Pool):
 
         Raises: ValueError if no actor would be left.
         """
-        with self._set.held():
+        with self._held():
             return self._set.resize(len(self) - num_actors, "they were removed")
 
     def rebalance(self) -> dict[int, float]:
@@ -272,18 +308,33 @@ class RayPool(Pool):
     def __len__(self) -> int:
         return len(self._set.actors)
 
+    @property
+    def _reader(self) -> str:
+        """Who asks, of all drivers and their streams."""
+        return f"{self._set.user} {self._name}"
+
     def close(self) -> None:
-        """Kill the actors. Named ones live on for the other drivers, and end with the last of these."""
+        """Kill the actors, if no other pool reads with them. Named ones live on for other drivers, and end with the
+        last of these.
+        """
         if self._connection.is_forked:
             return
-        self._set.is_closed = True  # before the locks: whoever waits stops waiting
+        self._is_closed = True  # before the locks: whoever waits stops waiting
         with RAY_LOCK, self._lock:
             self._description = None  # frees what it holds in the object store
+            self._set.pools.discard(self)
+            if self._set.pools:
+                if self._connection.is_there:
+                    self._set.leave_stream(self._name, self._reader)
+                return
+            self._set.is_closed = True
             self._set.close()
         self.membership.end()
 
     def check_open(self) -> None:
         """Raise RuntimeError once closed."""
+        if self._is_closed:
+            raise self._set.closed()
         self._set.check_open()
 
     def _is_elsewhere(self, ask: InFlight) -> bool:
@@ -305,14 +356,15 @@ class RayPool(Pool):
         """The block that has come; None where it is lost, and then the outcome says so."""
         try:
             with self._connection.waiting():
-                block: Block = whole(ray.get(ask.ref, timeout=self._fetch_s), self._fetch_s)
+                fetch_s = self._options.thresholds.fetch_s
+                block: Block = whole(ray.get(ask.ref, timeout=fetch_s), fetch_s)
         except Exception as error:
             # What the actor itself raised is no word of Ray's about it, though it may be of any of Ray's classes.
             is_task = isinstance(error, RayTaskError)
             cause = error.cause if isinstance(error, RayTaskError) else error
             is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
             is_gone = not is_task and isinstance(error, ACTOR_GONE)
-            with self._set.held():
+            with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
                 actor = self._set.holder(ask)
@@ -326,22 +378,22 @@ class RayPool(Pool):
                     raise (cause if isinstance(cause, Exception) else error) from None
             return ask.outcome if isinstance(ask.outcome, Block) else None
         with self._lock:
-            self._set.done(ask, block)
+            self._set.done(ask, block, is_measured=not self._name)  # records of two streams differ in cost
             self.membership.read_s += block.read_s
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:
         """One of these that was read long ago and has not come."""
-        now = time.monotonic()
+        now, fetch_s = time.monotonic(), self._options.thresholds.fetch_s
         with self._connection.held():
             done, _ = ray.wait(list(asks), num_returns=len(asks), timeout=0, fetch_local=False)
         for ref in done:
             ask = asks[ref]
             ask.waited_since = now if ask.waited_since is None else ask.waited_since
-            if now - ask.waited_since > self._fetch_s:
+            if now - ask.waited_since > fetch_s:
                 with self._lock:
                     if ask.outcome is None:
-                        self._lose_one(ask, f"it was read, and did not come within {self._fetch_s:g} s")
+                        self._lose_one(ask, f"it was read, and did not come within {fetch_s:g} s")
                 return ask.outcome if isinstance(ask.outcome, Lost) else None
         return None
 

@@ -9,9 +9,9 @@ import os
 import resource
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -64,8 +64,27 @@ def whole(answer: Any, timeout_s: float) -> Any:
     return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
 
 
+@dataclass(eq=False)
+class _Held:
+    """What an actor keeps of one stream. description: once a request has brought it. done: the work for the stream."""
+
+    description: Stream | None = None
+    sample: Sample | None = None
+    is_sampled: bool = False
+    shared: BlockCache = field(default_factory=lambda: BlockCache(_SHARED_NBYTES))
+    expected: deque[ReadRequest] = field(default_factory=lambda: deque(maxlen=_MAX_EXPECTED))
+    done: WorkDone = field(default_factory=lambda: WorkDone(f"{os.getpid()} {time.time_ns()}", 0, 0, 0.0))
+
+    def counts(self) -> dict[str, int]:
+        """See ElementStream.counts."""
+        found: dict[str, int] = getattr(self.description, "counts", dict)()
+        return found
+
+
 class ReaderActor:
     """Reads what requests ask for. Holds no position, so it may die and be replaced between any two calls.
+
+    Requests may be of several streams, each with a name: "" for the first, another for each that shares the actors.
 
     index: its id in the pool.
     """
@@ -76,16 +95,11 @@ class ReaderActor:
         keep_freed_memory()
         self._index = index
         self._users: set[str] = set()
-        self._description: Stream | None = None
-        self._sample: Sample | None = None
-        self._is_sampled = False
-        self._shared = BlockCache(_SHARED_NBYTES)
+        self._streams: dict[str, _Held] = {}
         self._reading = threading.Lock()
         self._has_ended = False
         self._forgotten: OrderedDict[Hashable, None] = OrderedDict()
-        self._expected: deque[ReadRequest] = deque(maxlen=_MAX_EXPECTED)
         self._at_since, self._is_trial = math.inf, False  # since when a read goes on
-        self._done = WorkDone(f"{os.getpid()} {time.time_ns()}", 0, 0, 0.0)
         self._counters = {"num_blocks": 0, "num_elements": 0, "nbytes": 0, "read_s": 0.0}
 
     def read(
@@ -94,6 +108,7 @@ class ReaderActor:
         request: ReadRequest,
         trial: Trial | None = None,
         token: Hashable = None,
+        name: str = "",
     ) -> Block | Handed:
         """The requested block, or a reference to the block; a pure function of the request.
 
@@ -101,6 +116,7 @@ class ReaderActor:
             error in the constructor would kill the actor and be retried.
         trial: how to try a request that may end this process; None to read it here.
         token: see forget.
+        name: of the stream.
 
         An error of reading is the block's failure rather than the task's: Ray would print it once for each request in
         flight, and the driver raises it once, when the stream comes to it.
@@ -115,16 +131,16 @@ class ReaderActor:
             with self._reading:
                 if self._has_ended:
                     raise RuntimeError("this actor has ended")  # nobody waits for it any more
-                if self._description is None:
-                    self._description = unboxed(boxes[0])
-                stream: Any = self._description
-                while self._expected:
-                    stream.expect(self._expected.popleft())
-                make: Any = partial(timed, self._description.read)
+                held = self._held(name)
+                if held.description is None:
+                    held.description = unboxed(boxes[0])
+                while held.expected:
+                    held.description.expect(held.expected.popleft())
+                make: Any = partial(timed, held.description.read)
                 if trial is not None:
-                    trying = partial(try_to_read, partial(pickled, boxes[0]), self._description, trial)
+                    trying = partial(try_to_read, partial(pickled, boxes[0]), held.description, trial)
                     make = partial(digested, trying)
-                answer = self._shared.answer(request, partial(self._signed, make), _hand)
+                answer = held.shared.answer(request, partial(_signed, held, make), _hand)
         except DescriptionLostError:
             raise  # the driver asks again
         except BaseException as error:  # a SystemExit of a data source would end this actor, and the next, and the next
@@ -142,24 +158,11 @@ class ReaderActor:
         self._counters["read_s"] += time.perf_counter() - begin
         return answer
 
-    def _signed(self, make: Callable[[ReadRequest], Block], request: ReadRequest) -> Block:
-        """A new block, with the work that this process has done so far."""
-        block, done = make(request), self._done
-        kept: dict[str, int] = getattr(self._description, "counts", dict)()
-        self._done = WorkDone(
-            done.process,
-            done.num_blocks + 1,
-            done.num_elements + len(block.positions),
-            done.read_s + block.read_s,
-            repeats["requests"],
-            kept.get("num_from_memory", 0),
-            kept.get("num_from_storage", 0),
-            _max_rss_nbytes(),
-        )
-        return replace(block, done=self._done)
+    def _held(self, name: str) -> _Held:
+        return self._streams.get(name) or self._streams.setdefault(name, _Held())  # several threads ask
 
     @ray.method(concurrency_group="control")
-    def stats(self, user: str | None = None, boxes: Sequence[Boxed] = ()) -> dict[str, Any]:
+    def stats(self, user: str | None = None, boxes: Sequence[Boxed] = (), name: str = "") -> dict[str, Any]:
         """The actor's process and its work since the start; answers during a read.
 
         user: the asking driver, if it reads with this actor. boxes: the description, for a sample; the first such call
@@ -168,12 +171,15 @@ class ReaderActor:
         at_s: seconds since the current read began, for any driver. is_trial: whether the read runs in a process of its
         own. kept: see ElementStream.counts.
         """
-        if boxes and not self._is_sampled:
-            self._is_sampled = True
-            self._sample = sampled_within(lambda: unboxed(boxes[0]), _SAMPLE_S)
+        held = self._held(name)
+        if boxes and not held.is_sampled:
+            held.is_sampled = True
+            held.sample = sampled_within(lambda: unboxed(boxes[0]), _SAMPLE_S)
         if user is not None:
             self._users.add(user)
-        context = ray.get_runtime_context()
+        context, kept = ray.get_runtime_context(), Counter[str]()
+        for each in [*self._streams.values()]:
+            kept.update(each.counts())
         return {
             "pid": os.getpid(),
             "node_id": context.get_node_id(),
@@ -183,13 +189,13 @@ class ReaderActor:
             "is_trial": self._is_trial,
             "max_rss_nbytes": _max_rss_nbytes(),
             **self._counters,
-            "kept": getattr(self._description, "counts", dict)(),
-        } | ({"sample": self._sample} if boxes else {})
+            "kept": dict(kept),
+        } | ({"sample": held.sample} if boxes else {})
 
     @ray.method(concurrency_group="control")
-    def expect(self, request: ReadRequest) -> None:
+    def expect(self, request: ReadRequest, name: str = "") -> None:
         """A request that stands in line: its slow part, fetching bytes, begins with the next read."""
-        self._expected.append(request)
+        self._held(name).expected.append(request)
 
     @ray.method(concurrency_group="control")
     def forget(self, tokens: Sequence[Hashable]) -> None:
@@ -211,9 +217,33 @@ class ReaderActor:
     def end(self) -> None:
         """Leave the data source's context, once the read that runs is over; later requests fail."""
         self._has_ended = True
+        for name in [*self._streams]:
+            self.drop(name)
+
+    @ray.method(concurrency_group="control")
+    def drop(self, name: str) -> None:
+        """Forget a stream, once the read that runs is over, and leave its data source's context. A request for it, of
+        another driver, begins it anew.
+        """
         with self._reading:
-            if self._description is not None:
-                self._description.close()
+            if (held := self._streams.pop(name, None)) is not None and held.description is not None:
+                held.description.close()
+
+
+def _signed(held: _Held, make: Callable[[ReadRequest], Block], request: ReadRequest) -> Block:
+    """A new block, with the work that this process has done so far for its stream."""
+    block, done, kept = make(request), held.done, held.counts()
+    held.done = WorkDone(
+        done.process,
+        done.num_blocks + 1,
+        done.num_elements + len(block.positions),
+        done.read_s + block.read_s,
+        repeats["requests"],
+        kept.get("num_from_memory", 0),
+        kept.get("num_from_storage", 0),
+        _max_rss_nbytes(),
+    )
+    return replace(block, done=held.done)
 
 
 def _hand(block: Block) -> Block | Handed:

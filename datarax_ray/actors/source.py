@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import logging
 import operator
 import os
@@ -28,9 +29,14 @@ from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import is_endless
+from datarax_ray.read.stream import Stream, is_endless
 
 logger = logging.getLogger("datarax_ray")
+
+
+# The arguments that say how the actors are made: share= takes these actors as they are.
+_OF_ACTORS = {"num_actors", "num_cpus", "max_nbytes", "resources", "label_selector", "memory", "runtime_env", "name"}
+_OF_ACTORS |= {"start_timeout_s", "request_timeout_s", "thresholds"}
 
 
 class RaySource(NamedArguments, Source, Closing):
@@ -54,6 +60,9 @@ class RaySource(NamedArguments, Source, Closing):
     stall_after_s: a longer wait for a batch is logged with its actors, positions and files.
     thresholds: how long to wait for actors that are silent, lost or do not start; None for the defaults.
     strict: raise an error, not a warning, for a transform that makes another element of the same record.
+    share: another RaySource, whose actors read this source too, without more CPUs: an evaluation beside the training.
+        Both streams are the same as alone. The sources divide max_nbytes. The actors end when both are closed, and
+        num_actors, num_cpus and other settings of actors stay those of the other source.
 
     Before an actor feeds the stream it makes the first 8 elements twice, in 0.2 s at most. An actor whose bytes differ
     from those of the driver or of other actors is kept out: the log names node, field and library releases.
@@ -62,8 +71,11 @@ class RaySource(NamedArguments, Source, Closing):
     Else it starts a local Ray, with a log line, and limits the actors to four per core, at least 16. The number of
     actors is not in the state: it may differ at every restart, and `datarax-ray pool resize` changes it from outside.
 
-    Raises: ValueError for num_actors, chunk_size or max_nbytes below 1; RuntimeError if no actor can start.
+    Raises: ValueError for num_actors, chunk_size or max_nbytes below 1, and for settings of actors beside share;
+    RuntimeError if no actor can start, or share is closed.
     """
+
+    _actors: RayPool
 
     def __init__(
         self,
@@ -83,7 +95,9 @@ class RaySource(NamedArguments, Source, Closing):
         stall_after_s: float = STALL_AFTER_S,
         thresholds: Thresholds | None = None,
         strict: bool = False,
+        share: RaySource | None = None,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name in _OF_ACTORS}
         _check_source(source)
         least, most = (None, None) if num_actors is None else limits(num_actors)
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
@@ -109,6 +123,11 @@ class RaySource(NamedArguments, Source, Closing):
                 f"num_actors={num_actors}, and the files lie on {num_nodes} nodes, each of which needs an actor of its "
                 f"own to be read; give at least {num_nodes}"
             )
+        if share is not None:
+            _check_share(share, given)
+            self._actors = share._actors.sharing(description, strict=options.strict)
+            self._begin(source, description, chunk_size, stall_after_s, share._is_named)
+            return
         check_can_connect()
         with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
             most, reserved = connect(most, num_cpus)
@@ -119,10 +138,14 @@ class RaySource(NamedArguments, Source, Closing):
             _check_namespace(name)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
             self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
+        self._begin(source, description, chunk_size, stall_after_s, name is not None)
+
+    def _begin(
+        self, source: Describes, description: Stream, chunk_size: int | None, stall_after_s: float, is_named: bool
+    ) -> None:
+        """Read with the actors, and close them at the program's end."""
         self.source = source
-        self._chunk_size = chunk_size
-        self._stall_after_s = stall_after_s
-        self._is_named = name is not None
+        self._chunk_size, self._stall_after_s, self._is_named = chunk_size, stall_after_s, is_named
         traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
         self._traced = None if traced is None else traced()
         super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
@@ -200,7 +223,9 @@ class RaySource(NamedArguments, Source, Closing):
         return self._actors.rebalance()
 
     def close(self) -> None:
-        """Stop reading and end the actors. get_state still works, and the wrapped source stays open."""
+        """Stop reading and end the actors, unless another source shares them. get_state still works, and the wrapped
+        source stays open.
+        """
         atexit.unregister(self._at_exit)
         self._actors.close()  # first, so that nobody waits for actors any more
         self._consumer.end()
@@ -251,6 +276,18 @@ def _check_source(source: Any) -> None:
         is_path = isinstance(source, str | os.PathLike)
         remedy = f"; load({str(source)!r}, num_actors=...) makes both of files" if is_path else remedy_for(source)
         raise TypeError(f"RaySource distributes sources of datarax_ray.sources, got {type(source).__name__}{remedy}")
+
+
+def _check_share(share: Any, given: Mapping[str, Any]) -> None:
+    """Raise TypeError for what has no actors to share, ValueError for settings of these actors."""
+    if not isinstance(share, RaySource):
+        raise TypeError(f"share is a RaySource, got {type(share).__name__}")
+    parameters = inspect.signature(RaySource).parameters
+    changed = [f"{name}={value!r}" for name, value in given.items() if value != parameters[name].default]
+    if changed:
+        raise ValueError(
+            f"{', '.join(changed)} is of the actors, which share= takes as they are; give it to the source of these"
+        )
 
 
 def _check_namespace(name: str | None) -> None:

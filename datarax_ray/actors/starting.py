@@ -1,4 +1,4 @@
-"""How reader actors are made and placed, started, and let go."""
+"""How reader actors are made and placed, started, admitted to the streams that share them, and let go."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import ray
 from ray.exceptions import AuthenticationError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
+from datarax_ray.actors.lifecycle import ActorState, Commands, Process, Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.actors.readiness import has_labels
+from datarax_ray.feed.sample import Admission
 from datarax_ray.plan.arguments import positive, whole
 
 logger = logging.getLogger("datarax_ray")
@@ -156,6 +157,61 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
         _SHARED.pop(actor.handle._actor_id.hex(), None)
 
 
+class Guests:
+    """Chooses the actors that may read a stream which shares them: their processes make the elements that others make.
+
+    An actor that makes other elements does not read this stream; it goes on with the others. name: of the stream.
+    """
+
+    def __init__(self, admission: Admission, name: str) -> None:
+        self._admission, self._name = admission, name
+        self._asked: dict[int, ray.ObjectRef] = {}  # for a sample, by actor, as all here
+        self._ended: dict[int, str] = {}  # the process that ended over its sample: later ones are asked for none
+        self._known: dict[int, tuple[str, str]] = {}  # the process, and why it may not read, "" where it may
+        self._last: tuple[Any, Any, tuple[int, ...]] = None, None, ()
+
+    @property
+    def pings(self) -> list[ray.ObjectRef]:
+        """The calls that are not answered."""
+        return list(self._asked.values())
+
+    def admitted(
+        self, ready: tuple[int, ...], running: Mapping[int, Process], actors: Mapping[int, Actor]
+    ) -> tuple[int, ...]:
+        """Those of the ready actors that may read; asks the others. Does not wait.
+
+        running: replaced at each change. Raises: RuntimeError where none may.
+        """
+        if not self._admission.boxes or (self._last[0] == ready and self._last[1] is running):
+            return self._last[2] if self._admission.boxes else ready
+        for index in ready:
+            process = running[index]
+            if self._known.get(index, ("", ""))[0] == process.worker_id:
+                continue
+            if self._ended.get(index, process.worker_id) != process.worker_id:
+                self._known[index] = process.worker_id, ""
+            elif index not in self._asked:
+                self._asked[index] = actors[index].handle.stats.remote(None, self._admission.boxes, self._name)
+            elif ray.wait([self._asked[index]], timeout=0)[0]:
+                try:
+                    who = ray.get(self._asked.pop(index))
+                except Exception:  # the actors' own pings tell of it
+                    self._ended[index] = process.worker_id
+                    continue
+                why = self._admission.refusal(who["sample"], f"{process.node_id[:12]} ({process.host})")
+                if why:
+                    logger.error("reader actor %d does not read a stream that shares it: %s", index, why)
+                self._known[index] = who["worker_id"], why
+        by_process = {index: self._known.get(index, ("", "")) for index in ready}
+        known = {index: why for index, (of, why) in by_process.items() if of == running[index].worker_id}
+        found = tuple(index for index, why in known.items() if not why)
+        if known and not found and len(known) == len(ready):
+            raise RuntimeError(f"no actor may read this stream, which shares them; the last: {[*known.values()][-1]}")
+        if len(known) == len(ready):
+            self._last = ready, running, found
+        return found
+
+
 @dataclass(frozen=True)
 class Holder:
     """Another source of this program, and what it holds of the cluster. source: for people."""
@@ -183,6 +239,7 @@ def why_not_running(options: ActorOptions, num_actors: int = 1, others: Sequence
             "runtime_env are the usual reasons"
         )
     holders = _room_for([of.get("CPU", 0.0) for of in nodes], num_actors, options.num_cpus, others)
+    holders += "Or RaySource(..., share=) of one reads with the actors of the other. " if holders else ""
     return (
         f"the cluster has no room for all of them ({needed}, {free.get('CPU', 0):g} CPU free"
         f"{' on all nodes' if labels else ''}). {holders}Ask for fewer, close sources that are done, or add nodes"
