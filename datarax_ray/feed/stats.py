@@ -120,8 +120,9 @@ class PipelineStats:
     at_work_while_waiting: the share of their time that actors work while the trainer waits; None where not known.
     skipped: broken records that were skipped, by component of a mixture, kind and file; "others" beyond 100 of them.
     components: of a mixture, the positions that weights gave each component, and the elements that came of them: of all
-        that was read in order, which is up to a window ahead of the trainer.
+        that was read in order, which is up to a window ahead of the trainer. With weights_by, sizes of elements.
     epoch: in which the stream stands, the first is 1; None for mixtures, and where not known.
+    counted: what `components` counts: "elements", or the field of weights_by.
     """
 
     num_batches: int
@@ -143,6 +144,7 @@ class PipelineStats:
     skipped: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     components: tuple[Share, ...] = ()
     epoch: int | None = None
+    counted: str = "elements"
 
     @property
     def records_per_s(self) -> float:
@@ -262,7 +264,7 @@ class PipelineStats:
 
     @property
     def proportions(self) -> tuple[tuple[float, float], ...]:
-        """Of each component of a mixture its share of the elements read, and the share that its weight asks for."""
+        """Of each component of a mixture its share of what is counted, and the share that its weight asks for."""
         if not self.components:
             return ()
         wanted, achieved = (sum(of) or 1 for of in zip(*map(astuple, self.components), strict=True))
@@ -272,7 +274,7 @@ class PipelineStats:
         """A line for each component of a mixture."""
         if not self.components:
             return []
-        lines = [f"mixture, {sum(each.num_elements for each in self.components):,} elements:"]
+        lines = [f"mixture, {sum(each.num_elements for each in self.components):,} {self.counted}:"]
         for index, (each, (achieved, wanted)) in enumerate(zip(self.components, self.proportions, strict=True)):
             name = f"component {index}"
             lines.append(f"  {name:<40} {each.num_elements:>11,} {achieved:>6.1%}, by weight {wanted:.1%}")
@@ -431,4 +433,5 @@ class Timings:
             dict(self.skip_counts.of),
             self._components(),
             epoch,
+            "elements" if self._mixed is None else self._mixed.counted,
         )

@@ -209,7 +209,7 @@ class _Reading:
         self._proportions = _proportions(description, start, options)
         self.chunks, self.extra_at = self._opened(description, start, options.stop, wanted)
         if self._proportions is not None:
-            self.chunks = _counted(self.chunks, self._proportions, wanted)
+            self.chunks = _counted(self.chunks, self._proportions, wanted, self.merger)
         if options.timings is not None:
             options.timings.mixed(self._proportions)
 
@@ -410,15 +410,18 @@ def _proportions(stream: Stream, start: StreamState, options: StreamOptions) -> 
         [each.droppers(options.packing is not None) for each in stream.components],
         is_exact=of_elements or yields_from(stream.yields, start.amendments, start.position).is_one_to_one,
         is_strict=stream.is_strict,
+        counted="elements" if stream.weights_by is None else f"by {stream.weights_by!r}",
     )
 
 
-def _counted(found: Chunks, proportions: Proportions, wanted: Wanted) -> Chunks:
+def _counted(found: Chunks, proportions: Proportions, wanted: Wanted, merger: Merger | None) -> Chunks:
     """The chunks, counted. With places, those were counted before, and blocks have this trainer's rows alone."""
     is_known = proportions.is_exact or (wanted.sharing is not None and wanted.sharing.part == "places")
     with closing(found):
         for start, stop, blocks in found:
             proportions.add(stop, () if is_known else [block.positions for block in blocks])
+            if merger is not None and merger.given is not None:
+                proportions.give(*merger.given)
             yield start, stop, blocks
             for line in proportions.empty(stop):
                 logger.warning(line)

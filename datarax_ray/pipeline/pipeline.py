@@ -32,6 +32,7 @@ from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.background import BackgroundIterator, Cancelled
+from datarax_ray.read.elements.sizes import check_packed
 from datarax_ray.read.errors import RecordError, users_traceback
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.random_access import remedy_for
@@ -119,6 +120,8 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         prefetch = whole("prefetch", prefetch, ", of batches made ahead; 0 for none", least=0)
         if on_host and graph.nodes:
             raise ValueError("stages run on the device, and with on_host=True batches stay on the host; leave out one")
+        if packing is not None:
+            check_packed(source.describe(), packing.documents.fields)
         _JAX.check()
         self.source = source
         self.rngs = rngs

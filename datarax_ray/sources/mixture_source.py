@@ -25,6 +25,8 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     weights: numbers of at least 0, in any unit; None for equal weights; a WeightSchedule for weights that change with
         the position.
     seed: shifts the turns of the sources.
+    weights_by: a field of the elements whose sizes are shared out by weight: "tokens". Its length counts, of a list, an
+        array or a text; an integer counts itself (a field of milliseconds, say). None: each element counts 1.
     length: the number of elements; None to end before the first record that a source with a finite num_epochs lacks, or
         never.
     strict: a source that gives no element in a whole pass (a filter drops all of it) is an error; else a warning, and
@@ -33,6 +35,10 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     Of the first n records, source c has its share of n to less than 4 records at any n, and with two sources to less
     than 1. Filters and flat_maps act after the choice of a record. Each source goes through its own epochs, in its own
     order, and gives the same elements as alone, random transforms included. `len` is the records of all sources.
+
+    With weights_by, the next element is of the source that gave least for its weight. At any moment a source has given
+    its share to less than one of its own elements more, and to less than one element of each other source too little.
+    Sizes are those behind transforms; of packed documents, those of the rows. Otherwise this is as with streams:
 
     With a stream among the sources (HFStreamingSource), elements are mixed instead of records: source c has its share
     of the first n elements, after filters and flat_maps; of packed rows, its share of documents. Positions count
@@ -56,6 +62,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         weights: Iterable[float] | WeightSchedule | None = None,
         *,
         seed: int = 42,
+        weights_by: str | None = None,
         length: int | None = None,
         strict: bool = False,
         rngs: nnx.Rngs | None = None,
@@ -68,7 +75,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
         sources = tuple(sources)
         components = tuple(_component(source, index) for index, source in enumerate(sources))
         given = weights_given((1,) * len(components) if weights is None else weights)
-        description = mixed(components, given, seed, length, strict)
+        description = mixed(components, given, seed, length, strict, weights_by=weights_by)
         skip_options = functools.reduce(operator.or_, (source.skip_options for source in sources))
         super().__init__(SourceConfig(), description, skip_options, rngs=rngs, name=name)
         self._sources = sources
@@ -84,6 +91,7 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
             self._sources,
             mixture.weights,
             seed=mixture.seed,
+            weights_by=mixture.weights_by,
             length=mixture.length,
             strict=mixture.is_strict,
             rngs=rngs or self.rngs,

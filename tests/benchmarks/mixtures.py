@@ -66,6 +66,9 @@ def _measure(files: tuple[list[str], list[str]], repeats: int) -> dict[str, dict
         "a mixture of two streams": lambda: _batched(MixtureSource([_stream(paths) for paths in files], WEIGHTS)),
         "one indexed source": lambda: _batched(_indexed(files[0])),
         "a mixture of two indexed": lambda: _batched(MixtureSource([_indexed(paths) for paths in files], WEIGHTS)),
+        "a mixture of two indexed, by size": lambda: _batched(
+            MixtureSource([_indexed(paths) for paths in files], WEIGHTS, weights_by="a")
+        ),
         "a stream and an indexed one": lambda: _batched(
             MixtureSource([_stream(files[0]), _indexed(files[1])], WEIGHTS)
         ),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
 import pytest
 
-from datarax_ray import Pipeline, RaySource
+from datarax_ray import ConcatThenSplit, Pipeline, RaySource
 from datarax_ray.actors.recovery import counts_of
 from datarax_ray.plan.orders.mixture import Mixture
 from datarax_ray.plan.orders.proportions import Proportions, Share
@@ -69,6 +69,68 @@ def test_what_each_component_gives_is_beside_its_weight(
     assert f"component 1 {found[1]} {found[1] / total:.1%}, by weight 50.0%" in " ".join(str(stats).split())
     assert counts_of(stats)["component", "1"] == found[1]
     assert len([line for line in caplog.messages if line.startswith(f"{NOTHING} 120 positions, a whole pass")]) == lines
+
+
+class Document:
+    """Of `length` tokens, and every third one twice as long."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"tokens": [element["source"]] * (self.length << (element["x"] % 3 == 0))}
+
+
+@pytest.mark.parametrize("num_actors", [0, 2])
+def test_tokens_are_shared_out_by_weight_in_packed_rows_and_shown_beside_it(ray_local: None, num_actors: int) -> None:
+    sources = [
+        RandomAccessSource(
+            RandomAccessSourceConfig(shuffle=True, seed=number),
+            {"x": np.arange(50), "source": np.full(50, number)},
+            transforms=[Document(length)],
+        )
+        for number, length in enumerate((3, 40))
+    ]
+    source = MixtureSource(sources, [0.6, 0.4], weights_by="tokens")
+    counts = np.zeros(2, np.int64)
+    packing = ConcatThenSplit(64, "tokens")
+    of = RaySource(source, num_actors=num_actors) if num_actors else source
+    with Pipeline(source=of, batch_size=8, packing=packing, on_host=True) as pipeline:
+        for _ in range(30):
+            counts += np.bincount(pipeline.step()["tokens"].reshape(-1), minlength=2)
+            assert abs(counts[0] - 0.6 * counts.sum()) <= 80  # the longest document
+        stats = pipeline.stats()
+    assert counts.sum() == 30 * 8 * 64
+    (one, other), total = stats.components, sum(each.num_elements for each in stats.components)
+    assert total >= counts.sum()
+    assert abs(one.num_elements - 0.6 * total) <= 80
+    assert one.num_positions + other.num_positions == total
+    assert f"mixture, {total:,} by 'tokens':" in str(stats)
+
+
+@pytest.mark.parametrize(
+    ("weights_by", "packing", "error", "said"),
+    [
+        (3, None, TypeError, "weights_by is the name of a field, .* got 3"),
+        ("sorce", None, ValueError, "weights_by='sorce' is no field of the elements: .*Did you mean 'source'?"),
+        ("f", None, ValueError, "weights_by='f' is a list, .* got float64 such as -1.5"),
+        ("n", None, ValueError, "a whole number from 0 on, got int64 such as -1"),
+        ("none", None, ValueError, "weights_by='none' needs a length of every element: .*NoneType"),
+        ("zero", None, ValueError, "size 0 in [0-9,]+ elements in a row, so no other"),
+        ("n", ConcatThenSplit(8, "x"), ValueError, r"packing takes the fields \['x'\] alone"),
+    ],
+)
+def test_sizes_that_nobody_can_share_out_are_refused(weights_by: Any, packing: Any, error: Any, said: str) -> None:
+    data = {
+        "source": np.zeros(100, np.int64),
+        "f": np.full(100, -1.5),
+        "n": np.full(100, -1),
+        "zero": np.zeros(100, np.int64),
+        "none": np.full(100, None),
+    }
+    parts = [RandomAccessSource(RandomAccessSourceConfig(), data)] * 2
+    with pytest.raises(error, match=said):
+        deque(Pipeline(source=MixtureSource(parts, weights_by=weights_by), batch_size=8, packing=packing, on_host=True))
 
 
 @pytest.mark.parametrize("num_actors", [0, 2])

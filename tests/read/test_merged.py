@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Component:
             mine = [(position, value) for position, value in mine if position < self.failing]
         positions = np.array([position for position, _ in mine], np.int64)
         values = np.array([value for _, value in mine])
-        columns = {"x": values} if mine else None
+        columns = {"x": values, "n": np.array([size_of(value) for _, value in mine])} if mine else None
         return Block(positions, columns, skipped, failure, self.failing or 0)
 
 
@@ -80,7 +81,12 @@ class Plain:
     skipped: list[tuple[int, str]] = field(default_factory=list)
 
 
-def merged_plainly(components: list[Component], weights: Any, seed: int) -> Plain:
+def turn(weights: Any, given: list[int]) -> int:
+    """The component that gave least for its weight."""
+    return min((Fraction(given[index], weight), index) for index, weight in enumerate(weights) if weight)[1]
+
+
+def merged_plainly(components: list[Component], weights: Any, seed: int, by_size: bool = False) -> Plain:
     given: list[list[tuple[int, int]]] = [
         [(p, value) for p, value in c.elements if c.failing is None or p < c.failing] for c in components
     ]
@@ -88,8 +94,11 @@ def merged_plainly(components: list[Component], weights: Any, seed: int) -> Plai
     found = Plain()
     pieces = [*pieces_of(weights_given(weights)), (10**9, (0,))]
     for (begin, its), (end, _) in itertools.pairwise(pieces):
+        sizes = [0] * len(its)
         while (position := len(found.values)) < end:
             index = int(Mixture(its, seed).place(np.array([position - begin]))[0][0])
+            if by_size:
+                index = turn(its, sizes)
             at, value = given[index].pop(0) if given[index] else (10**9, None)
             if value is None and components[index].failing is not None:
                 found.failed_at = position
@@ -99,7 +108,12 @@ def merged_plainly(components: list[Component], weights: Any, seed: int) -> Plai
             if value is None:
                 return found
             found.values.append(value)
+            sizes[index] += size_of(value)
     return found
+
+
+def size_of(value: int) -> int:
+    return value % 7 * (value % 5)
 
 
 def run(merger: Merger, components: list[Component], rng: random.Random) -> Iterator[tuple[int, int, list[Block]]]:
@@ -113,12 +127,12 @@ def run(merger: Merger, components: list[Component], rng: random.Random) -> Iter
             yield merger.end(lacking)
 
 
-def drawn(name: str, seed: int) -> tuple[list[Component], MergedOrder, random.Random]:
+def drawn(name: str, seed: int, by_size: bool = False) -> tuple[list[Component], MergedOrder, random.Random]:
     rng = random.Random(f"{name} {seed}")
     weights = weights_given(WEIGHTS[name])
     count = len(pieces_of(weights)[0][1])
     components = [Component(index, rng.choice((1, 20, 60)), rng) for index in range(count)]
-    return components, MergedOrder(Mixture(weights, seed), ()), rng
+    return components, MergedOrder(Mixture(weights, seed), (), "n" if by_size else None), rng
 
 
 def elements(chunks: Any, start: int = 0) -> list[int]:
@@ -133,11 +147,12 @@ def elements(chunks: Any, start: int = 0) -> list[int]:
     return [found[position] for position in sorted(found)]
 
 
+@pytest.mark.parametrize("by_size", [False, True])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_it_is_a_plain_merge_for_any_chunks_and_goes_on_from_any_state(name: str) -> None:
+def test_it_is_a_plain_merge_for_any_chunks_and_goes_on_from_any_state(name: str, by_size: bool) -> None:
     for seed in range(20):
-        components, order, rng = drawn(name, seed)
-        want = merged_plainly(components, WEIGHTS[name], seed).values
+        components, order, rng = drawn(name, seed, by_size)
+        want = merged_plainly(components, WEIGHTS[name], seed, by_size).values
         merger, states = Merger(order, StreamState(), None), []
         chunks = []
         for first, last, blocks in run(merger, components, rng):

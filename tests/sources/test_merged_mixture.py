@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -130,17 +132,23 @@ def parts(shards: list[str], records: list[Path], **options: Any) -> list[Any]:
     return [stream(shards, 0, NoSevenths(), Some(), **options), in_files(records, 1, **options), inner]
 
 
-def merged(components: list[Any], weights: Any = WEIGHTS, seed: int = 42) -> Iterator[dict[str, Any]]:
-    """One element after the other, until one is not there."""
+def merged(
+    components: list[Any], weights: Any = WEIGHTS, seed: int = 42, size: Callable[[Any], int] | None = None
+) -> Iterator[dict[str, Any]]:
+    """One element after the other, until one is not there. size: of an element, what weights share out."""
     iterators = [iter(component) for component in components]
     position, pieces = 0, [*pieces_of(weights_given(weights)), (10**9, ())]
     for (begin, its), (end, _) in pairwise(pieces):
+        given = [0] * len(its)
         while position < end:
             component = int(Mixture(its, seed).place(np.array([position - begin]))[0][0])
+            if size is not None:
+                component = min((Fraction(given[index], w), index) for index, w in enumerate(its) if w)[1]
             try:
-                yield next(iterators[component])
+                yield (element := next(iterators[component]))
             except StopIteration:
                 return
+            given[component] += size(element) if size is not None else 0
             position += 1
 
 
@@ -173,16 +181,19 @@ MIXTURES: dict[str, tuple[Callable[..., list[Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", MIXTURES)
+INDEXED = (lambda _, records, **o: [in_files(records, 1, num_epochs=4, **o), numbers(2, 9, NoSevenths(), **o)], [1, 3])
+
+
+@pytest.mark.parametrize(("kind", "by"), [*((kind, by) for kind in MIXTURES for by in (None, "index")), ("", "index")])
 def test_the_elements_are_those_of_a_plain_loop_from_any_state(
-    kind: str, shards: list[str], records: list[Path]
+    kind: str, by: str | None, shards: list[str], records: list[Path]
 ) -> None:
-    components, weights = MIXTURES[kind]
-    want = list(map(plain, merged(components(shards, records), weights)))
+    components, weights = MIXTURES.get(kind, INDEXED)
+    want = list(map(plain, merged(components(shards, records), weights, size=by and operator.itemgetter(by))))
     assert len(want) > 60
 
     def mixture() -> MixtureSource:
-        return MixtureSource(components(shards, records), weights)
+        return MixtureSource(components(shards, records), weights, weights_by=by)
 
     whole, source = mixture(), mixture()
     assert list(map(plain, whole)) == want
@@ -205,10 +216,12 @@ def test_the_elements_are_those_of_a_plain_loop_from_any_state(
 PACKINGS = {"tokens": ConcatThenSplit(5, "tokens"), "documents": FirstFitPack(4, "tokens", too_long="split")}
 
 
-@pytest.mark.parametrize("kind", PACKINGS)
+@pytest.mark.parametrize("kind", [*PACKINGS, *(f"by {kind}" for kind in PACKINGS)])
 def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[str], records: list[Path]) -> None:
     """Split and empty documents are merged as documents, so the plain list has them split."""
-    packing = PACKINGS[kind]
+    packing = PACKINGS[kind.removeprefix("by ")]
+    by = {"weights_by": "tokens"} if kind.startswith("by ") else {}
+    size = (lambda element: len(element["tokens"])) if by else None
 
     def components(*last: Any) -> list[Any]:
         return [
@@ -216,16 +229,17 @@ def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[s
             in_files(records, 1, Tokens(), *last, noise=False),
         ]
 
-    documents = [element["tokens"] for element in merged(components(Split(4 if kind == "documents" else 100)), [2, 1])]
+    split = components(Split(4 if "documents" in kind else 100))
+    documents = [element["tokens"] for element in merged(split, [2, 1], size=size)]
     flat = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [{"tokens": document} for document in documents])
     want = [on_host(batch) for batch in make(flat, 4, packing=packing)]
-    batches, states = run_saving(make(MixtureSource(components(), [2, 1]), 4, packing=packing))
+    batches, states = run_saving(make(MixtureSource(components(), [2, 1], **by), 4, packing=packing))
     assert_equal(batches, want)
     for number in range(0, len(states), 3):
-        resumed = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
+        resumed = make(MixtureSource(components(), [2, 1], **by), 4, packing=packing)
         resumed.set_state(json.loads(states[number]))
         assert_equal([on_host(batch) for batch in resumed], want[number:])
-    pipeline = make(MixtureSource(components(), [2, 1]), 4, packing=packing)
+    pipeline = make(MixtureSource(components(), [2, 1], **by), 4, packing=packing)
     for step in (0, 3):
         for origin in pipeline.locate(step):
             assert origin.places is not None
@@ -263,17 +277,20 @@ class TestWeights:
             **{"length": 120} | options,
         )
 
+    @pytest.mark.parametrize("by", [None, "index"])
     def test_those_of_a_running_stream_are_amended_from_a_position_on(
-        self, shards: list[str], records: list[Path]
+        self, by: str | None, shards: list[str], records: list[Path]
     ) -> None:
-        pipeline = make(self.endless(shards, records, [3, 1]))
+        pipeline = make(self.endless(shards, records, [3, 1], weights_by=by))
         got = [pipeline.step() for _ in range(3)]
         pipeline.amend(weights=[1, 4], at=30)
         state = json.dumps(pipeline.get_state())
-        restored = make(self.endless(shards, records, [3, 1]))
+        restored = make(self.endless(shards, records, [3, 1], weights_by=by))
         restored.set_state(json.loads(state))
         schedule = WeightSchedule([(0, [3, 1]), (30, [1, 4])])
-        want = list(map(plain, islice(merged(self.endless(shards, records, [1, 1])._sources, schedule), 120)))
+        size = by and operator.itemgetter(by)
+        want = merged(self.endless(shards, records, [1, 1])._sources, schedule, size=size)
+        want = list(map(plain, islice(want, 120)))
         assert rows([*got, *restored]) == want
         assert rows(restored.replay(2, 9)) == want[12:54]
 
@@ -309,7 +326,7 @@ class TestPlaces:
         source = MixtureSource(parts(shards, records), WEIGHTS)
         assert source
         for call in (lambda: len(source), lambda: source[3], lambda: source.get_batch_at(0, 3)):
-            with pytest.raises(TypeError, match="a mixture with a stream in it has no"):
+            with pytest.raises(TypeError, match="a mixture with a stream in it, or with weights_by, has no"):
                 call()
         with pytest.raises(TypeError, match="known only by reading"):
             len(make(source))

@@ -1,8 +1,9 @@
 """The order of a merged mixture: of streams whose elements have no number before they are read.
 
 A position of a merged mixture counts elements, and holds the k-th element of a component. plan.orders.mixture gives
-component and k; only reading finds the place of this element in the component. So a position alone determines the
-stream, and states of the components save reading them from their beginnings.
+component and k, or plan.orders.by_size by the sizes of earlier elements; only reading finds the place of this element
+in the component. So a position alone determines the stream, and states of the components save reading them from their
+beginnings.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ class Component(Stateful, Protocol):
 
 @dataclass(frozen=True)
 class ComponentState:
-    """The state of a component after `count` of its elements."""
+    """The state of a component after `count` of its elements. given: see plan.orders.by_size; 0 without weights_by."""
 
     count: int = 0
     state: StreamState = BEGIN
+    given: int = 0
 
     def plain(self) -> dict[str, Any]:
         """As plain values, for a state."""
         position, offset, extra = self.state.position, self.state.offset, self.state.extra
         rest = ({"offset": offset} if offset else {}) | ({} if extra is None else {"rest": extra.plain()})
-        return {"count": self.count, "position": position, **rest}
+        given = {"given": self.given} if self.given else {}
+        return {"count": self.count, "position": position, **rest, **given}
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,14 @@ class ComponentStates:
 
 @dataclass(frozen=True)
 class MergedOrder(WeightedOrder, StatefulOrder):
-    """The component and element at each position. The components are streams; otherwise as a MixtureOrder."""
+    """The component and element at each position. The components are streams; otherwise as a MixtureOrder.
+
+    weights_by: the field whose sizes are shared out by weight; None to share out elements.
+    """
 
     mixture: Mixture
     components: tuple[Component, ...]
+    weights_by: str | None = None
 
     def earlier(self, state: StreamState, position: int) -> StreamState | None:
         """None: earlier places of the components are not known."""
@@ -67,14 +74,17 @@ class MergedOrder(WeightedOrder, StatefulOrder):
     @property
     def num_records(self) -> int:
         """Raises: TypeError, as len() of an object without a length."""
-        raise TypeError("a mixture with a stream in it has no length before it is read to its end, so no len()")
+        raise TypeError(
+            "a mixture with a stream in it, or with weights_by, has no length before it is read to its end, so no len()"
+        )
 
     @property
     def seed(self) -> int:
         return self.mixture.seed
 
     def settings(self) -> dict[str, Any]:
-        return super().settings() | {"counts": "elements"}
+        by = {} if self.weights_by is None else {"weights_by": self.weights_by}
+        return super().settings() | {"counts": "elements"} | by
 
     def extra_in(self, rest: Mapping[str, Any], state: StreamState, saved: Mapping[str, Any]) -> ComponentStates | None:
         """The saved states of the components; None for their beginnings. See StatefulOrder."""
@@ -95,4 +105,4 @@ def _component(plain: Mapping[str, Any], component: Component, unit: Unit) -> Co
     """The state of one component."""
     position, offset = plain["position"], plain.get("offset", 0)
     extra = component.order.extra_in(plain.get("rest", {}), StreamState(position, offset, unit), component.settings())
-    return ComponentState(plain["count"], StreamState(position, offset, extra=extra))
+    return ComponentState(plain["count"], StreamState(position, offset, extra=extra), plain.get("given", 0))

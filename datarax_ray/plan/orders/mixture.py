@@ -12,6 +12,7 @@ import functools
 import hashlib
 import heapq
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -85,6 +86,11 @@ class Mixture:
     def stretches(self) -> tuple[_Stretch, ...]:
         """Stretches of constant weights, ascending, the first from position 0 on."""
         return _stretches(self.weights, self.seed, self.changes)
+
+    def stretches_from(self, position: int) -> Iterator[_Stretch]:
+        """The stretch with this position, and those behind it."""
+        last = max(index for index, each in enumerate(self.stretches) if each.begin <= position)
+        return iter(self.stretches[last:])
 
     def place(self, positions: Indices) -> tuple[Indices, Indices]:
         """The component at each position and its own position: two int64 arrays (k,). positions: int64 (k,)."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.mixture import Mixture
@@ -18,7 +19,10 @@ _MAX_TABLE = 2**16
 
 @dataclass(frozen=True)
 class Share:
-    """The positions that its weight gives a component, and the elements there, behind filters and broken records."""
+    """The positions that its weight gives a component, and the elements there, behind filters and broken records.
+
+    With weights_by, the part of all sizes that its weight asks for, and the sizes of its elements.
+    """
 
     num_positions: int = 0
     num_elements: int = 0
@@ -33,6 +37,7 @@ class Proportions:
     pass_sizes: the records in one pass of each component. droppers: what may drop them, for people.
     is_exact: each position gives one element, so nothing needs to be counted.
     is_strict: a component that gives nothing in a whole pass is an error.
+    counted: what is counted, for people.
     """
 
     def __init__(
@@ -44,13 +49,15 @@ class Proportions:
         *,
         is_exact: bool,
         is_strict: bool,
+        counted: str = "elements",
     ) -> None:
-        self.is_exact = is_exact
+        self.is_exact, self.counted = is_exact, counted
         self._mixture, self._stop = mixture, start
         self._before = mixture.counts(start)
         self._pass_sizes, self._droppers, self._is_strict = pass_sizes, droppers, is_strict
         self._elements = np.zeros(len(self._before), np.int64)
         self._told: set[int] = set()
+        self._sizes: tuple[NDArray[np.float64], NDArray[np.int64]] | None = None  # by weight, and given
         size = sum(mixture.stretches[0].weights) if len(mixture.stretches) == 1 else 0
         self._table = mixture.place(np.arange(size))[0] if not is_exact and 0 < size <= _MAX_TABLE else None
 
@@ -62,8 +69,16 @@ class Proportions:
             components = self._mixture.place(each)[0] if table is None else table[each % len(table)]
             self._elements += np.bincount(components, minlength=len(self._elements))
 
+    def give(self, weights: Sequence[int], sizes: Sequence[int]) -> None:
+        """Event: the components gave elements of these sizes, by these weights, which count from now on."""
+        wanted, given = self._sizes or (np.zeros(len(sizes)), np.zeros(len(sizes), np.int64))
+        self._sizes = wanted + sum(sizes) * np.asarray(weights) / sum(weights), given + sizes
+
     def shares(self) -> tuple[Share, ...]:
         """The counts so far, of each component."""
+        if self._sizes is not None:
+            wanted, given = self._sizes
+            return tuple(map(Share, np.rint(wanted).astype(np.int64).tolist(), given.tolist()))
         due = self._due(self._stop)
         return tuple(map(Share, due, due if self.is_exact else self._elements.tolist()))
 

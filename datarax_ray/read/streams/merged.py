@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from datarax_ray.plan.amendments import are_skipped
+from datarax_ray.plan.orders import by_size
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, MergedOrder
 from datarax_ray.plan.orders.mixture import Mixture
@@ -24,6 +25,7 @@ from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, Extra, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
 from datarax_ray.read.block import Block
+from datarax_ray.read.elements.sizes import sizes_of
 from datarax_ray.read.errors import RecordError, Skipped, gives_fewer
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -44,7 +46,7 @@ class MergedStream(Mixed):
 
     @functools.cached_property
     def _order(self) -> MergedOrder:
-        return MergedOrder(Mixture(self.weights, self.seed), self.components)
+        return MergedOrder(Mixture(self.weights, self.seed), self.components, self.weights_by)
 
     @property
     def stop(self) -> int | None:
@@ -103,8 +105,8 @@ class MergedStream(Mixed):
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         """Raises: TypeError."""
         raise TypeError(
-            "a mixture with a stream in it has no random access: iterate it, or take a batch from where it stands "
-            "(get_batch)"
+            "a mixture with a stream in it, or with weights_by, has no random access: iterate it, or take a batch "
+            "from where it stands (get_batch)"
         )
 
 
@@ -112,13 +114,15 @@ AnyMixture: TypeAlias = MixtureStream | MergedStream
 AnyComponent: TypeAlias = IndexedStream | InterleavedStream | AnyMixture
 
 
-def mixed(components: tuple[AnyComponent, ...], *given: Any) -> AnyMixture:
+def mixed(components: tuple[AnyComponent, ...], *given: Any, weights_by: str | None = None) -> AnyMixture:
     """The mixture of these: by records, where all are read by index, else by elements. given: else as Mixed."""
-    if all(isinstance(each, IndexedStream | MixtureStream) for each in components):
+    if weights_by is None and all(isinstance(each, IndexedStream | MixtureStream) for each in components):
         return MixtureStream(components, *given)  # type: ignore[arg-type]
-    return MergedStream(components, *given)
+    return replace(MergedStream(components, *given), weights_by=weights_by)
 
 
+# Elements of no size in a row, after which a component will hardly ever reach its share.
+_MAX_EMPTY = 2**16
 _NONE = np.empty(0, np.int64)
 
 
@@ -131,10 +135,12 @@ class _Supply:
     state: where it can be taken up.
     drop: elements that still come, and were taken before.
     own: the positions of the elements of its chunk, int64 (k,), ascending; done: how many of these were taken.
+    weights_by: see Mixed; sizes: of the elements of its chunk by that field, int64 (k,), else empty.
     parts: each block, and the ranks of its elements among these.
     skipped: broken records, each with the rank of the element that comes next.
     failure: why nothing comes behind the chunk's elements.
     is_begun: whether any chunk has come.
+    num_empty: elements of no size in a row.
     """
 
     name: str
@@ -148,6 +154,9 @@ class _Supply:
     failure: Exception | None = None
     failed_at: int = 0
     is_begun: bool = False
+    weights_by: str | None = None
+    sizes: Indices = field(default_factory=lambda: _NONE)
+    num_empty: int = 0
 
     @property
     def available(self) -> int:
@@ -163,8 +172,11 @@ class _Supply:
         ranks = np.empty_like(order)
         ranks[order] = np.arange(len(order))
         own = own[order]
+        if self.weights_by is not None:
+            self._weigh(found, order)
         if self.failure is not None:
             own = own[: np.searchsorted(own, self.failed_at)]
+            self.sizes = self.sizes[: len(own)]
         waiting = [(0, skip) for _, skip in self.skipped]
         position, offset = self.state.state.position, self.state.state.offset
         if not self.is_begun and np.count_nonzero(own == position) < offset:
@@ -181,6 +193,21 @@ class _Supply:
         at = np.searchsorted(own, [skip.position for skip in new]).tolist()
         skips = [*waiting, *zip(at, new, strict=True)]
         self.skipped = [(rank, skip) for rank, skip in skips if rank >= self.done]
+
+    def _weigh(self, blocks: Sequence[Block], order: Indices) -> None:
+        """Know the sizes of the elements of these blocks. order: see add."""
+        try:
+            sizes = [sizes_of(block, self.weights_by or "") for block in blocks]
+            self.sizes = np.concatenate([_NONE, *sizes])[order]
+            self.num_empty = 0 if self.sizes.any() else self.num_empty + len(order)
+            if self.num_empty >= _MAX_EMPTY:
+                raise ValueError(
+                    f"weights_by={self.weights_by!r} has size 0 in {self.num_empty:,} elements in a row, so no other "
+                    "component would ever have its turn; leave these elements out by a filter"
+                )
+        except ValueError as error:
+            error.add_note(f"in {self.name} of a mixture")
+            raise
 
     def take(self, at: Indices, gone: Indices) -> list[Block]:
         """The next elements, at these positions of the mixture, without the positions in `gone`."""
@@ -224,13 +251,21 @@ class Merger:
         assert extra is None or isinstance(extra, ComponentStates)
         self._mixture = order.amended(start.amendments).mixture
         self._amendments = start.amendments
-        counts = self._mixture.counts(start.position)
+        self._by_size, counts = order.weights_by is not None, self._mixture.counts(start.position)
         states = (ComponentState(),) * len(counts) if extra is None else extra.components
+        if self._by_size:  # which elements come before the start is known by the sizes of those alone
+            counts = tuple(state.count for state in states)
         self._supplies = [
-            _Supply(component_name(index), count, state, drop=count - state.count + state.state.offset)
+            _Supply(component_name(index), count, state, count - state.count + state.state.offset, weights_by=by)
+            for by in (order.weights_by,)
             for index, (count, state) in enumerate(zip(counts, states, strict=True))
         ]
-        self._start = self._next = start.position
+        self._given = tuple(state.given for state in states)
+        self._start = start.position
+        self._next = sum(counts)
+        self._found: tuple[Indices, int] | None = None  # by size, see _turns
+        # of the chunk taken last, by size: the weights, and what each component gave
+        self.given: tuple[tuple[int, ...], list[int]] | None = None
         self._stop = stop
         self._saved = [ComponentStates(start.position, states)]  # ascending
         self.is_over = start.position == stop
@@ -244,6 +279,8 @@ class Merger:
 
     def is_wanted(self, component: int) -> bool:
         """Whether any element of it is, from here on."""
+        if self._by_size:
+            return any(stretch.weights[component] for stretch in self._mixture.stretches_from(self._next))
         return self._mixture.end_of(component, self._supplies[component].taken) is not None
 
     @property
@@ -262,10 +299,13 @@ class Merger:
 
     def add(self, component: int, blocks: Sequence[Block]) -> None:
         """Event: the next chunk of a component that is lacking."""
+        self._found = None
         self._supplies[component].add(blocks)
 
     def skipped_of(self, component: int) -> list[Skipped]:
         """The broken records of a component before its next element."""
+        if self._next < self._start:  # which were told before
+            return []
         supply = self._supplies[component]
         return [supply.skip_at(self._next, skip) for _, skip in supply.skipped]
 
@@ -275,7 +315,7 @@ class Merger:
         Raises: ValueError where it gives less than it has given.
         """
         supply = self._supplies[component]
-        if supply.drop:
+        if supply.drop or self._next < self._start:
             raise ValueError(
                 f"the stream goes on at position {self._start}, behind {supply.taken} elements of component "
                 f"{component}, and that gives {supply.taken - supply.drop}: the position is behind the end, or the "
@@ -296,7 +336,11 @@ class Merger:
             return start, start + 1, [self._failed(component)]
         self.taken = []
         positions = np.arange(start, stop)
-        components, _ = self._mixture.place(positions)
+        if self._by_size:
+            components = self._turns[0][: len(positions)]
+            self._give(components)
+        else:
+            components, _ = self._mixture.place(positions)
         gone = positions[are_skipped(self._amendments, positions)]
         blocks = []
         for index, supply in enumerate(self._supplies):
@@ -304,9 +348,13 @@ class Merger:
                 self.taken.append((index, at, supply.own[supply.done : supply.done + len(at)]))
                 blocks += supply.take(at, gone)
                 supply.settle(extra_at[index])
-        self._next = stop
-        self._saved.append(ComponentStates(stop, tuple(supply.state for supply in self._supplies)))
+        self._next, self._found = stop, None
+        states = (replace(each.state, given=given) for each, given in zip(self._supplies, self._given, strict=True))
+        self._saved.append(ComponentStates(stop, tuple(states)))
         self.is_over = stop == self._stop
+        if stop <= self._start:  # all of it was delivered before
+            self.given, self.taken = None, []
+            return self._start, self._start, []
         return start, stop, blocks
 
     def extra_at(self, position: int) -> ComponentStates:
@@ -318,6 +366,12 @@ class Merger:
     @property
     def _ready(self) -> tuple[int, int | None]:
         """Up to where elements are there, and the component that ends it; None for the stop."""
+        if self._by_size:
+            components, lacking = self._turns
+            cuts = [self._start, *(stretch.begin for stretch in self._mixture.stretches), self._stop]
+            cut = min((each for each in cuts if each is not None and each > self._next), default=None)
+            ready = self._next + len(components)
+            return (ready, lacking) if cut is None or ready < cut else (cut, None)
         ends = [
             (end, index)
             for index, supply in enumerate(self._supplies)
@@ -327,6 +381,30 @@ class Merger:
         if self._stop is not None and ready >= self._stop:
             return self._stop, None
         return max(ready, self._next), component
+
+    @property
+    def _turns(self) -> tuple[Indices, int]:
+        """See by_size.next_components: of the elements that are there, by the weights of the next one."""
+        if self._found is None:
+            weights, given = self._weights_and_given
+            there = [each.sizes[each.done :] for each in self._supplies]
+            self._found = by_size.next_components(weights, given, there)
+        return self._found
+
+    @property
+    def _weights_and_given(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        stretch = next(self._mixture.stretches_from(self._next))
+        return stretch.weights, (0,) * len(self._given) if stretch.begin == self._next else self._given
+
+    def _give(self, components: Indices) -> None:
+        """Count the sizes of the next elements, which these components give."""
+        weights, given = self._weights_and_given
+        counts = np.bincount(components, minlength=len(weights)).tolist()
+        more = [
+            int(each.sizes[each.done : each.done + count].sum())
+            for each, count in zip(self._supplies, counts, strict=True)
+        ]
+        self.given, self._given = (weights, more), by_size.given_then(weights, given, more)
 
     def _failed(self, component: int) -> Block:
         """What fails where a component's element stands next."""

@@ -57,6 +57,7 @@ class Mixed:
     seed: see plan.orders.mixture.Mixture.
     length: where the stream ends, None where a component does, or never.
     is_strict: a component that gives nothing in a whole pass is an error.
+    weights_by: the field whose sizes the weights share out; None for elements or records, each counts 1.
     """
 
     components: tuple[Any, ...]
@@ -64,6 +65,7 @@ class Mixed:
     seed: int = 42
     length: int | None = None
     is_strict: bool = False
+    weights_by: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", weights_given(self.weights))
@@ -75,6 +77,11 @@ class Mixed:
         if self.length is not None:
             object.__setattr__(self, "length", operator.index(self.length))
         object.__setattr__(self, "is_strict", flag("strict", self.is_strict))
+        if not (self.weights_by is None or (isinstance(self.weights_by, str) and self.weights_by)):
+            raise TypeError(
+                "weights_by is the name of a field, such as 'tokens', or None where each element counts 1, got "
+                f"{self.weights_by!r}"
+            )
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
         if any(each.traits.homes is not None for each in self.components):
