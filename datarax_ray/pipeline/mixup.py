@@ -18,19 +18,18 @@ from datarax_ray.read.decode.dense import missing_field
 class Mixup(NamedArguments):
     """A stage that mixes each row with the row before it in the batch, and the first row with the last one.
 
-    The share of a row itself is drawn from Beta(alpha, alpha), for each row by its global position. So batches are the
-    same for any number of actors and devices, and after a resume. torchvision draws one share for all rows of a batch.
-    Rows that fill up a short last batch (valid_mask) are mixed into no row of data.
+    The share of a row itself is drawn from Beta(alpha, alpha), for each row by its global position; torchvision draws
+    one for the batch. So batches are the same for any number of actors and devices, and after a resume. Rows that fill
+    up a short last batch (valid_mask) are mixed into no row of data.
 
     num_classes: of int labels, (batch,), which become float32 (batch, num_classes). A label that is no class, such as
-        -1, gives nan in its row and the row behind it. None is for labels that are shares already: float (batch,
-        classes).
-    alpha: of the distribution, more than 0. 1.0 makes all shares equally likely; 0.2 changes most rows little.
-    field: the images or other features, a number (batch, ...). Ints become float32, floats keep their dtype.
+        -1, gives nan in its row and the row behind it. None is for labels that are shares: float (batch, classes).
+    alpha: more than 0. 1.0 makes all shares equally likely; 0.2 changes most rows little.
+    field: the images or other numbers (batch, ...). Ints become float32, floats keep their dtype.
     label: the name of the labels.
 
-    Raises: ValueError when the batch lacks a field or has other labels, and in a trainer that holds only some rows of a
-    batch; those of one rank among others, without a sharding over all of them.
+    Raises: ValueError when the batch lacks a field or has other labels, and in a trainer by rank, without a sharding
+    over all trainers, which holds only some rows of a batch.
     Source: Zhang et al., mixup: Beyond Empirical Risk Minimization; torchvision.transforms.v2.MixUp.
     """
 
@@ -51,6 +50,16 @@ class Mixup(NamedArguments):
         for name in (self.field, self.label):
             if name not in batch:
                 raise missing_field(name, batch)
+        labels, num_classes = batch[self.label], self.num_classes
+        kind, axes = (jnp.floating, 2) if num_classes is None else (jnp.integer, 1)
+        if labels.ndim != axes or not jnp.issubdtype(labels.dtype, kind):
+            raise ValueError(
+                f"labels are {labels.dtype} {labels.shape}; Mixup takes ints (batch,) with num_classes=10, say, and "
+                f"float shares (batch, classes) without, and num_classes is {num_classes}"
+            )
+        if num_classes is not None:
+            is_class = (labels >= 0) & (labels < num_classes)
+            labels = jnp.where(is_class[:, None], jax.nn.one_hot(labels, num_classes, dtype=jnp.float32), jnp.nan)
         shares = jax.vmap(lambda key: jax.random.beta(key, self.alpha, self.alpha, dtype=jnp.float32))(keys)
         num_rows = jnp.sum(batch[VALID_MASK]) if VALID_MASK in batch else len(shares)
 
@@ -60,22 +69,4 @@ class Mixup(NamedArguments):
             share = shares.reshape(-1, *(1,) * (values.ndim - 1))
             return (share * values + (1 - share) * before).astype(dtype)
 
-        return batch | {self.field: mixed(batch[self.field]), self.label: mixed(self._shares_of(batch[self.label]))}
-
-    def _shares_of(self, labels: jax.Array) -> jax.Array:
-        """The labels as shares of the classes: float (batch, classes)."""
-        is_floating = jnp.issubdtype(labels.dtype, jnp.floating)
-        if self.num_classes is None:
-            if labels.ndim == 2 and is_floating:
-                return labels
-            raise ValueError(
-                f"labels {labels.dtype} {labels.shape} are no shares, float (batch, classes); give Mixup the number of "
-                "classes: Mixup(num_classes=10)"
-            )
-        if labels.ndim != 1 or not jnp.issubdtype(labels.dtype, jnp.integer):
-            raise ValueError(
-                f"labels are {labels.dtype} {labels.shape}, and num_classes={self.num_classes} is for ints (batch,); "
-                "leave num_classes out where labels are shares already"
-            )
-        is_known = (labels >= 0) & (labels < self.num_classes)
-        return jnp.where(is_known[:, None], jax.nn.one_hot(labels, self.num_classes, dtype=jnp.float32), jnp.nan)
+        return batch | {self.field: mixed(batch[self.field]), self.label: mixed(labels)}

@@ -1,8 +1,8 @@
 """Augmentations that are exact: random crops, flips and colours, the same for any number of actors and after a resume.
 
 Their random numbers depend on seed, position and place in the list of transforms alone. Names, arguments and
-distributions are those of torchvision; the arithmetic on pixels is OpenCV's. An image is uint8 (height, width) or
-(height, width, channels) with 1 to 4 channels, and stays so; the image that is given is never written to.
+distributions are torchvision's; the arithmetic on pixels is OpenCV's. An image is uint8 (height, width) or (height,
+width, 1 to 4 channels), and stays so; the given image is never written to.
 """
 
 from __future__ import annotations
@@ -18,20 +18,14 @@ import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.read.decode.dense import missing_field
-from datarax_ray.read.decode.image import opencv, resized
+from datarax_ray.read.decode.image import opencv, resized, size_of
 
 Image = npt.NDArray[np.uint8]
 
-_BORDERS = {  # torchvision's names, and OpenCV's
-    "constant": "BORDER_CONSTANT",
-    "edge": "BORDER_REPLICATE",
-    "reflect": "BORDER_REFLECT_101",
-    "symmetric": "BORDER_REFLECT",
-}
+_MODES = ("constant", "edge", "reflect", "symmetric")  # of padding, in torchvision and NumPy
 _TRIES = 10  # of a box that lies in the image, as in torchvision
-_LEVELS = np.arange(256.0)
-_NO_FACTOR, _NO_SHIFT = (1.0, 1.0), (0.0, 0.0)  # of brightness, contrast and saturation, and of hue
 _LUMA = np.array([0.299, 0.587, 0.114])  # of RGB. Source: ITU-R BT.601, as OpenCV and Pillow have it
+_NO_FACTOR, _NO_SHIFT = (1.0, 1.0), (0.0, 0.0)
 
 
 class _Augmentation(NamedArguments, ABC):
@@ -42,25 +36,18 @@ class _Augmentation(NamedArguments, ABC):
     def random_map(self, element: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """A new element with the image changed: uint8, with as many axes as before.
 
-        Raises: ValueError when the element has no image in `field`, or one that is too small; ImportError when OpenCV
-        is not installed.
+        Raises: ValueError when `field` holds no image, or too small a one; ImportError when OpenCV is not installed.
         """
         name = type(self).__name__
         if not isinstance(element, Mapping) or self.field not in element:
             raise missing_field(self.field, element if isinstance(element, Mapping) else ())
-        image = element[self.field]
-        if isinstance(image, bytes):
+        image: Any = element[self.field]
+        shape = image.shape if isinstance(image, np.ndarray) and image.dtype == np.uint8 else ()
+        if len(shape) not in (2, 3) or 0 in shape or shape[2:] > (4,):
+            found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else f"a {type(image).__name__}"
             raise ValueError(
-                f"field {self.field!r} is {len(image)} bytes, and {name} takes a decoded image; put "
-                f"DecodeImage(field={self.field!r}) before it"
-            )
-        shape, dtype = getattr(image, "shape", ()), getattr(image, "dtype", None)
-        is_image = dtype == np.uint8 and len(shape) in (2, 3) and shape[2:] <= (4,) and 0 not in shape
-        if not isinstance(image, np.ndarray) or not is_image:
-            found = f"{dtype} {shape}" if isinstance(image, np.ndarray) else f"a {type(image).__name__}"
-            raise ValueError(
-                f"field {self.field!r} is {found}, and {name} takes an image, uint8 (height, width) or (height, width, "
-                "1 to 4 channels); put it before what makes floats or batches of images"
+                f"field {self.field!r} is {found}, and {name} takes a decoded image, uint8 (height, width) or (height, "
+                f"width, 1 to 4 channels); put it behind DecodeImage(field={self.field!r}), before what makes floats"
             )
         return {**element, self.field: self._changed(opencv(name), image, rng)}
 
@@ -74,68 +61,54 @@ class RandomCrop(_Augmentation):
     """Cut a part of the given size from each image; every place is equally likely.
 
     size: (height, width) of the result, or one int for both.
-    padding: pixels that are added before the crop: one int for all sides, (left and right, top and bottom), or (left,
-        top, right, bottom). None adds none.
-    pad_if_needed: whether an image smaller than `size` is padded by the difference on both sides; otherwise it is an
-        error.
-    fill: the value of added pixels, or one value for each channel.
-    padding_mode: what is added: "constant" (fill), "edge" (the last pixels), "reflect" (mirrored without the last
-        pixel) or "symmetric" (mirrored with it).
+    padding: pixels added before the crop: an int for all sides, (left and right, top and bottom), or (left, top, right,
+        bottom). None adds none.
+    pad_if_needed: whether an image smaller than `size` gets the difference added on both sides; else it is an error.
+    fill: the value of added pixels, 0 to 255.
+    padding_mode: what is added: "constant" (fill), "edge" (the last pixels), "reflect" (a mirror image without the last
+        pixel) or "symmetric" (with it).
     field: the name of the image in the element.
 
     Raises: ValueError or TypeError for other arguments.
-    Source: torchvision.transforms.v2.RandomCrop, cv2.copyMakeBorder.
+    Source: torchvision.transforms.v2.RandomCrop, numpy.pad.
     """
 
     size: int | tuple[int, int]
     padding: int | tuple[int, ...] | None = None
     pad_if_needed: bool = False
-    fill: int | tuple[int, ...] = 0
+    fill: int = 0
     padding_mode: str = "constant"
     field: str = "image"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", _size(self.size))
-        sides = self.padding if isinstance(self.padding, Iterable) else (self.padding or 0,)
-        sides = tuple(whole("padding", side, least=0) for side in sides)
+        object.__setattr__(self, "size", size_of(self.size))
+        sides = tuple(self.padding) if isinstance(self.padding, Iterable) else (self.padding or 0,)
         if len(sides) not in (1, 2, 4):
             raise ValueError(f"padding has 1, 2 or 4 values, (left, top, right, bottom) say, got {self.padding!r}")
-        object.__setattr__(self, "padding", (sides * 4)[:4])
+        object.__setattr__(self, "padding", tuple(whole("padding", side, least=0) for side in (sides * 4)[:4]))
         flag("pad_if_needed", self.pad_if_needed)
-        levels = self.fill if isinstance(self.fill, Iterable) else (self.fill,)
-        levels = tuple(whole("fill", level, least=0) for level in levels)
-        if not 1 <= len(levels) <= 4 or max(levels) > 255:
-            raise ValueError(f"fill is a value from 0 to 255, or one for each channel, got {self.fill!r}")
-        object.__setattr__(self, "fill", levels if len(levels) > 1 else levels[0])
-        if self.padding_mode not in _BORDERS:
-            raise ValueError(f"padding_mode is one of {', '.join(_BORDERS)}, got {self.padding_mode!r}")
+        if not 0 <= whole("fill", self.fill) <= 255 or self.padding_mode not in _MODES:
+            given = f"{self.fill!r} and {self.padding_mode!r}"
+            raise ValueError(f"fill is 0 to 255, and padding_mode one of {', '.join(_MODES)}, got {given}")
 
     def _changed(self, cv2: Any, image: Image, rng: np.random.Generator) -> Image:
         height, width = self.size  # type: ignore[misc]
         left, top, right, bottom = self.padding  # type: ignore[misc]
         if self.pad_if_needed:
-            more_rows = max(0, height - (image.shape[0] + top + bottom))
-            more_columns = max(0, width - (image.shape[1] + left + right))
-            top, bottom, left, right = top + more_rows, bottom + more_rows, left + more_columns, right + more_columns
+            rows = max(0, height - image.shape[0] - top - bottom)
+            columns = max(0, width - image.shape[1] - left - right)
+            left, top, right, bottom = left + columns, top + rows, right + columns, bottom + rows
         if left or top or right or bottom:
-            image = self._padded(cv2, image, top, bottom, left, right)
+            fill: Any = {"constant_values": self.fill} if self.padding_mode == "constant" else {}
+            sides = ((top, bottom), (left, right), (0, 0))[: image.ndim]
+            image = np.pad(image, sides, self.padding_mode, **fill)  # type: ignore[call-overload]
         if image.shape[0] < height or image.shape[1] < width:
             raise ValueError(
                 f"the image is {image.shape[0]} × {image.shape[1]} pixels (height × width), with its padding, smaller "
-                f"than the crop of {height} × {width}. Set pad_if_needed=True, or resize it before: "
-                "DecodeImage((height, width, 3)) or RandomResizedCrop"
+                f"than the crop of {height} × {width}. Set pad_if_needed=True, or resize it before"
             )
-        y = int(rng.integers(image.shape[0] - height + 1))
-        x = int(rng.integers(image.shape[1] - width + 1))
+        y, x = int(rng.integers(image.shape[0] - height + 1)), int(rng.integers(image.shape[1] - width + 1))
         return image[y : y + height, x : x + width]
-
-    def _padded(self, cv2: Any, image: Image, *sides: int) -> Image:
-        num_channels = image.shape[2] if image.ndim == 3 else 1
-        levels = self.fill if isinstance(self.fill, tuple) else (self.fill,) * num_channels
-        if len(levels) != num_channels:
-            raise ValueError(f"fill has {len(levels)} values, and the image {num_channels} channels; give as many")
-        made = cv2.copyMakeBorder(image, *sides, getattr(cv2, _BORDERS[self.padding_mode]), value=levels)
-        return made.reshape(*made.shape[:2], *image.shape[2:])
 
 
 @final
@@ -143,7 +116,7 @@ class RandomCrop(_Augmentation):
 class RandomFlip(_Augmentation):
     """Mirror images with probability `p`, left to right or upside down.
 
-    p: the probability, from 0 to 1.
+    p: from 0 to 1.
     vertical: whether top and bottom change places, in place of left and right. For both, use two of them.
     field: the name of the image in the element.
 
@@ -161,9 +134,7 @@ class RandomFlip(_Augmentation):
         flag("vertical", self.vertical)
 
     def _changed(self, cv2: Any, image: Image, rng: np.random.Generator) -> Image:
-        if rng.random() >= self.p:
-            return image
-        return cv2.flip(image, 0 if self.vertical else 1).reshape(image.shape)
+        return image if rng.random() >= self.p else cv2.flip(image, 0 if self.vertical else 1).reshape(image.shape)
 
 
 @final
@@ -171,8 +142,7 @@ class RandomFlip(_Augmentation):
 class RandomResizedCrop(_Augmentation):
     """Cut a part of random area and aspect ratio from each image, and resize it to the given size.
 
-    A part whose sides do not lie in the image is drawn anew, ten times. Then it is the middle of the image, in the
-    nearest allowed ratio.
+    A part that does not fit into the image is drawn anew, ten times; then it is the middle, in the nearest ratio.
 
     size: (height, width) of the result, or one int for both.
     scale: the least and the largest area of the part, as a share of the image's; uniform.
@@ -180,8 +150,7 @@ class RandomResizedCrop(_Augmentation):
     field: the name of the image in the element.
 
     Raises: ValueError or TypeError for other arguments.
-    Source: torchvision.transforms.v2.RandomResizedCrop; cv2.resize (area averaging where no side grows, bilinear where
-    one does).
+    Source: torchvision.transforms.v2.RandomResizedCrop; cv2.resize as in DecodeImage.
     """
 
     size: int | tuple[int, int]
@@ -190,11 +159,9 @@ class RandomResizedCrop(_Augmentation):
     field: str = "image"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", _size(self.size))
-        object.__setattr__(self, "scale", _interval("scale", self.scale, 0, 1))
-        object.__setattr__(self, "ratio", _interval("ratio", self.ratio, 0, math.inf))
-        if not (self.scale[0] > 0 and self.ratio[0] > 0 and self.ratio[1] < math.inf):
-            raise ValueError(f"scale and ratio begin above 0 and end, got {self.scale} and {self.ratio}")
+        object.__setattr__(self, "size", size_of(self.size))
+        object.__setattr__(self, "scale", _interval("scale", self.scale, 1e-6, 1))
+        object.__setattr__(self, "ratio", _interval("ratio", self.ratio, 1e-3, 1e3))
 
     def _changed(self, cv2: Any, image: Image, rng: np.random.Generator) -> Image:
         y, x, height, width = self._box(image.shape[0], image.shape[1], rng)
@@ -209,11 +176,8 @@ class RandomResizedCrop(_Augmentation):
             height, width = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
             if 0 < height <= rows and 0 < width <= columns:
                 return int(rng.integers(rows - height + 1)), int(rng.integers(columns - width + 1)), height, width
-        height, width = rows, columns
-        if columns / rows < least:
-            height = max(1, round(columns / least))
-        elif columns / rows > most:
-            width = max(1, round(rows * most))
+        height = max(1, min(rows, round(columns / least)))
+        width = max(1, min(columns, round(rows * most)))
         return (rows - height) // 2, (columns - width) // 2, height, width
 
 
@@ -233,7 +197,7 @@ class ColorJitter(_Augmentation):
     field: the name of the image, RGB or grey, in the element.
 
     Raises: ValueError for other arguments.
-    Source: torchvision.transforms.v2.ColorJitter, cv2.cvtColor.
+    Source: torchvision.transforms.v2.ColorJitter, cv2.addWeighted, cv2.cvtColor.
     """
 
     brightness: float | tuple[float, float] = 0
@@ -244,73 +208,41 @@ class ColorJitter(_Augmentation):
 
     def __post_init__(self) -> None:
         for name in ("brightness", "contrast", "saturation"):
-            given = getattr(self, name)
-            interval = given if isinstance(given, Iterable) else (max(0, 1 - _number(name, given)), 1 + given)
-            object.__setattr__(self, name, _interval(name, interval, 0, math.inf))
-        hue = self.hue if isinstance(self.hue, Iterable) else (-_number("hue", self.hue), self.hue)
-        object.__setattr__(self, "hue", _interval("hue", hue, -0.5, 0.5))
+            object.__setattr__(self, name, _interval(name, getattr(self, name), 0, math.inf, middle=1))
+        object.__setattr__(self, "hue", _interval("hue", self.hue, -0.5, 0.5, middle=0))
 
     def _changed(self, cv2: Any, image: Image, rng: np.random.Generator) -> Image:
-        if image.shape[2:] not in ((), (1,), (3,)):
-            raise ValueError(
-                f"field {self.field!r} has {image.shape[2]} channels, and ColorJitter takes 3 (RGB) or 1 (grey)"
-            )
-        changes = (_brightness, _contrast, _saturation, _hue)
-        intervals = (self.brightness, self.contrast, self.saturation, self.hue)
-        amounts = [rng.uniform(*interval) for interval in intervals]  # type: ignore[misc]
+        shape, is_rgb = image.shape, image.shape[2:] == (3,)
+        if shape[2:] not in ((), (1,), (3,)):
+            raise ValueError(f"field {self.field!r} has {shape[2]} channels; ColorJitter takes 3 (RGB) or 1 (grey)")
+        intervals: Any = (self.brightness, self.contrast, self.saturation, self.hue)
+        brightness, contrast, saturation, hue = (rng.uniform(*each) for each in intervals)
         for number in rng.permutation(4).tolist():
-            if intervals[number] != (_NO_SHIFT if number == 3 else _NO_FACTOR):
-                image = changes[number](cv2, image, amounts[number])
-        return image
+            if intervals[number] == (_NO_SHIFT if number == 3 else _NO_FACTOR) or (number > 1 and not is_rgb):
+                continue
+            if number == 0:  # a table of 256 values (cv2.LUT) would take twice the time
+                image = cv2.addWeighted(image, brightness, image, 0, 0)
+            elif number == 1:
+                means = np.array(cv2.mean(image)[:3])
+                mean = float(_LUMA @ means if is_rgb else means[0])
+                image = cv2.addWeighted(image, contrast, image, 0, mean * (1 - contrast))
+            elif number == 2:
+                grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+                image = cv2.addWeighted(image, saturation, grey, 1 - saturation, 0)
+            else:
+                hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
+                hsv[..., 0] += np.uint8(round(hue * 256) % 256)  # it wraps
+                image = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+        return image.reshape(shape)
 
 
-def _brightness(cv2: Any, image: Image, factor: float) -> Image:
-    return _mapped(cv2, image, _LEVELS * factor)
-
-
-def _contrast(cv2: Any, image: Image, factor: float) -> Image:
-    means = np.array(cv2.mean(image)[:3])
-    mean = float(_LUMA @ means) if image.shape[2:] == (3,) else float(means[0])
-    return _mapped(cv2, image, _LEVELS * factor + mean * (1 - factor))
-
-
-def _saturation(cv2: Any, image: Image, factor: float) -> Image:
-    if image.shape[2:] != (3,):
-        return image
-    grey = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
-    return cv2.addWeighted(image, factor, grey, 1 - factor, 0)
-
-
-def _hue(cv2: Any, image: Image, part: float) -> Image:
-    if image.shape[2:] != (3,):
-        return image
-    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
-    hsv[..., 0] += np.uint8(round(part * 256) % 256)  # it wraps
-    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
-
-
-def _mapped(cv2: Any, image: Image, levels: npt.NDArray[np.float64]) -> Image:
-    """The image with each value replaced by the level at its place, rounded and within 0 to 255."""
-    return cv2.LUT(image, np.clip(levels + 0.5, 0, 255).astype(np.uint8)).reshape(image.shape)
-
-
-def _size(size: Any) -> tuple[int, int]:
-    sides = tuple(size) if isinstance(size, Iterable) else (size, size)
-    if len(sides) != 2:
-        raise ValueError(f"size is one int, or (height, width), got {size!r}")
-    return whole("size", sides[0], least=1), whole("size", sides[1], least=1)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ValueError(f"{name} is a number of at least 0, or (least, most), got {value!r}")
-    return value
-
-
-def _interval(name: str, given: Any, least: float, most: float) -> tuple[float, float]:
-    """The pair as floats. Raises: ValueError unless least <= its first <= its second <= most."""
-    pair = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
+def _interval(name: str, given: Any, low: float, high: float, middle: float | None = None) -> tuple[float, float]:
+    """(least, most), in order and within low and high; a number is the distance to the middle. Raises: ValueError."""
+    pair = tuple(given) if isinstance(given, tuple | list) else ()
+    if middle is not None and isinstance(given, int | float) and given >= 0:
+        pair = (max(low, middle - given), middle + given)
     is_pair = len(pair) == 2 and all(isinstance(each, int | float) for each in pair)
-    if not is_pair or not least <= pair[0] <= pair[1] <= most:
-        raise ValueError(f"{name} is (least, most) in order and from {least} to {most}, got {given!r}")
+    if not is_pair or not low <= pair[0] <= pair[1] <= high:
+        a_number = "" if middle is None else "a number of at least 0, or "
+        raise ValueError(f"{name} is {a_number}(least, most), in order and from {low} to {high}, got {given!r}")
     return float(pair[0]), float(pair[1])

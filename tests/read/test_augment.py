@@ -79,8 +79,8 @@ def test_a_crop_is_a_window_of_the_padded_image(mode: str, image: np.ndarray) ->
 
 def test_a_small_image_is_padded_by_the_difference_on_both_sides() -> None:
     image = PHOTO[:10, :30]
-    made = changed(RandomCrop((16, 20), pad_if_needed=True, fill=(1, 2, 3)), image, Scripted(5, 4))
-    whole = np.full((22, 30, 3), (1, 2, 3), np.uint8)
+    made = changed(RandomCrop((16, 20), pad_if_needed=True, fill=7), image, Scripted(5, 4))
+    whole = np.full((22, 30, 3), 7, np.uint8)
     whole[6:16] = image
     assert (made == whole[5:21, 4:24]).all()
     with pytest.raises(ValueError, match=r"is 10 × 30 pixels .* than the crop of 16 × 20. Set pad_if_needed=True"):
@@ -193,7 +193,7 @@ def test_grey_images_keep_saturation_and_hue_and_take_the_rest() -> None:
         made = changed(jitter, image, Scripted(1.2, 0.8, 1.4, 0.3, np.arange(4)))
         values = (image * 1.2).clip(0, 255)
         assert np.abs(made - (values * 0.8 + values.mean() * 0.2)).max() <= 1
-    with pytest.raises(ValueError, match="has 4 channels, and ColorJitter takes 3"):
+    with pytest.raises(ValueError, match="has 4 channels; ColorJitter takes 3"):
         changed(jitter, np.dstack([PHOTO, PHOTO[..., 0]]), Scripted())
 
 
@@ -216,7 +216,7 @@ def test_factors_are_uniform_and_orders_equally_likely() -> None:
 
 TRANSFORMS = [
     RandomCrop(224),
-    RandomCrop([20, 30], padding=[1, 2], fill=[1, 2, 3], padding_mode="edge", field="x"),  # type: ignore[arg-type]
+    RandomCrop([20, 30], padding=[1, 2], fill=3, padding_mode="edge", field="x"),  # type: ignore[arg-type]
     RandomFlip(),
     RandomResizedCrop([20, 30]),  # type: ignore[arg-type]
     ColorJitter(0.4, 1.5, (0.5, 1), 0.1),
@@ -224,8 +224,7 @@ TRANSFORMS = [
 REPRS = [
     "RandomCrop(size=(224, 224), padding=(0, 0, 0, 0), pad_if_needed=False, fill=0, padding_mode='constant', "
     "field='image')",
-    "RandomCrop(size=(20, 30), padding=(1, 2, 1, 2), pad_if_needed=False, fill=(1, 2, 3), padding_mode='edge', "
-    "field='x')",
+    "RandomCrop(size=(20, 30), padding=(1, 2, 1, 2), pad_if_needed=False, fill=3, padding_mode='edge', field='x')",
     "RandomFlip(p=0.5, vertical=False, field='image')",
     "RandomResizedCrop(size=(20, 30), scale=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), field='image')",
     "ColorJitter(brightness=(0.6, 1.4), contrast=(0.0, 2.5), saturation=(0.5, 1.0), hue=(-0.1, 0.1), field='image')",
@@ -246,15 +245,15 @@ def test_augmentations_are_plain_values(transform: Any, text: str) -> None:
         (lambda: RandomCrop((1, 2, 3)), ValueError, r"size is one int, or \(height, width\)"),  # type: ignore[arg-type]
         (lambda: RandomCrop(3, padding=(1, 2, 3)), ValueError, "padding has 1, 2 or 4 values"),
         (lambda: RandomCrop(3, padding=-1), ValueError, "padding must be at least 0"),
-        (lambda: RandomCrop(3, fill=256), ValueError, "fill is a value from 0 to 255"),
-        (lambda: RandomCrop(3, padding_mode="wrap"), ValueError, "padding_mode is one of constant, edge"),
+        (lambda: RandomCrop(3, fill=256), ValueError, "fill is 0 to 255, and padding_mode one of"),
+        (lambda: RandomCrop(3, padding_mode="wrap"), ValueError, "padding_mode one of constant, edge"),
         (lambda: RandomFlip(1.5), ValueError, r"p is a probability from 0 to 1, got 1\.5"),
         (lambda: RandomFlip("vertical"), ValueError, "p is a probability"),  # type: ignore[arg-type]
-        (lambda: RandomResizedCrop(8, scale=(0.5, 1.5)), ValueError, "scale is .* from 0 to 1, got"),
+        (lambda: RandomResizedCrop(8, scale=(0.5, 1.5)), ValueError, "scale is .* from 1e-06 to 1, got"),
         (lambda: RandomResizedCrop(8, scale=0.5), ValueError, r"scale is \(least, most\)"),  # type: ignore[arg-type]
         (lambda: RandomResizedCrop(8, ratio=(2, 1)), ValueError, "ratio is .* in order"),
-        (lambda: RandomResizedCrop(8, ratio=(0, 1)), ValueError, "scale and ratio begin above 0"),
-        (lambda: ColorJitter(-0.1), ValueError, "brightness is a number of at least 0"),
+        (lambda: RandomResizedCrop(8, ratio=(0, 1)), ValueError, r"ratio is .* from 0\.001 to"),
+        (lambda: ColorJitter(-0.1), ValueError, "brightness is a number of at least 0, or"),
         (lambda: ColorJitter(contrast=(-1, 1)), ValueError, "contrast is .* from 0 to inf"),
         (lambda: ColorJitter(hue=0.6), ValueError, r"hue is .* from -0\.5 to 0\.5"),
         (lambda: ColorJitter(hues=0.1), TypeError, "Did you mean 'hue'"),  # type: ignore[call-arg]
@@ -269,7 +268,7 @@ def test_settings_that_make_no_augmentation_are_refused(make: Any, error: type[E
     ("element", "message"),
     [
         ({"img": 1}, "there is no field 'image'; the element has 'img'"),
-        ({"image": b"abc"}, r"is 3 bytes, and RandomFlip takes a decoded image; put DecodeImage\(field='image'\)"),
+        ({"image": b"abc"}, r"is a bytes, and RandomFlip takes a decoded image.* DecodeImage\(field='image'\)"),
         ({"image": np.zeros((4, 4, 3), "float32")}, r"'image' is float32 \(4, 4, 3\), and RandomFlip takes"),
         ({"image": np.zeros((2, 4, 4, 3), "uint8")}, r"is uint8 \(2, 4, 4, 3\)"),
         ({"image": np.zeros((3, 8, 8), "uint8")}, r"is uint8 \(3, 8, 8\), .* 1 to 4 channels"),

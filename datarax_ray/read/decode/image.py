@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from datarax_ray.plan.arguments import NamedArguments
-from datarax_ray.read.decode.dense import missing_field
+from datarax_ray.plan.arguments import NamedArguments, whole
+from datarax_ray.read.decode.encoded import encoded_in, needed, unreadable
 from datarax_ray.read.files.sniff import how_to_decode
 
 # 11,585 by 11,585, or 400 MB decoded: more than cameras make, near Pillow's limit for a decompression bomb.
@@ -65,25 +65,23 @@ class DecodeImage(NamedArguments):
         Raises: ValueError when the element lacks the field or the bytes are not a whole image; ImportError when OpenCV
         is not installed.
         """
-        if not isinstance(record_or_element, Mapping):
-            return {self.field: _image(record_or_element, self.shape)}
-        if self.field not in record_or_element:
-            fields = record_or_element.items()
-            files = [name for name, value in fields if isinstance(value, bytes)]
-            remedy = f"; say which one is the image: DecodeImage(field={files[0]!r})" if files else ""
-            raise ValueError(f"{missing_field(self.field, record_or_element)}{remedy}")
-        return {**record_or_element, self.field: _image(record_or_element[self.field], self.shape)}
+        element, encoded = encoded_in(record_or_element, self.field, self, "image")
+        return {**element, self.field: _image(encoded, self.shape)}
 
 
 def opencv(user: str) -> Any:
     """The module cv2. user: the class that needs it. Raises: ImportError where it is not installed."""
     # OpenCV's own limit is 2**30, 3 GB of pixels from a file of 100 KB; it reads this when it is first loaded.
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
-    try:
-        import cv2  # here, because workers start lean and most data has no images
-    except ImportError as error:
-        raise ImportError(f"{user} needs OpenCV: pip install 'datarax-ray[images]'") from error
-    return cv2
+    return needed("cv2", user, "images")
+
+
+def size_of(size: Any) -> tuple[int, int]:
+    """(height, width) of a size that is such a pair, or one int for both. Raises: ValueError or TypeError."""
+    sides = tuple(size) if isinstance(size, Iterable) else (size, size)
+    if len(sides) != 2:
+        raise ValueError(f"size is one int, or (height, width), got {size!r}")
+    return whole("size", sides[0], least=1), whole("size", sides[1], least=1)
 
 
 def resized(cv2: Any, image: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
@@ -95,22 +93,10 @@ def resized(cv2: Any, image: npt.NDArray[np.uint8], height: int, width: int) -> 
     return made.reshape(height, width, *image.shape[2:])  # OpenCV drops an axis of one channel
 
 
-def _image(encoded: Any, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
+def _image(encoded: bytes, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
     cv2 = opencv("DecodeImage")
     height, width, num_channels = shape or (None, None, 3)
-    if isinstance(encoded, Mapping) and encoded.keys() == {"bytes", "path"}:  # datasets.Image, as it is stored
-        if encoded["bytes"] is None:
-            raise ValueError(
-                f"the image has no bytes, and its path is {encoded['path']!r}; `datasets` opens paths: "
-                "from_hf('parquet', data_files=...), without DecodeImage"
-            )
-        encoded = encoded["bytes"]
-    if not isinstance(encoded, bytes | bytearray | memoryview):
-        raise ValueError(
-            f"an encoded image is bytes, and this one is a {type(encoded).__name__}; leave DecodeImage out "
-            "where images are decoded already, as an ImageFolder's are"
-        )
-    image = _decoded(cv2, bytes(encoded), cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
+    image = _decoded(cv2, encoded, cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
     if height is not None and width is not None:
         image = resized(cv2, image, height, width)
     return image if num_channels == 3 else image[:, :, np.newaxis]
@@ -142,4 +128,4 @@ def _has_end(jpeg: bytes) -> bool:
 def _unreadable(encoded: bytes, cause: str) -> ValueError:
     is_image = encoded.startswith((b"\xff\xd8\xff", b"\x89PNG"))
     advice = "" if is_image else how_to_decode(encoded)
-    return ValueError(f"{len(encoded)} bytes that begin {encoded[:8]!r} are {cause}{advice and '.' + advice}")
+    return unreadable(encoded, f"{cause}{advice and '.' + advice}")
