@@ -16,13 +16,16 @@ from .read.augment import ColorJitter as ColorJitter
 from .read.augment import RandomCrop as RandomCrop
 from .read.augment import RandomFlip as RandomFlip
 from .read.augment import RandomResizedCrop as RandomResizedCrop
+from .read.decode import DecodeAudio as DecodeAudio
 from .read.decode import DecodeExample as DecodeExample
 from .read.decode import DecodeFields as DecodeFields
 from .read.decode import DecodeImage as DecodeImage
 from .read.decode import DecodeJson as DecodeJson
 from .read.decode import DecodeMaterialized as DecodeMaterialized
 from .read.decode import DecodeMsgpack as DecodeMsgpack
+from .read.decode import DecodeRandomClip as DecodeRandomClip
 from .read.decode import DecodeRaw as DecodeRaw
+from .read.decode import DecodeVideo as DecodeVideo
 from .read.decode import FixedLen as FixedLen
 from .read.decode import PadTo as PadTo
 from .read.decode import VarLen as VarLen

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from tests import media
 from tests.data import write_file
 from tests.mds import write_mds
 from tests.tars import write_tar
@@ -59,6 +60,11 @@ def write(data: Path) -> None:
         (data / "images" / name).mkdir(parents=True)
         for i in range(6):
             (data / "images" / name / f"{i}.jpg").write_bytes(picture(i))
+    (data / "media").mkdir()
+    sounds = [media.sound(media.tone(4000 + 900 * i, 2), 8000 * (1 + i % 2), "FLAC") for i in range(8)]
+    write_tar(data / "media/talk-000.tar", ((f"{i}.flac", body) for i, body in enumerate(sounds)))
+    videos = [media.video(media.pictures(24, seed=i)) for i in range(4)]
+    pq.write_table(pa.table({"video": videos, "label": range(4)}), data / "media/videos.parquet")
     datasets.Dataset.from_dict({"x": list(range(40)), "text": [f"row {i}" for i in range(40)]}).save_to_disk(
         data / "saved"
     )

@@ -33,6 +33,7 @@ _SAMPLED_NBYTES = 4 * 2**20  # of rows in Python: some tenths of a second
 _JOINED_NBYTES = 100_000
 _RUN_NBYTES = 16 * 2**20  # of rows that are taken at once as a table
 _IMAGE, _JSON = "Image", "Json"  # the features that are decoded here
+_DECODERS = {"Audio": "DecodeAudio", "Video": "DecodeVideo"}
 
 
 class UndecodableError(ValueError):
@@ -325,8 +326,8 @@ def _check_feature(key: str, feature: Any) -> None:
     if not kinds <= {_IMAGE, _JSON}:
         raise ValueError(
             f"column {key!r} is of the feature {feature}, and decoding it gives no arrays; take its stored bytes, "
-            f"dataset.cast_column({key!r}, {type(feature).__name__}(decode=False)), and decode them in a transform, or "
-            f"leave it out with exclude_keys=[{key!r}]"
+            f"dataset.cast_column({key!r}, {type(feature).__name__}(decode=False)), and decode them by "
+            f"{_DECODERS.get(type(feature).__name__, 'a transform')}, or leave it out with exclude_keys=[{key!r}]"
         )
     if _IMAGE in kinds:
         try:
