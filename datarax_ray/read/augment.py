@@ -147,6 +147,7 @@ class RandomResizedCrop(_Augmentation):
     size: (height, width) of the result, or one int for both.
     scale: the least and the largest area of the part, as a share of the image's; uniform.
     ratio: the least and the largest width / height of the part; its logarithm is uniform.
+    antialias: whether a part that shrinks is averaged; else it is sampled, which takes a quarter of the time.
     field: the name of the image in the element.
 
     Raises: ValueError or TypeError for other arguments.
@@ -156,16 +157,19 @@ class RandomResizedCrop(_Augmentation):
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    antialias: bool = True
     field: str = "image"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", size_of(self.size))
         object.__setattr__(self, "scale", _interval("scale", self.scale, 1e-6, 1))
         object.__setattr__(self, "ratio", _interval("ratio", self.ratio, 1e-3, 1e3))
+        flag("antialias", self.antialias)
 
     def _changed(self, cv2: Any, image: Image, rng: np.random.Generator) -> Image:
         y, x, height, width = self._box(image.shape[0], image.shape[1], rng)
-        return resized(cv2, image[y : y + height, x : x + width], *self.size)  # type: ignore[misc]
+        part = image[y : y + height, x : x + width]
+        return resized(cv2, part, *self.size, averages=self.antialias)  # type: ignore[misc]
 
     def _box(self, rows: int, columns: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         """(top, left, height, width) of the part."""

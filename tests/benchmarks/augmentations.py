@@ -24,7 +24,7 @@ import numpy as np
 
 SIDE = 224
 JITTER = (0.4, 0.4, 0.4, 0.1)
-OURS = ("RandomCrop", "RandomFlip", "RandomResizedCrop", "ColorJitter")
+OURS = ("RandomCrop", "RandomFlip", "RandomResizedCrop", "RandomResizedCrop(antialias=False)", "ColorJitter")
 Run = Callable[[int, np.ndarray], Any]
 
 
@@ -37,13 +37,15 @@ def ours() -> dict[str, Run]:
     def run(transform: Any) -> Run:
         return lambda number, image: transform.random_map({"image": image}, rng_at(number))["image"]
 
-    made = (RandomCrop(SIDE), RandomFlip(), RandomResizedCrop(SIDE), ColorJitter(*JITTER))
+    sampled = RandomResizedCrop(SIDE, antialias=False)  # as the others do by default
+    made = (RandomCrop(SIDE), RandomFlip(), RandomResizedCrop(SIDE), sampled, ColorJitter(*JITTER))
     return dict(zip(OURS, map(run, made), strict=True))
 
 
 def albumentations() -> dict[str, Run]:
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     import albumentations as A  # noqa: N812
+    import cv2
 
     def run(transform: Any) -> Run:
         pipeline = A.Compose([transform])
@@ -52,6 +54,7 @@ def albumentations() -> dict[str, Run]:
     made = (
         A.RandomCrop(SIDE, SIDE),
         A.HorizontalFlip(p=0.5),
+        A.RandomResizedCrop((SIDE, SIDE), interpolation=cv2.INTER_AREA),
         A.RandomResizedCrop((SIDE, SIDE)),
         A.ColorJitter(*JITTER, p=1.0),
     )
@@ -65,12 +68,12 @@ def tf_image() -> dict[str, Run]:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
-    def part(image: Any, seed: Any) -> Any:
+    def part(image: Any, seed: Any, antialias: bool) -> Any:
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             tf.shape(image), tf.zeros((1, 0, 4)), seed, area_range=(0.08, 1.0), use_image_if_no_bounding_boxes=True
         )
         cut = tf.slice(image, begin, size)
-        return tf.cast(tf.image.resize(cut, (SIDE, SIDE)), tf.uint8)
+        return tf.cast(tf.image.resize(cut, (SIDE, SIDE), antialias=antialias), tf.uint8)
 
     def jitter(image: Any, seed: Any) -> Any:
         image = tf.image.stateless_random_brightness(image, 0.4, seed)
@@ -85,7 +88,8 @@ def tf_image() -> dict[str, Run]:
     made = (
         lambda image, seed: tf.image.stateless_random_crop(image, (SIDE, SIDE, 3), seed),
         tf.image.stateless_random_flip_left_right,
-        part,
+        lambda image, seed: part(image, seed, True),
+        lambda image, seed: part(image, seed, False),
         jitter,
     )
     return dict(zip(OURS, map(run, made), strict=True))

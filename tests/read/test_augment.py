@@ -116,6 +116,8 @@ def test_a_part_of_the_scripted_area_and_ratio_is_resized(image: np.ndarray) -> 
     assert (height, width) == (40, 30)
     expected = cv2.resize(part, (30, 20), interpolation=cv2.INTER_AREA)
     assert (made == expected.reshape(20, 30, *image.shape[2:])).all()
+    sampled = changed(RandomResizedCrop((20, 30), antialias=False), image, Scripted(*fits, 7, 11))
+    assert (sampled == cv2.resize(part, (30, 20)).reshape(20, 30, *image.shape[2:])).all()
     larger = changed(RandomResizedCrop(64), image, Scripted(*fits, 7, 11))
     expected = cv2.resize(part, (64, 64), interpolation=cv2.INTER_LINEAR)
     assert (larger == expected.reshape(64, 64, *image.shape[2:])).all()
@@ -226,7 +228,8 @@ REPRS = [
     "field='image')",
     "RandomCrop(size=(20, 30), padding=(1, 2, 1, 2), pad_if_needed=False, fill=3, padding_mode='edge', field='x')",
     "RandomFlip(p=0.5, vertical=False, field='image')",
-    "RandomResizedCrop(size=(20, 30), scale=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), field='image')",
+    "RandomResizedCrop(size=(20, 30), scale=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), antialias=True, "
+    "field='image')",
     "ColorJitter(brightness=(0.6, 1.4), contrast=(0.0, 2.5), saturation=(0.5, 1.0), hue=(-0.1, 0.1), field='image')",
 ]
 

@@ -84,12 +84,16 @@ def size_of(size: Any) -> tuple[int, int]:
     return whole("size", sides[0], least=1), whole("size", sides[1], least=1)
 
 
-def resized(cv2: Any, image: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
-    """The image in another size, by area averaging where no side grows, bilinear where one does."""
+def resized(
+    cv2: Any, image: npt.NDArray[np.uint8], height: int, width: int, *, averages: bool = True
+) -> npt.NDArray[np.uint8]:
+    """The image in another size, bilinear; by area averaging where no side grows, if `averages`."""
     if image.shape[:2] == (height, width):
         return image
     grows = height > image.shape[0] or width > image.shape[1]
-    made = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA)
+    made = cv2.resize(
+        image, (width, height), interpolation=cv2.INTER_AREA if averages and not grows else cv2.INTER_LINEAR
+    )
     return made.reshape(height, width, *image.shape[2:])  # OpenCV drops an axis of one channel
 
 
