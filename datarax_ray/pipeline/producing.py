@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +18,15 @@ from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.scan import FedBatch
 from datarax_ray.pipeline.stages import Stages, words
-from datarax_ray.pipeline.transfer import JaxSettings, by_rows, check_sharding, merge_host, spans_processes, to_device
+from datarax_ray.pipeline.transfer import (
+    JaxSettings,
+    Placer,
+    by_rows,
+    check_sharding,
+    merge_host,
+    spans_processes,
+    to_device,
+)
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
@@ -61,6 +69,7 @@ class BatchProducer:
     stages: Stages
     sharding: NamedSharding | None
     timings: Timings
+    placer: Placer = field(default_factory=Placer, compare=False)
 
     def batches(
         self,
@@ -124,9 +133,11 @@ class BatchProducer:
         row_words, start = None, 0
         if on_device is not None:
             rows, global_rows = self.options.rows, host_batch.global_rows
-            if self.sharding is not None:
+            if self.sharding is None:
+                on_device = self.placer(on_device)
+            else:
                 check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
-            on_device = to_device(on_device, self.sharding, rows, global_rows)
+                on_device = to_device(on_device, self.sharding, rows, global_rows)
             if self.stages.graph.nodes:
                 start = element_ids(host_batch.start, host_batch.offset)
                 row_words = self._row_words(host_batch)

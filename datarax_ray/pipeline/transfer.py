@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, local, shares_of
+from datarax_ray.read.elements.columns import leaves
 from datarax_ray.sources.base.device import narrow
 
 
@@ -49,6 +50,35 @@ def to_device(columns: Any, sharding: NamedSharding | None, rows: TrainerRows, g
     if sharding is None:
         return jax.device_put(columns)
     return jax.tree.map_with_path(lambda path, array: _shard(path, array, sharding, rows, global_rows), columns)
+
+
+# A compiled program takes some 12 us for an array, and jax.device_put 90, most of it in Python. The program copies on
+# the device: above this size device_put is cheaper, since a CPU device shares aligned memory.
+_MAX_COPIED_NBYTES = 2**20
+# Compiling takes 25 ms: as long as device_put takes for this many batches.
+_COMPILED_AFTER = 256
+_placed = jax.jit(lambda columns: columns)
+# Under these a program does more than device_put: it refuses NaN, or the transfer, or is not compiled.
+_PLAIN = operator.attrgetter(
+    "jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_transfer_guard_host_to_device", "jax_transfer_guard"
+)
+
+
+class Placer:
+    """Puts the batches of one pipeline on the default device, small ones of one shape by a compiled program."""
+
+    def __init__(self) -> None:
+        self._nbytes = self._count = 0
+
+    def __call__(self, columns: Any) -> Any:
+        """Host columns as to_device gives them without a sharding, byte for byte. Raises: as to_device."""
+        columns = narrow(columns)
+        nbytes = sum(array.nbytes for _, array in leaves(columns))
+        self._count = self._count + 1 if nbytes == self._nbytes else 0  # columns of one stream differ in rows alone
+        self._nbytes = nbytes
+        if self._count < _COMPILED_AFTER or nbytes > _MAX_COPIED_NBYTES or any(_PLAIN(jax.config)):
+            return jax.device_put(columns)
+        return _placed(columns)
 
 
 def spans_processes(sharding: NamedSharding | None) -> bool:
@@ -183,6 +213,7 @@ _NAMES = tuple(
 )
 
 
+_NOTHING = contextlib.nullcontext()
 _VALUES = operator.attrgetter(*(f"jax_{name}" for name in _NAMES))  # asked for twice a batch
 
 
@@ -196,13 +227,13 @@ class JaxSettings:
     def of_this_thread(cls) -> Self:
         return cls(_VALUES(jax.config))
 
-    @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> contextlib.AbstractContextManager[None]:
         """These settings in the current thread. Never open over a yield."""
         present = _VALUES(jax.config)
-        if present == self.values:
-            yield
-            return
+        return _NOTHING if present == self.values else self._in_place_of(present)
+
+    @contextlib.contextmanager
+    def _in_place_of(self, present: tuple[Any, ...]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name, here, value in zip(_NAMES, present, self.values, strict=True):
                 if here != value:

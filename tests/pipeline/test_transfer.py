@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -12,9 +15,12 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from datarax_ray import ConcatThenSplit, Pipeline
-from datarax_ray.pipeline.transfer import share_of, to_device
+from datarax_ray.pipeline import transfer
+from datarax_ray.pipeline.transfer import Placer, share_of, to_device
 from datarax_ray.plan.trainer_rows import Share, TrainerRows
+from datarax_ray.read.reused_memory import ReusedMemory
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray.sources.base.device import narrow
 from tests.data import Squares
 from tests.resume import assert_equal, on_host
 
@@ -131,3 +137,47 @@ def test_the_kind_of_memory_that_a_sharding_names_is_kept() -> None:
     to = sharding(P("data", "seq"), ("data", "seq")).with_memory_kind("unpinned_host")
     array = to_device({"x": np.arange(4)}, to, TrainerRows(4), 4)["x"]
     assert array.sharding.memory_kind == "unpinned_host"
+
+
+KINDS = ("bool", "int8", "uint16", "int32", "float16", "float32", "complex64", "int64", "float64")
+UNDER: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "defaults": contextlib.nullcontext,
+    "64 bits": lambda: jax.enable_x64(True),
+    "another device": lambda: jax.default_device(jax.devices()[1]),
+    "NaN refused": lambda: jax.debug_nans(True),
+    "no compilation": jax.disable_jit,
+    "no implicit transfers": lambda: jax.transfer_guard("disallow"),
+}
+
+
+@pytest.mark.parametrize("settings", UNDER.values(), ids=UNDER)
+def test_batches_placed_by_a_program_are_those_of_device_put(
+    settings: Callable[[], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
+    bits = np.random.default_rng(0).integers(0, 256, (6, 3, 16), np.uint8)
+    columns: dict[str, Any] = {kind: bits.view(kind) if kind != "bool" else bits > 99 for kind in KINDS}
+    columns |= {"int64": np.arange(6), "float64": np.array([0.5, -0.0, np.nan, np.inf, 2.0, 0.0]), "empty": bits[:, :0]}
+    columns = {"b": columns, "a": bits[:, ::2], "fortran": np.asfortranarray(bits[..., 0])}
+    place = Placer()
+    with settings():
+        expected = jax.device_put(narrow(columns))
+        for _ in range(4):
+            found = place(columns)
+            assert jax.tree.structure(found) == jax.tree.structure(expected)
+            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                assert (one.aval, one.sharding, one.committed) == (other.aval, other.sharding, other.committed)
+                assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_memory_that_is_used_again_is_not_seen_through_a_batch_placed_by_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
+    place, memory, placed = Placer(), ReusedMemory(max_free=2, min_nbytes=1), []
+    for number in range(60):
+        batch = memory.empty((1024, 64), np.dtype("float32"))
+        batch[:] = number
+        placed.append(place({"x": batch})["x"])
+        del batch
+    assert [np.unique(np.asarray(array)).tolist() for array in placed] == [[number] for number in range(60)]
