@@ -31,7 +31,7 @@ from datarax_ray.plan.packing import Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
-from datarax_ray.read.background import BackgroundIterator, Cancelled
+from datarax_ray.read.background import MAX_GROUP, BackgroundIterator, Cancelled
 from datarax_ray.read.elements.sizes import check_packed
 from datarax_ray.read.errors import RecordError, users_traceback
 from datarax_ray.read.forked import OneProcess
@@ -59,7 +59,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
     pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields). Every batch gets a
         field valid_mask, bool (rows,), True for rows of data. If stages drop the field, it is put back.
     packing: ConcatThenSplit or FirstFitPack, to pack documents into rows of seq_len tokens.
-    prefetch: batches made ahead, 0 for none.
+    prefetch: batches made ahead, 0 for none. Batches made within a millisecond, at most 8, count as one.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
         and the mesh decides the rows of each process.
     process_index, process_count: the rank among trainers that divide a batch without such a mesh; None to ask JAX.
@@ -334,7 +334,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         def begin(consumed: Consumed) -> BackgroundIterator[Delivery]:
             cancelled = Cancelled()
             items = self._maker.batches(consumed, prepare, settings, lambda: cancelled.is_set)
-            return BackgroundIterator(items, self._prefetch, cancelled)
+            return BackgroundIterator(items, self._prefetch, cancelled, MAX_GROUP)
 
         return (prepare, settings), begin
 

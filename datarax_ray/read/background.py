@@ -28,6 +28,8 @@ T = TypeVar("T")
 # How long a program that ends waits for items that are being made. Python ends a daemon thread where it asks for the
 # interpreter again; below C++, as in a transfer to the device, that aborts the process (python/cpython#87135).
 _EXIT_S = 1.0
+# Items that are quickly made are handed over in groups: waking the other thread costs as much as making a small batch.
+_GROUP_S, MAX_GROUP = 0.001, 8
 _OPEN: weakref.WeakSet[_Worker[Any]] = weakref.WeakSet()
 
 
@@ -52,15 +54,28 @@ class Occurrence:
 
 
 class _Item(Occurrence, Generic[T]):
-    """An item to be made. It is set once the item is made, or once `error` was raised in its place."""
+    """An item to be made. It is set once the item is made, or once `error` was raised in its place.
+
+    group: the items that were made together with this one, with a copy of this one first; () where it is alone.
+    """
 
     is_asked = False
     made: T | None = None
     error: BaseException | None = None
+    group: tuple[_Item[T], ...] = ()
 
     def fail(self, error: BaseException) -> None:
         self.error = error
         self.set()
+
+
+class _Done(_Item[T]):
+    """An item of a group."""
+
+    is_asked = is_set = True
+
+    def __init__(self, made: T | None = None, error: BaseException | None = None) -> None:
+        self.made, self.error = made, error
 
 
 @dataclass
@@ -73,7 +88,7 @@ class Cancelled:
 class _Worker(Generic[T]):
     """The thread's part. It does not refer to the iterator, so an iterator that nobody holds ends the thread."""
 
-    def __init__(self, items: Generator[T, None, None], cancelled: Cancelled) -> None:
+    def __init__(self, items: Generator[T, None, None], cancelled: Cancelled, most: int) -> None:
         self.made_in = os.getpid()
         self.asked: queue.SimpleQueue[_Item[T] | None] = queue.SimpleQueue()
         self.cancelled = cancelled
@@ -81,6 +96,7 @@ class _Worker(Generic[T]):
         self.at_end: Callable[[], None] | None = None
         self.lock = threading.Lock()
         self._items = items
+        self._most = most
 
     def run(self) -> None:
         while (item := self.asked.get()) is not None:
@@ -88,7 +104,10 @@ class _Worker(Generic[T]):
                 try:
                     if self.cancelled.is_set:
                         raise _closed()
+                    until = time.perf_counter() + _GROUP_S
                     item.made = next(self._items, None)
+                    if self._most > 1 and time.perf_counter() < until:
+                        item.group = self._group(item.made, until)
                     item.set()
                 except BaseException as error:  # raised where the item is asked for
                     item.fail(error)
@@ -100,6 +119,18 @@ class _Worker(Generic[T]):
                 self.is_over.set()
             if self.at_end is not None:
                 self.at_end()
+
+    def _group(self, first: T | None, until: float) -> tuple[_Item[T], ...]:
+        """The first item, and those that are made until then; an error ends the group."""
+        group: list[_Item[T]] = [_Done(first)]
+        try:
+            while len(group) < self._most and time.perf_counter() < until and not self.cancelled.is_set:
+                if (made := next(self._items, None)) is None:
+                    break
+                group.append(_Done(made))
+        except BaseException as error:
+            group.append(_Done(error=error))
+        return tuple(group) if len(group) > 1 else ()
 
     def cancel(self) -> None:
         """Drop what was made ahead. Waits for nothing, and takes no lock. In a forked process nothing is done."""
@@ -120,12 +151,15 @@ class BackgroundIterator(Generic[T]):
     """One run through a generator whose last item says itself that it is the last. One that is dropped ends it.
 
     ahead: items made while one is in use; 0 for none, then an item is made when it is asked for.
+    most: items that count as one, where they are made within a millisecond.
     """
 
-    def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None) -> None:
+    def __init__(
+        self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None, most: int = 1
+    ) -> None:
         self._ahead = ahead
         self._pending: list[_Item[T]] = []
-        self._worker = _Worker(items, cancelled or Cancelled())
+        self._worker = _Worker(items, cancelled or Cancelled(), most if ahead else 1)
         _OPEN.add(self._worker)
         threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True).start()
 
@@ -149,6 +183,9 @@ class BackgroundIterator(Generic[T]):
         item = self._pending[0]
         if not item.is_set:
             item.wait()
+        if item.group:
+            self._pending = [*item.group, *self._pending[1:]]  # in one step, which no signal comes between
+            item = self._pending[0]
         if item.error is not None:
             raise item.error
         if item.made is None:
@@ -192,13 +229,14 @@ class BackgroundIterator(Generic[T]):
 
     def _ask_for(self, num_items: int) -> None:
         """Have so many in line. After an interrupt the next call asks for what was not, for one perhaps twice."""
-        if missing := num_items - len(self._pending):
+        if (missing := num_items - len(self._pending)) > 0:
             self._pending = [*self._pending, *(_Item() for _ in range(missing))]
         pending = self._pending
-        num_asked = next((num for num in range(len(pending), 0, -1) if pending[num - 1].is_asked), 0)
-        for item in pending[num_asked:]:
-            self._worker.asked.put(item)
-            item.is_asked = True
+        if not pending[-1].is_asked:
+            num_asked = next((num for num in range(len(pending), 0, -1) if pending[num - 1].is_asked), 0)
+            for item in pending[num_asked:]:
+                self._worker.asked.put(item)
+                item.is_asked = True
         if self._worker.cancelled.is_set:  # by another thread, or a signal's handler: they may stand behind the end
             self._worker.refuse()
 

@@ -6,7 +6,7 @@ import json
 import random
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
+from datarax_ray.read import background
 from datarax_ray.read.background import BackgroundIterator
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode
@@ -265,3 +266,58 @@ class TestClosing:
             next(batches)
         batches.set_state(batches.get_state())
         assert numbers(batches) == list(range(1, 10))
+
+
+class TestGroups:
+    """Items that are quickly made are handed over together; what is given, and in what order, does not change."""
+
+    @pytest.fixture(autouse=True)
+    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(background, "_GROUP_S", 1000.0)
+
+    @staticmethod
+    def counted(count: list[int], *, fails_at: int | None = None) -> Generator[int, None, None]:
+        for number in range(20):
+            if number == fails_at:
+                raise ValueError(f"at {number}")
+            count.append(number)
+            yield number
+
+    @pytest.mark.parametrize(("ahead", "most"), [(0, 8), (1, 1), (1, 3), (2, 8), (5, 8)])
+    def test_items_come_in_order_then_the_error_that_ended_them(self, ahead: int, most: int) -> None:
+        items: BackgroundIterator[int] = BackgroundIterator(self.counted([], fails_at=13), ahead, most=most)
+        assert [items.next() for _ in range(13)] == list(range(13))
+        for _ in range(2):
+            with pytest.raises(ValueError, match="at 13"):
+                items.next()
+        assert items.close(10)
+
+    def test_none_is_made_before_it_is_asked_for_where_none_is_wanted_ahead(self) -> None:
+        count: list[int] = []
+        items: BackgroundIterator[int] = BackgroundIterator(self.counted(count), 0, most=8)
+        assert [(items.next(), len(count)) for _ in range(3)] == [(0, 1), (1, 2), (2, 3)]
+        items.close(10)
+
+    def test_no_group_is_begun_while_as_many_are_made_as_are_wanted_ahead(self) -> None:
+        count: list[int] = []
+        items: BackgroundIterator[int] = BackgroundIterator(self.counted(count), 1, most=4)
+        assert (items.next(), len(count)) == (0, 4)
+        assert (items.next(), len(count)) == (1, 4)
+        assert [items.next() for _ in range(3)] == [2, 3, 4]
+        items.close(10)
+        assert len(count) <= 12
+
+    def test_slow_items_are_handed_over_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(background, "_GROUP_S", 0.0)
+        count: list[int] = []
+        items: BackgroundIterator[int] = BackgroundIterator(self.counted(count), 1, most=4)
+        assert items.next() == 0
+        until(lambda: len(count) == 2)
+        items.close(10)
+        assert len(count) == 2
+
+    def test_the_end_of_the_items_is_the_end(self) -> None:
+        items: BackgroundIterator[int] = BackgroundIterator(self.counted([]), 2, most=8)
+        assert [items.next() for _ in range(20)] == list(range(20))
+        with pytest.raises(RuntimeError, match="the stream has ended before"):
+            items.next()
