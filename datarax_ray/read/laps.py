@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Self
 
 # Of this process: requests that were asked again, of any storage.
 repeats: Counter[str] = Counter()
@@ -54,17 +55,20 @@ class Laps:
         self.spent: dict[str, float] = {}
         self._clock = clock
         self._name: str | None = None
+        self._outer: list[str | None] = []
         self._since = clock()
 
-    @contextmanager
-    def lap(self, name: str) -> Iterator[None]:
-        """Count the time of this `with` block for the name."""
-        outer = self._name
+    def lap(self, name: str) -> Self:
+        """Begin to count time for the name; the `with` block that this opens ends it."""
+        self._outer.append(self._name)  # no generator: there are two laps for a batch, and many for an element
         self._go_to(name)
-        try:
-            yield
-        finally:
-            self._go_to(outer)
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._go_to(self._outer.pop())
 
     def _go_to(self, name: str | None) -> None:
         now = self._clock()

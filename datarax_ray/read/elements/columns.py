@@ -145,11 +145,15 @@ def ragged_row(row: np.ndarray) -> np.ndarray:
 
 def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every array with its path, by name of the fields (as JAX does it), so that two like columns can be zipped."""
-    if isinstance(columns, Mapping):
-        for key in sorted(columns):
-            yield from leaves(columns[key], (*path, key))
-    else:
+    if not isinstance(columns, Mapping):
         yield path, columns
+        return
+    for key in sorted(columns):
+        column = columns[key]
+        if isinstance(column, np.ndarray):  # asked for several times a batch: no iterator for each field
+            yield (*path, key), column
+        else:
+            yield from leaves(column, (*path, key))
 
 
 def map_leaves(function: Callable[[NDArray], Any], columns: Columns) -> Any:

@@ -51,6 +51,8 @@ def split_host(columns: Any) -> tuple[Any, Any]:
     """
     if not isinstance(columns, Mapping):
         return (None, columns) if stays(columns.dtype) else (columns, None)
+    if not any(isinstance(column, Mapping) or stays(column.dtype) for column in columns.values()):
+        return dict(columns) or None, None
     parts = {key: split_host(column) for key, column in columns.items()}
     device = {key: part[0] for key, part in parts.items() if part[0] is not None}
     host = {key: part[1] for key, part in parts.items() if part[1] is not None}
