@@ -16,6 +16,7 @@ import numpy as np
 _MIN_NBYTES = 32 * 2**20  # malloc's largest M_MMAP_THRESHOLD: of less, it keeps the memory itself
 # As JAX wants it: an array on a CPU device then shows this memory, and holds what it is of.
 _ALIGNMENT = 64
+_MIN_ALIGNED_NBYTES = 2**20  # of less, a copy costs no more than the alignment
 # Of a piece of memory, at least so much is used by who takes it again.
 _MIN_SHARE = 0.5
 
@@ -36,8 +37,10 @@ class ReusedMemory:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """As np.empty."""
         nbytes = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or nbytes < self._min_nbytes:
+        if dtype.hasobject or nbytes < min(_MIN_ALIGNED_NBYTES, self._min_nbytes):
             return np.empty(shape, dtype)
+        if nbytes < self._min_nbytes:
+            return _aligned(nbytes).view(dtype).reshape(shape)
         memory = self._take(nbytes)
         # Whatever shows the memory holds this, be it through a chain of arrays and buffers: NumPy takes an array's base
         # in place of the array only where that is an array as well.
@@ -50,9 +53,13 @@ class ReusedMemory:
             if nbytes <= len(self._free[index]) <= nbytes / _MIN_SHARE:
                 return self._free.pop(index)
         self._free.clear()  # of another size, they would stay for ever in the place of those that fit
-        memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        first = -memory.ctypes.data % _ALIGNMENT
-        return memory[first : first + nbytes]
+        return _aligned(nbytes)
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    return memory[first : first + nbytes]
 
 
 def _give_back(to: weakref.ref[ReusedMemory], memory: np.ndarray) -> None:
