@@ -10,6 +10,7 @@ import pytest
 
 from tests.benchmarks import (
     augmentations,
+    batches,
     calls,
     checks,
     device_step,
@@ -63,6 +64,22 @@ def test_no_more_of_the_package_runs_for_a_batch_than_was_agreed(capsys: pytest.
         now <= most for row, limits in zip(counts, agreed, strict=True) for now, most in zip(row, limits, strict=True)
     )
     assert "feed/batches.py: " in capsys.readouterr().out
+
+
+@pytest.mark.slow  # six processes
+def test_what_a_batch_costs_is_told_beside_device_put(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toy = ["--sizes", "16,64", "--fields", "8", "--actors", "0,1", "--records", "4000", "--repeats", "1"]
+    found = batches.main([*toy, "--seconds", "0.2", "--cache-dir", str(tmp_path)])
+    assert [(row["actors"], row["rows"]) for row in found["rows"]] == [
+        (-1, 16),
+        (-1, 64),
+        (0, 16),
+        (0, 64),
+        (1, 16),
+        (1, 64),
+    ]
+    assert all(row["cpu_us"] > 0 for row in found["rows"])
+    assert "small256, 8 fields, 1 actors, here: a batch " in capsys.readouterr().out
 
 
 TOY = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify", "--cache-dir"]

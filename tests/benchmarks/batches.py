@@ -1,0 +1,188 @@
+"""What a batch costs, at the level that users have: `python -m tests.benchmarks.batches [--against REV]`.
+
+A Pipeline gives batches on the device, with no train step behind them. Each run is a process of its own; the builds and
+the sizes take turns. CPU is that of all processes, Ray's own included, after a warm-up. With batches of several sizes,
+"a batch" is the part of the cost that does not grow with the rows: the intercept of the line through the sizes. The
+row "device_put" has jax.device_put of the same arrays alone. `--against` measures another commit in the same turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = {"small256": (64, 256, 1024, 8192), "small": (1024,), "tokens": (1024,), "tokens256": (1024,), "large": (64,)}
+_WARMUP_S, _TIMEOUT_S = 1.5, 300
+
+
+def deliver(kind_name: str, paths: list[str], rows: int, fields: int, actors: int, seconds: float) -> dict[str, float]:
+    """One run in this process. Returns rates and CPU seconds: of all processes, and of this one, for each batch."""
+    import jax
+    import numpy as np
+
+    from tests.benchmarks.competitors import cpu_s
+
+    if actors < 0:
+        return _device_put(rows, fields, seconds)
+    from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeFields, Pipeline, RaySource
+    from tests.benchmarks.data import KINDS
+
+    kind = KINDS[kind_name]
+    decode = kind.decoder()
+    if kind_name.startswith("small") and fields > 1:
+        decode = DecodeFields({f"f{index}": ("int64", ()) for index in range(8)})  # the 8 numbers of a record
+    block = "auto" if kind.group_size > 1 else None
+    config = ArrayRecordSourceConfig(seed=0, shuffle_files=True, num_epochs=-1, shuffle_block_size=block)
+    source: Any = ArrayRecordSourceModule(config, paths, transforms=[decode])
+    if actors:
+        import ray
+
+        ray.init(address="local", num_cpus=max(2, actors + 1), include_dashboard=False, log_to_driver=False)
+        source = RaySource(source, num_actors=actors, num_cpus=0.1)
+    jax.config.update("jax_enable_x64", True)
+    with Pipeline(source=source, batch_size=rows) as pipeline:
+        batches: Iterator[Any] = iter(pipeline)
+        until = time.perf_counter() + _WARMUP_S
+        while time.perf_counter() < until:
+            next(batches)
+        count, begin, cpu, own = 0, time.perf_counter(), cpu_s(), time.process_time()
+        while (elapsed := time.perf_counter() - begin) < seconds:
+            for _ in range(max(1, 4096 // rows)):
+                batch = next(batches)
+                count += 1
+        np.asarray(jax.tree.leaves(batch)[0])
+        return {
+            "batch_s": elapsed / count,
+            "cpu_s": (cpu_s() - cpu) / count,
+            "own_s": (time.process_time() - own) / count,
+        }
+
+
+def _device_put(rows: int, fields: int, seconds: float) -> dict[str, float]:
+    import jax
+    import numpy as np
+
+    jax.config.update("jax_enable_x64", True)
+    count, columns = 0, {f"f{index}": np.zeros((rows, 8 // fields), np.int64) for index in range(fields)}
+    begin, own = time.perf_counter(), time.process_time()
+    while (elapsed := time.perf_counter() - begin) < seconds:
+        for _ in range(100):
+            jax.device_put({name: column.copy() for name, column in columns.items()})
+            count += 1
+    cpu = (time.process_time() - own) / count
+    return {"batch_s": elapsed / count, "cpu_s": cpu, "own_s": cpu}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    from tests.benchmarks.data import KINDS, dataset, warm
+
+    parser = argparse.ArgumentParser(prog="tests.benchmarks.batches", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--against", help="another commit, measured in the same turns")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["small256"], help=", ".join(SIZES))
+    parser.add_argument("--sizes", type=lambda text: [int(n) for n in text.split(",")], help="rows of a batch")
+    parser.add_argument("--fields", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8])
+    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[0, 2])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
+    parser.add_argument("--records", type=int, help="in each dataset")
+    parser.add_argument("--cache-dir", type=Path, default=Path(tempfile.gettempdir()) / "datarax_ray-benchmarks")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        builds = {"here": ROOT}
+        if options.against:
+            builds[options.against] = Path(scratch) / "other"
+            tree = ["git", "-C", str(ROOT), "worktree"]
+            subprocess.run([*tree, "add", "-q", "--detach", str(builds[options.against]), options.against], check=True)
+        try:
+            found: dict[tuple[Any, ...], list[dict[str, float]]] = defaultdict(list)
+            paths = {}
+            for kind in options.kinds:
+                paths[kind] = dataset(KINDS[kind], options.records or KINDS[kind].num_records, options.cache_dir)
+                warm(paths[kind])
+            for _ in range(options.repeats):
+                for arm in _arms(options, builds):
+                    kind, fields, actors, rows, build = arm
+                    found[arm].append(
+                        _run(builds[build], scratch, kind, paths[kind], rows, fields, actors, options.seconds)
+                    )
+        finally:
+            if options.against:
+                subprocess.run([*tree, "remove", "--force", str(builds[options.against])], check=True)
+    return {"rows": _show(found)}
+
+
+def _arms(options: argparse.Namespace, builds: dict[str, Path]) -> Iterator[tuple[str, int, int, int, str]]:
+    for kind in options.kinds:
+        for fields in options.fields if kind == "small256" else [1]:
+            for actors in ([-1] if kind == "small256" else []) + options.actors:
+                for rows in options.sizes or SIZES[kind]:
+                    for build in list(builds)[: 1 if actors < 0 else None]:
+                        yield kind, fields, actors, rows, build
+
+
+def _run(root: Path, scratch: str, *task: Any) -> dict[str, float]:
+    """One run in a fresh process, with the package of that tree and the benchmark of this one."""
+    answer = Path(scratch) / "answer.json"
+    path = os.pathsep.join([str(root), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).resolve()), json.dumps(task), str(answer)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{task} failed (exit {done.returncode}):\n{done.stderr[-3000:]}")
+    measured: dict[str, float] = json.loads(answer.read_text())
+    return measured
+
+
+def _show(found: dict[tuple[Any, ...], list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """Print a line for each arm, and one for what a batch costs beyond its rows. Times in microseconds."""
+    table: list[dict[str, Any]] = []
+    lines: dict[tuple[Any, ...], list[tuple[int, float]]] = defaultdict(list)
+    print(f"{'records':10} {'fields':>6} {'actors':>10} {'build':>10} {'rows':>5} {'batches/s':>10}  CPU us a batch")
+    for (kind, fields, actors, rows, build), runs in found.items():
+        cpu = sorted(run["cpu_s"] * 1e6 for run in runs)
+        each = {"kind": kind, "fields": fields, "actors": actors, "build": build, "rows": rows, "cpu_us": median(cpu)}
+        each |= {
+            "rate": 1 / median(run["batch_s"] for run in runs),
+            "own_us": median(run["own_s"] for run in runs) * 1e6,
+        }
+        table.append(each)
+        lines[kind, fields, actors, build].append((rows, each["cpu_us"]))
+        who = "device_put" if actors < 0 else actors
+        print(
+            f"{kind:10} {fields:>6} {who:>10} {build:>10.10} {rows:>5} {each['rate']:>10,.0f}  {each['cpu_us']:,.0f} "
+            f"({cpu[0]:,.0f} to {cpu[-1]:,.0f}), {each['cpu_us'] / rows:.2f} a row; this process {each['own_us']:,.0f}"
+        )
+    for (kind, fields, actors, build), points in lines.items():
+        if len(points) > 1:
+            (few, low), (many, high) = points[0], points[-1]
+            of_row = (high - low) / (many - few)
+            who = "device_put" if actors < 0 else f"{actors} actors"
+            print(
+                f"{kind}, {fields} fields, {who}, {build}: a batch {low - of_row * few:,.0f} us, a row {of_row:.3f} us"
+            )
+    return table
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].startswith("["):
+        Path(sys.argv[2]).write_text(json.dumps(deliver(*json.loads(sys.argv[1]))))
+    else:
+        main()
