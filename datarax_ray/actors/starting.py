@@ -118,7 +118,7 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     if options.name is not None:
         # with the source's identity: two sources of one name must not get each other's records
         given |= {"name": f"datarax_ray/{options.name}/{identity}/{index}", "get_if_exists": True}
-    actor = ray.remote(concurrency_groups={"control": 1})(ReaderActor)
+    actor = ray.remote(concurrency_groups={"control": 1, "sample": 1})(ReaderActor)
     try:
         handle = actor.options(**given).remote(index)
     except AuthenticationError as error:
@@ -191,17 +191,17 @@ class Guests:
             if self._ended.get(index, process.worker_id) != process.worker_id:
                 self._known[index] = process.worker_id, ""
             elif index not in self._asked:
-                self._asked[index] = actors[index].handle.stats.remote(None, self._admission.boxes, self._name)
+                self._asked[index] = actors[index].handle.sample.remote(self._name, self._admission.boxes)
             elif ray.wait([self._asked[index]], timeout=0)[0]:
                 try:
-                    who = ray.get(self._asked.pop(index))
+                    worker_id, sample = ray.get(self._asked.pop(index))
                 except Exception:  # the actors' own pings tell of it
                     self._ended[index] = process.worker_id
                     continue
-                why = self._admission.refusal(who["sample"], f"{process.node_id[:12]} ({process.host})")
+                why = self._admission.refusal(sample, f"{process.node_id[:12]} ({process.host})")
                 if why:
                     logger.error("reader actor %d does not read a stream that shares it: %s", index, why)
-                self._known[index] = who["worker_id"], why
+                self._known[index] = worker_id, why
         by_process = {index: self._known.get(index, ("", "")) for index in ready}
         known = {index: why for index, (of, why) in by_process.items() if of == running[index].worker_id}
         found = tuple(index for index, why in known.items() if not why)
