@@ -3,7 +3,8 @@
 Submit it again after whatever ended it, with any number of actors: it goes on from the newest complete step, and the
 batches are those of a run that was never stopped. It attaches to the cluster that RAY_ADDRESS names, which is how
 `ray job submit` starts it; with --num-actors 0 it reads in its own process, without Ray. It trains in this process, or
-with --num-trainers in Ray actors, each a process of one JAX job.
+with --num-trainers in Ray actors, each a process of one JAX job. The data is that of source.py, the model that of
+learner.py.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from stop_request import StopRequest
 from training import run
 
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.decode import DecodeFields
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,32 +47,15 @@ def status_of(argv: Sequence[str] | None = None) -> int:
         return COMES_AGAIN
 
 
-def fields_of(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The layout of a record, as DecodeFields takes it. Raises: ValueError for what is none, or has no image and label.
-
-    >>> fields_of("image:uint8:8x8,label:uint8")
-    {'image': ('uint8', (8, 8)), 'label': ('uint8', ())}
-    """
-    fields = {}
-    for part in text.split(","):
-        name, _, kind = part.partition(":")
-        dtype, _, shape = kind.partition(":")
-        fields[name] = (dtype, tuple(int(size) for size in shape.split("x") if size))
-    if missing := {"image", "label"} - fields.keys():
-        raise ValueError(f"{text!r} has the fields {list(fields)}, and this model learns label from image: {missing}")
-    DecodeFields(fields)
-    return fields
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("job.py", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    add("--data", nargs="+", required=True, help="ArrayRecord files: paths, globs or directories that every node sees")
-    add("--fields", type=_fields, default="image:uint8:8x8,label:uint8", help="of a record, in order: %(default)s")
-    add("--num-classes", type=_count, default=10)
+    add("--data", nargs="+", help="paths that every node sees, in place of TRAIN of source.py")
     where = "where steps are saved and resumed from: an absolute path, or a URL (gs://, s3://)"
     add("--checkpoint-dir", type=_directory, required=True, help=where)
     add("--checkpoint-every", type=_count, default=500, help="steps between checkpoints (%(default)s)")
+    where = "steps between two passes over the data to evaluate with, where source.py has some (%(default)s)"
+    add("--evaluate-every", type=_count, default=500, help=where)
     add("--num-actors", type=int, help="reader actors: by default one per CPU but one; 0 reads here, without Ray")
     add("--actor-label", type=_label, action="append", default=[], metavar="KEY=VALUE", help="nodes that actors run on")
     where = "train in so many Ray actors, each a process of one JAX job; without it, in this process"
@@ -97,13 +80,6 @@ def _count(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
-
-
-def _fields(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    try:
-        return fields_of(text)
-    except ValueError as error:  # argparse shows the text of its own errors only
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _directory(text: str) -> epath.Path:

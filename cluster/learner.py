@@ -1,16 +1,19 @@
-"""What the job trains: a small classifier by gradient descent. Put your own model and optimizer here."""
+"""What the job trains, by gradient descent: small models of images and of tokens. Put your own model here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from only_job import RefusedError
 
 _NUM_HIDDEN = 64  # enough for 8 x 8 digits
-_LEARNING_RATE, _MOMENTUM = 0.05, 0.9
+_NUM_INPUTS, _LEARNING_RATE, _MOMENTUM = 64, 0.05, 0.9  # the rate is one for 8 x 8 digits
+_NUMBERS = (("i", 0), ("u", 0))  # kind of dtype, and number of axes
 
 
 @final
@@ -23,31 +26,88 @@ class Classifier(nnx.Module):
         self.out = nnx.Linear(_NUM_HIDDEN, num_classes, rngs=rngs)
 
     def __call__(self, image: jax.Array) -> jax.Array:
-        inputs = image.reshape(len(image), -1).astype("float32")
-        return self.out(nnx.relu(self.hidden(self.norm(inputs))))
+        inputs = self.norm(image.reshape(len(image), -1).astype("float32"))
+        # a step of one learning rate then changes the logits as much whatever the size of the image
+        inputs *= math.sqrt(_NUM_INPUTS / inputs.shape[1])
+        return self.out(nnx.relu(self.hidden(inputs)))
+
+    def loss(self, batch: Mapping[str, jax.Array]) -> jax.Array:
+        return _cross_entropy(self(batch["image"]), batch["label"]).mean()
+
+
+@final
+class NextToken(nnx.Module):
+    """The next token by the last: int32 (rows, length) to logits, float32 (rows, length, num_classes)."""
+
+    def __init__(self, num_classes: int, *, rngs: nnx.Rngs) -> None:
+        self.embed = nnx.Embed(num_classes, _NUM_HIDDEN, rngs=rngs)
+        self.out = nnx.Linear(_NUM_HIDDEN, num_classes, rngs=rngs)
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        return self.out(self.embed(tokens))
+
+    def loss(self, batch: Mapping[str, jax.Array]) -> jax.Array:
+        tokens = batch["tokens"]
+        segments = batch.get("tokens_segment_ids", jnp.ones_like(tokens))  # 0 is padding
+        is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)  # of the same document
+        losses = _cross_entropy(self(tokens[:, :-1]), tokens[:, 1:])
+        return jnp.where(is_next, losses, 0).sum() / jnp.maximum(1, is_next.sum())
+
+
+def _cross_entropy(logits: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Of each row; NaN for what is no class, which ends the job."""
+    wanted = wanted.astype("int32")[..., None]
+    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), wanted, -1, mode="fill", fill_value=jnp.nan)
+    return jnp.where(wanted < 0, jnp.nan, losses)[..., 0]
 
 
 @final
 class Learner(nnx.Module):
-    """The model and the momentum of its parameters: everything that learning changes and a step saves."""
+    """The model and the momentum of its parameters: everything that learning changes and a step saves.
 
-    def __init__(self, num_inputs: int, num_classes: int, seed: int) -> None:
-        self.model = Classifier(num_inputs, num_classes, rngs=nnx.Rngs(seed))
+    spec: dtype and shape of each field of an element.
+
+    Raises: RefusedError for data that neither model learns from.
+    """
+
+    def __init__(self, spec: Any, num_classes: int, seed: int) -> None:
+        fields = spec if isinstance(spec, Mapping) else {"": spec}
+        kinds = {name: (of.dtype.kind, len(of.shape)) for name, of in fields.items() if hasattr(of, "dtype")}
+        rngs, image = nnx.Rngs(seed), kinds.get("image", ("none", 0))
+        if image[0] in "uif" and image[1] and kinds.get("label") in _NUMBERS:
+            size = math.prod(fields["image"].shape)
+            self.model: Classifier | NextToken = Classifier(size, num_classes, rngs=rngs)
+        elif kinds.get("tokens") in (("i", 1), ("u", 1)):
+            self.model = NextToken(num_classes, rngs=rngs)
+        else:
+            said = ", ".join(f"{name} ({_said(field)})" for name, field in fields.items())
+            raise RefusedError(
+                f"learner.py learns label (an int) from image, or the next of tokens (ints in a row); the data has "
+                f"{said}: name its fields so in `example` of source.py, or put a model for them into learner.py"
+            )
         self.velocity = nnx.clone(self.model)
         nnx.update(self.velocity, jax.tree.map(jnp.zeros_like, nnx.state(self.velocity)))
+
+
+def _said(field: Any) -> str:
+    """A field for people."""
+    if not hasattr(field, "dtype"):
+        return "fields of its own"
+    return f"{field.dtype} {field.shape}" if field.dtype.kind != "O" else "objects"
 
 
 @nnx.jit
 def learn(learner: Learner, batch: Mapping[str, jax.Array]) -> jax.Array:
     """One update; the mean loss before it, float32 ()."""
-
-    def loss_of(model: Classifier) -> jax.Array:
-        logs = jax.nn.log_softmax(model(batch["image"]))
-        return -jnp.take_along_axis(logs, batch["label"][:, None].astype("int32"), 1).mean()
-
-    loss, gradients = nnx.value_and_grad(loss_of)(learner.model)
+    loss, gradients = nnx.value_and_grad(lambda model: model.loss(batch))(learner.model)
     velocity = jax.tree.map(lambda old, new: _MOMENTUM * old + new, nnx.state(learner.velocity), gradients)
     weights = jax.tree.map(lambda old, step: old - _LEARNING_RATE * step, nnx.state(learner.model), velocity)
     nnx.update(learner.velocity, velocity)
     nnx.update(learner.model, weights)
     return loss
+
+
+@nnx.jit
+def evaluate(learner: Learner, batch: Mapping[str, jax.Array]) -> jax.Array:
+    """The mean loss, float32 ()."""
+    return learner.model.loss(batch)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Train on a SLURM cluster, from this folder:
-#   sbatch slurm.sh --data /data/digits --checkpoint-dir /ckpt/digits --num-actors 60
+#   sbatch slurm.sh --checkpoint-dir /ckpt/flowers --num-actors 60
 # What stands behind slurm.sh goes to job.py. The first part of the job has the accelerator, and the head of a Ray that
 # lives as long as the job; the second part reads. Ended by its time limit, or by a fault that may pass, the job queues
 # itself again and goes on from its newest checkpoint. `scancel --batch --signal=INT ID` ends it for good, with a step saved.
@@ -23,8 +23,9 @@ set -euo pipefail
 max_restarts=20 # a job that fails as often as this needs a person
 comes_again=2 # the status of a job that would fail in the same way: wrong options, other data, a directory it cannot have
 
-(($#)) || { echo "slurm.sh: no options for job.py; it needs at least --data and --checkpoint-dir" >&2; exit 2; }
+(($#)) || { echo "slurm.sh: no options for job.py; it needs at least --checkpoint-dir" >&2; exit 2; }
 cd "${SLURM_SUBMIT_DIR:?is set by sbatch}" # SLURM runs a copy of this script, which job.py does not lie beside
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} # of the actors too: they find modules that source.py imports
 [[ -f job.py && -f restarts.py ]] || { echo "slurm.sh: no job.py in $PWD; run sbatch in the folder that has it" >&2; exit 2; }
 
 # Nodes are shared networks too: the token is in a file that only you can read, on the file system that all nodes see.

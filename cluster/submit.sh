@@ -77,7 +77,7 @@ while (($#)); do
   esac
 done
 
-(($#)) || { usage >&2; die "no options for job.py; it needs at least --data and --checkpoint-dir"; }
+(($#)) || { usage >&2; die "no options for job.py; it needs at least --checkpoint-dir"; }
 [[ $stop_wait_s =~ ^[0-9]+$ ]] || die "--stop-wait is a whole number of seconds, got '$stop_wait_s'"
 [[ $max_restarts =~ ^[0-9]+$ ]] || die "--max-restarts is a whole number, got '$max_restarts'"
 command -v ray >/dev/null || die "there is no ray command on PATH; activate the environment that has datarax-ray"

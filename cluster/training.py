@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -17,12 +18,13 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+import source
 from data_wait import DataWait
 from etils import epath
 from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from learner import Learner, learn
+from learner import Learner, evaluate, learn
 from only_job import RefusedError, only_job
 from report import Report, progress
 from stop_request import StopRequest
@@ -31,8 +33,6 @@ from stream_log import StreamLog
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.decode import DecodeFields
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
 _LOOK_S = 0.2  # between two looks at whether a signal has come
 _MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, of the minute or less that a stop gets
@@ -49,15 +49,15 @@ def run(options: argparse.Namespace, stop: StopRequest, wait: DataWait | None = 
     logging.basicConfig()
     logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
     is_first = jax.process_index() == 0
-    learner = Learner(math.prod(options.fields["image"][1]), options.num_classes, options.seed)
-    if jax.process_count() > 1:
-        values = jax.tree.map(np.asarray, nnx.state(learner))  # the same everywhere, by the seed
-        nnx.update(learner, jax.device_put(values, NamedSharding(_mesh(), PartitionSpec())))
     with contextlib.ExitStack() as stack:
         if is_first:
             stack.enter_context(only_job(options.checkpoint_dir, stop))
         manager = stack.enter_context(checkpoints(options.checkpoint_dir))
         pipeline = stack.enter_context(make_pipeline(options))
+        evaluation = make_evaluation(options, pipeline)
+        if evaluation is not None:
+            stack.enter_context(evaluation)
+        learner = make_learner(pipeline, options.seed)
         step = restore(manager, learner, pipeline)
         if is_first and step is None:
             print(f"no checkpoint in {options.checkpoint_dir}: starting anew", flush=True)
@@ -69,12 +69,13 @@ def run(options: argparse.Namespace, stop: StopRequest, wait: DataWait | None = 
         report = stack.enter_context(shown)
         if wait is None:
             wait = stack.enter_context(ended_by(stop))
-        return train(learner, pipeline, manager, step or 0, options, stop, wait, report, log)
+        return train(learner, pipeline, evaluation, manager, step or 0, options, stop, wait, report, log)
 
 
 def train(
     learner: Learner,
     pipeline: Pipeline,
+    evaluation: Pipeline | None,
     manager: ocp.CheckpointManager,
     step: int,
     options: argparse.Namespace,
@@ -106,16 +107,55 @@ def train(
         if log is not None:
             log.append(step, pipeline.position, float(loss), {name: own_rows(batch[name]) for name in batch})
         if step % options.checkpoint_every == 0:
+            _check(loss, step, saved)
             save(manager, step, learner, pipeline, log)
             saved = step
         if report is not None:
             report.waited(waited_s)
             report.step(step, pipeline, loss)
+        if evaluation is not None and step % options.evaluate_every == 0:
+            found = evaluated(learner, evaluation, step, options, stop, wait)
+            if found is None:
+                why = f"stopped by {stop.signal_name}, as no data came,"
+                break
+            if report is not None:
+                report.show(step, f"step {step}: {found}")
     if step != saved:
+        _check(loss, step, saved)
         save(manager, step, learner, pipeline, log)
     manager.wait_until_finished()
     kept = "none" if (latest := manager.latest_step()) is None else f"step {latest}"
     return f"{why} at step {step} (position {pipeline.position}); {kept} is saved"
+
+
+def evaluated(
+    learner: Learner, evaluation: Pipeline, step: int, options: argparse.Namespace, stop: StopRequest, wait: DataWait
+) -> str | None:
+    """The mean loss of all rows, for people; None where a stop has ended the wait for rows."""
+    evaluation.seek(0)
+    total, num_rows = 0.0, 0
+    for number in itertools.count():
+        if agreed(stop, number, options.stop_every):
+            break
+        try:
+            batch = wait.batch(evaluation, step)
+        except StopIteration:
+            return f"evaluation loss {total / max(1, num_rows):.4f} of {num_rows:,} rows"
+        if batch is None:
+            return None
+        rows = len(next(iter(batch.values())))
+        total, num_rows = total + float(evaluate(learner, batch)) * rows, num_rows + rows
+    return "the evaluation was stopped"
+
+
+def _check(loss: jax.Array, step: int, saved: int) -> None:
+    """Raise RefusedError for a model that learned nothing any more, before it is saved."""
+    if not math.isfinite(float(loss)):
+        raise RefusedError(
+            f"the loss of step {step} is {float(loss)}, so it is not saved: a label or token is negative, or not "
+            f"below NUM_CLASSES ({source.NUM_CLASSES}) of source.py, or the learning rate of learner.py is too high. "
+            f"Correct it and run the job again: it goes on from step {saved}"
+        )
 
 
 def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
@@ -162,21 +202,58 @@ def own_rows(array: Any) -> np.ndarray:
 
 
 def make_pipeline(options: argparse.Namespace) -> Pipeline:
-    """The pipeline over --data, read by --num-actors Ray actors, or in this process for 0.
+    """The pipeline over the data of source.py, read by --num-actors Ray actors, or in this process for 0.
 
     Several processes divide each batch by rows over all of their devices, and share the actors.
     """
-    is_alone = jax.process_count() == 1
-    config = ArrayRecordSourceConfig(seed=options.seed, shuffle_files=True, num_epochs=options.num_epochs)
-    source: Any = ArrayRecordSourceModule(config, options.data, transforms=[DecodeFields(options.fields)])
+    if not (options.data or source.TRAIN):
+        raise RefusedError("there is no data: give --data, or write source.py by `datarax-ray cluster init DIR DATA`")
+    train: Any = source.make_source(options.data, options.seed, options.num_epochs)
     if options.num_actors != 0:
+        _by_value()
         labels = dict(options.actor_label) or None
-        name = None if is_alone else "readers"
-        source = RaySource(source, num_actors=options.num_actors, label_selector=labels, name=name)
-    sharding = None if is_alone else NamedSharding(_mesh(), PartitionSpec("rows"))
+        name = None if jax.process_count() == 1 else "readers"
+        train = RaySource(train, num_actors=options.num_actors, label_selector=labels, name=name)
+    return _pipeline(train, options, drop_remainder=options.drop_remainder)
+
+
+def make_evaluation(options: argparse.Namespace, pipeline: Pipeline) -> Pipeline | None:
+    """The pipeline to evaluate with, read by the actors of the training; None for none."""
+    evaluation: Any = source.make_evaluation()
+    train: Any = pipeline.source
+    if evaluation is None:
+        return None
+    if options.num_actors != 0:
+        evaluation = RaySource(evaluation, share=train)
+    return _pipeline(evaluation, options, drop_remainder=jax.process_count() > 1)
+
+
+def _pipeline(of: Any, options: argparse.Namespace, *, drop_remainder: bool) -> Pipeline:
     return Pipeline(
-        source=source, batch_size=options.batch_size, sharding=sharding, drop_remainder=options.drop_remainder
+        source=of,
+        stages=source.stages(),
+        batch_size=options.batch_size,
+        packing=source.PACKING,
+        sharding=None if jax.process_count() == 1 else NamedSharding(_mesh(), PartitionSpec("rows")),
+        drop_remainder=drop_remainder,
     )
+
+
+def _by_value() -> None:
+    """Let functions of source.py travel whole: actors need not find the file, nor load JAX with it."""
+    import ray  # in here, as a run with --num-actors 0 does without
+
+    ray.cloudpickle.register_pickle_by_value(source)
+
+
+def make_learner(pipeline: Pipeline, seed: int) -> Learner:
+    """The learner for the fields of the data, the same in every process."""
+    train: Any = pipeline.source
+    learner = Learner(train.element_spec(), source.NUM_CLASSES, seed)
+    if jax.process_count() > 1:
+        values = jax.tree.map(np.asarray, nnx.state(learner))
+        nnx.update(learner, jax.device_put(values, NamedSharding(_mesh(), PartitionSpec())))
+    return learner
 
 
 def checkpoints(directory: epath.Path) -> ocp.CheckpointManager:

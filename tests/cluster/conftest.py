@@ -74,11 +74,11 @@ class Head:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
-    def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def submit(self, *arguments: str, script: Path = CLUSTER / "submit.sh") -> subprocess.CompletedProcess[str]:
         """Run submit.sh as a user would; output holds stdout and stderr."""
-        command = [CLUSTER / "submit.sh", "--address", self.address, "--python", sys.executable, *arguments]
+        command = [script, "--address", self.address, "--python", sys.executable, *arguments]
         return subprocess.run(
-            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240, check=False
         )
 
     def begins(self, process: subprocess.Popen[bytes], output: Path) -> bool:

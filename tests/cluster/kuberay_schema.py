@@ -51,6 +51,7 @@ _POD = fields(
                 ("name",),
                 name=TEXT,
                 persistentVolumeClaim=fields(("claimName",), claimName=TEXT, readOnly={"type": "boolean"}),
+                configMap=fields(("name",), name=TEXT, optional={"type": "boolean"}),
             )
         ),
     ),

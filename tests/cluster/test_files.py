@@ -98,7 +98,11 @@ def test_the_ray_jobs_entrypoint_is_a_job() -> None:
     spec = manifest("kuberay/ray-job.yaml")["spec"]
     options = job._parser().parse_args(arguments_of(spec["entrypoint"]))
     assert options.actor_label == [("role", "cpu")]
-    assert yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"].keys() <= {"PYTHONUNBUFFERED", "RAY_JOB_STOP_WAIT_TIME_S"}
+    assert yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"].keys() <= {
+        "PYTHONPATH",
+        "PYTHONUNBUFFERED",
+        "RAY_JOB_STOP_WAIT_TIME_S",
+    }
 
 
 def metrics_of_the_dashboard() -> set[str]:

@@ -333,8 +333,6 @@ def test_help_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fields": "image:uint8:8x8"}, "has the fields ['image']"),
-        ({"fields": "image:text,label:uint8"}, "'text' is not a fixed-size number"),
         ({"batch_size": 0}, "must be at least 1, got 0"),
         ({"checkpoint_dir": "checkpoints"}, "'checkpoints' is relative, and a job runs in a folder that is removed"),
         ({"actor_label": "cpu"}, "a label is KEY=VALUE, got 'cpu'"),

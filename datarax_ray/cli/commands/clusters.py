@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import datarax_ray
-from datarax_ray.cli.commands import argument, command, number_or_auto
+from datarax_ray.cli.commands import PATHS, argument, command, number_or_auto
 from datarax_ray.cli.screen import Screen
 
+_SOURCE = "source.py"  # of the job
 cluster = typer.Typer(name="cluster", help="Files for running on a real cluster.", no_args_is_help=True)
 pool = typer.Typer(name="pool", help="The reader actors of running jobs: list, resize, stop.", no_args_is_help=True)
 
@@ -20,16 +21,21 @@ pool = typer.Typer(name="pool", help="The reader actors of running jobs: list, r
 def init(
     directory: Annotated[Path, argument("DIR", "Folder to write to; created if missing.")],
     screen: Screen,
+    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help=f"Your data, for source.py. {PATHS}")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a training job, and the files that start, watch and grow its cluster.
+
+    With DATA, source.py of the job reads that data: images with labels, tokens, or text. For other data it says what
+    to write there.
 
     The folder gets the job with its submit script, manifests for KubeRay, an autoscaler's YAML, a Dockerfile, a SLURM
     script, a Grafana dashboard, and a runbook. Change them as you like. Begin with its README.md.
 
     \b
-    Example:
+    Examples:
       datarax-ray cluster init my-cluster
+      datarax-ray cluster init flowers imagefolder:photos
     """
     package = Path(datarax_ray.__file__).parent
     installed = package / "cluster"
@@ -42,13 +48,24 @@ def init(
             f"{directory} has {', '.join(there)} already, and changes there would be lost; give another folder, or "
             "--force to overwrite them"
         )
+    text: str = ""
+    facts: dict[str, Any] = {}
+    if data is not None:
+        from datarax_ray.cli.job_source import source_for  # in here: it imports the sources, and help must come at once
+
+        text, facts = source_for(data, (source / _SOURCE).read_text())
     for name in names:
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / name, target)  # with the mode: scripts stay executable
+    if text:
+        (directory / _SOURCE).write_text(text)
     screen.answer(
-        {"directory": str(directory), "files": list(map(str, names))},
-        [f"wrote {len(names)} files to {directory}; begin with {directory / 'README.md'}"],
+        {"directory": str(directory), "files": list(map(str, names))} | facts,
+        [
+            *(f"{name}: {fact}" for name, fact in facts.items() if fact),
+            f"wrote {len(names)} files to {directory}; begin with {directory / ('README.md' if not text else _SOURCE)}",
+        ],
     )
 
 

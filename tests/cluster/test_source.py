@@ -1,0 +1,177 @@
+"""source.py as `cluster init` writes it for people's data: it runs at once, or one sentence says what to edit."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import datasets
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from datarax_ray.cli.commands.clusters import init
+from tests import oracle
+from tests.cli.screens import screen
+
+NUM = 24  # records of each kind
+
+
+def picture(label: int, number: int = 0) -> bytes:
+    image = np.full((10 + number % 5, 12, 3), 60 * (label + 1), np.uint8)
+    return bytes(cv2.imencode(".png", image)[1])
+
+
+def write_images(folder: Path) -> None:
+    for split, count in (("train", NUM // 3), ("val", 2)):
+        for label, name in enumerate(("daisy", "rose", "tulip")):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(count):
+                (folder / split / name / f"{number:02}.png").write_bytes(picture(label, number))
+
+
+def write_tokens(folder: Path) -> None:
+    for name in ("train-0", "train-1", "validation-0"):
+        documents = [list(range(1, 150 + number)) for number in range(NUM // 2)]
+        pq.write_table(pa.table({"id": range(len(documents)), "input_ids": documents}), folder / f"{name}.parquet")
+
+
+def write_tar(folder: Path) -> None:
+    with tarfile.open(folder / "shard-0.tar", "w") as tar:
+        for number in range(NUM):
+            for suffix, content in (("png", picture(number % 3)), ("cls", str(number % 3).encode())):
+                info = tarfile.TarInfo(f"{number:03}.{suffix}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+
+def write_records(folder: Path) -> None:
+    writer = ArrayRecordWriter(str(folder / "a.array_record"), "group_size:1")
+    for number in range(NUM):
+        writer.write(msgpack.packb({"image": picture(number % 3), "label": number % 3}))
+    writer.close()
+
+
+def write_text(folder: Path) -> None:
+    parts = {split: datasets.Dataset.from_dict({"text": ["some words " * 20] * NUM}) for split in ("train", "test")}
+    datasets.DatasetDict(parts).save_to_disk(str(folder / "saved"))
+
+
+# by kind: how its data is written, where it is, and what source.py has for it
+KINDS = {
+    "images": (write_images, "", "NUM_CLASSES = 3  # daisy, rose, tulip", "[example]", "imagefolder:{}/val"),
+    "tokens": (write_tokens, "", "NUM_CLASSES = 256  # more than any token", "[example]", "{}/validation*"),
+    "tar": (write_tar, "", "NUM_CLASSES = 16", "[DecodeImage((SIDE, SIDE, 3), field=\"png\"), example]", None),
+    "records": (
+        write_records, "*.array_record", "NUM_CLASSES = 16",
+        "[DecodeMsgpack(), DecodeImage((SIDE, SIDE, 3), field=\"image\"), example]", None,
+    ),
+    "text": (write_text, "saved", "NUM_CLASSES = 256", "[example]", "{}/saved"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """job/ as `cluster init` writes it, and data/, of a kind."""
+
+    @functools.cache
+    def make(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp(kind)
+        (folder / "data").mkdir()
+        write, at, *_ = KINDS[kind]
+        write(folder / "data")
+        init(folder / "job", screen(), str(folder / "data" / at))
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_init_writes_what_it_finds(kind: str, folder_of: Callable[[str], Path]) -> None:
+    folder = folder_of(kind)
+    text = (folder / "job" / "source.py").read_text()
+    _, _, num_classes, transforms, evaluation = KINDS[kind]
+    assert num_classes in text
+    assert f"\nTRANSFORMS: list[Any] = {transforms}\n" in text
+    found = re.search(r"^EVALUATION: .* = (.*)$", text, re.MULTILINE)[1]  # type: ignore[index]
+    assert (None if found == "None" else json.loads(found)["paths"]) == (
+        evaluation and evaluation.format(folder / "data")
+    )
+    style = [sys.executable, "-m", "ruff", "format", "--check", "--line-length=120", folder / "job" / "source.py"]
+    assert subprocess.run(style, check=False).returncode == 0
+
+
+def plain_images(folder: Path, num_epochs: int, seed: int) -> list[str]:
+    """The sha256 of each batch of 4, by a plain loop over the files."""
+    paths = sorted((folder / "data" / "train").glob("*/*.png"))
+    images = [cv2.resize(cv2.imread(str(path))[..., ::-1], (64, 64), interpolation=cv2.INTER_AREA) for path in paths]
+    stream = [index for epoch in range(num_epochs) for index in oracle.order(NUM, epoch, seed)]
+    digests = []
+    for start in range(0, len(stream), 4):
+        rows = stream[start : start + 4]
+        text = b"image uint8 (4, 64, 64, 3)\n" + np.stack([images[index] for index in rows]).tobytes()
+        text += b"label int32 (4,)\n" + np.array([index // (NUM // 3) for index in rows], np.int32).tobytes()
+        digests.append(hashlib.sha256(text).hexdigest())
+    return digests
+
+
+@pytest.mark.parametrize(
+    "kind", ["images", "tokens", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][2:])]
+)
+def test_the_job_runs_on_a_cluster_as_it_was_written(kind: str, folder_of: Callable[[str], Path], head: Any) -> None:
+    folder = folder_of(kind)
+    job = ["--checkpoint-dir", folder / "checkpoints", "--stream-log", folder / "log.jsonl", "--num-actors", 1]
+    job += ["--batch-size", 4, "--num-epochs", 2, "--evaluate-every", 2, "--log-every", 2, "--seed", 3]
+    if kind == "text":  # by several trainers, whose last batches divide among them
+        job += ["--num-trainers", 2, "--drop-remainder"]
+    done = head.submit(*map(str, job), script=folder / "job" / "submit.sh")
+    assert done.returncode == 0, done.stdout
+    assert "complete at step " in done.stdout
+    is_evaluated = KINDS[kind][-1] is not None
+    assert (re.search(r"step 2: evaluation loss \d+\.\d+ of \d+ rows", done.stdout) is not None) is is_evaluated
+    if kind == "text":
+        return
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["stop"] == 2 * NUM
+    if kind == "images":
+        assert [line["sha256"] for line in log] == plain_images(folder, 2, 3)
+
+
+FIELDS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"x": [1.5, 2.5], "name": [None, None]},
+        r"the data has name \(objects\), x \(float64 \(\)\): name its",
+    ),
+    ({"image": [b"", b""], "label": ["a", "b"]}, r"label \(objects\)"),
+]
+
+
+@pytest.mark.parametrize(("columns", "message"), FIELDS)
+def test_data_without_a_model_is_told_in_one_sentence(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    init(tmp_path / "job", screen(), str(tmp_path / "a.parquet"))
+    run = [sys.executable, "job.py", "--checkpoint-dir", tmp_path / "checkpoints", "--num-actors", "0"]
+    done = subprocess.run(run, cwd=tmp_path / "job", capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert re.search(message, done.stderr.splitlines()[-1]), done.stderr
+
+
+def test_an_evaluation_with_other_classes_is_refused(tmp_path: Path) -> None:
+    write_images(tmp_path / "data")
+    (tmp_path / "data" / "val" / "rose").rename(tmp_path / "data" / "val" / "sunflower")
+    with pytest.raises(ValueError, match=r"daisy, rose, tulip, and .*val has daisy, sunflower, tulip\. Classes"):
+        init(tmp_path / "job", screen(), f"imagefolder:{tmp_path / 'data'}")
+    assert not (tmp_path / "job").exists()
