@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import threading
 
 import pytest
 from rich.console import Console
@@ -94,24 +93,3 @@ def test_files_that_take_long_to_look_at_are_shown_as_they_come(
     monkeypatch.setattr(inspecting, "_QUIET_S", 0.0)
     assert inspecting.inspect_all(str, range(100)) == [*map(str, range(100))]
     assert re.fullmatch(r"files looked at: 100 of 100 \(100%\), [\d,]+ files/s\n", capsys.readouterr().err)
-
-
-def test_an_interrupt_looks_at_no_more_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspecting, "_QUIET_S", 0.0)
-    looked_at = []
-
-    class Interrupted(RecordProgress):
-        def advance(self, num_records: int, note: str = "") -> None:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("datarax_ray.record_progress.RecordProgress", Interrupted)
-    gate = threading.Event()
-
-    def inspect(file: int) -> None:
-        looked_at.append(file)
-        if file:
-            gate.wait(0.05)
-
-    with pytest.raises(KeyboardInterrupt):
-        inspecting.inspect_all(inspect, range(1000))
-    assert len(looked_at) < 200

@@ -80,18 +80,6 @@ def test_a_process_that_runs_a_command_is_as_it_was_before(end, monkeypatch, cap
     assert ("to whoever listens" in caplog.text, "to whoever" in file.getvalue()) == (True, False)
 
 
-def test_a_handler_that_came_meanwhile_stays():
-    def rays(number, frame) -> None: ...
-
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with screen.reporting_errors(screen.Screen(err=Console(file=io.StringIO()))):
-            signal.signal(signal.SIGTERM, rays)
-        assert signal.getsignal(signal.SIGTERM) is rays
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def test_what_only_a_bug_can_cause_keeps_its_traceback():
     with pytest.raises(KeyError), screen.reporting_errors(screen.Screen(err=Console(file=io.StringIO()))):
         raise KeyError("x")

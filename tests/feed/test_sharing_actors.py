@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,31 +129,3 @@ def test_packing_sends_each_trainer_its_rows_alone(packing: str) -> None:
         pass
     assert shared.num_made == alone.num_made
     assert shared.nbytes == alone.nbytes
-
-
-def test_an_endless_stream_has_no_short_batch_to_make_room_for() -> None:
-    """Of a batch that goes on in the next chunk each trainer is sent its rows alone, too."""
-    for stream, packing in (
-        (stream_of(Drop(), tokenise, num_epochs=-1), PACKINGS["concat"]),
-        (stream_of(Drop(), num_epochs=-1), None),
-    ):
-        sent = []
-        for num_trainers in (1, 4):
-            actor = Actor(stream)
-            trainers = [
-                read(
-                    stream,
-                    actor,
-                    batch_size=512,
-                    chunk_size=64,
-                    process_index=rank,
-                    process_count=num_trainers,
-                    shares_actors=num_trainers > 1,
-                    packing=packing,
-                )
-                for rank in range(num_trainers)
-            ]
-            for _ in itertools.islice(zip(*trainers, strict=True), 6):
-                pass
-            sent.append(actor.nbytes)
-        assert sent[1] < 1.1 * sent[0]

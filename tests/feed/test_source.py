@@ -251,38 +251,6 @@ def test_while_nobody_runs_the_stream_waits_and_assembles_nothing(sets, shares_a
     assert timings.making.spent == {"assembling": 0.0, "waiting": 10.0}
 
 
-class ClockedPool(OneActor):
-    """One actor on a clock of its own: a second to read a block, and one to bring a trainer's rows of it here."""
-
-    def __init__(self, description: IndexedStream) -> None:
-        super().__init__(description)
-        self.shared = BlockCache(2**30)
-        self.now = self.read_at = self.here_at = 0.0
-
-    def send(self, part):
-        if isinstance(part.request.wanted.sharing.part, str):  # where elements are
-            self.read_at = max(self.now, self.read_at) + 1.0
-            return self.read_at
-        self.here_at = max(self.now, self.read_at, self.here_at) + 1.0  # an actor answers in order
-        return self.here_at
-
-    def receive(self, sent):
-        part = min(sent, key=sent.get)
-        self.now = max(self.now, sent[part])
-        return Arrived(part, self.shared.answer(part.request, self._description.read))
-
-
-def test_behind_a_filter_one_chunk_is_read_while_rows_of_another_come_and_of_a_third_are_used(sets):
-    description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=1)
-    pool = ClockedPool(description)
-    used = 0
-    for batch in stream(description, pool=pool, shares_actors=True, batch_size=2, process_count=2, chunk_size=10):
-        pool.now += batch.stop // 10 - used  # a second for each chunk
-        used = batch.stop // 10
-    assert used == 100
-    assert pool.now < 130  # 300 where each waits for the others
-
-
 class EagerPool(OneActor):
     """One actor that answers what it is asked at once, and keeps as much as a reader actor, in these units."""
 

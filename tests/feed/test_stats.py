@@ -120,29 +120,6 @@ def test_what_is_counted_is_what_happened() -> None:
     )
 
 
-def test_what_the_trainer_does_once_the_stream_has_ended_is_not_its_work_on_batches() -> None:
-    now = [0.0]
-    timings = Timings(lambda: now[0])
-
-    def batch(waited_s: float, working_s: float) -> None:
-        now[0] += waited_s
-        timings.taken(waited_s, 1)
-        now[0] += working_s
-
-    batch(1.0, 1.0)
-    batch(2.0, 1.0)
-    before = timings.stats(0)
-    now[0] += 100.0
-    assert timings.stats(0) == before
-    timings.interrupted()
-    now[0] += 100.0
-    batch(3.0, 1.0)  # from the beginning again: an evaluation, say
-    batch(2.0, 0.0)
-    after = timings.stats(0)
-    assert (before.elapsed_s, before.waited_s) == (3.0, 2.0)
-    assert (after.elapsed_s, after.waited_s) == (9.0, 7.0)
-
-
 def told(process: str, num_blocks: int, read_s: float, **more: int) -> WorkDone:
     return WorkDone(process, num_blocks, 10 * num_blocks, read_s, **more)
 
@@ -164,49 +141,6 @@ def test_what_an_actor_does_for_others_counts_as_its_work() -> None:
         1: ActorWork(2, 20, 0, 2.0, busy_s=3.0, up_s=1.0),
     }
     assert timings.stats(2).actors[0].hits == 0.75
-
-
-def test_while_actors_start_none_of_them_is_idle() -> None:
-    now = [0.0]
-    timings = Timings(lambda: now[0])
-    now[0] = 5.0
-    timings.arrived(0, block(None))
-    timings.taken(5.0, 10)
-    for _ in range(4):
-        now[0] += 1.0
-        timings.arrived(0, block(None))
-        timings.taken(0.9, 10)
-    stats = timings.stats(1)
-    assert (stats.start_s, stats.at_work) == (4.0, 1.0)
-    assert stats.verdict.startswith("bound by reading in the actors")
-
-
-def test_who_is_not_there_is_not_idle_and_work_counts_while_the_trainer_waits() -> None:
-    """Two of eight actors run, one of them later and lost for a while; the trainer pauses, and the window is full."""
-    now = [0.0]
-    timings = Timings(lambda: now[0], lambda: now[0])
-
-    def read(actor: int, seconds: float) -> None:
-        timings.arrived(actor, Block(np.arange(1), None, spent={"slow": seconds}))
-
-    for batch in range(40):
-        now[0] += 0.5
-        read(0, 0.5)
-        if batch >= 10 and not 20 <= batch < 30:
-            read(1, 0.5)
-        if batch == 20:
-            timings.lost(1)
-        timings.taken(0.5, 1)
-        if batch % 10 == 9:
-            now[0] += 15.0  # an evaluation, say, in which nobody reads
-    stats = timings.stats(8, num_running=2)
-    assert stats.at_work_while_waiting == pytest.approx(1.0, abs=0.02)
-    # from 0 to 65 s, and from 20 to 65 without 40.5 to 60
-    assert {actor: work.up_s for actor, work in stats.actors.items()} == pytest.approx({0: 65.0, 1: 45.0 - 19.5})
-    assert stats.at_work == pytest.approx((20.0 + 10.0) / (65.0 + 45.0 - 19.5))
-    assert "bound by slow in the actors (100% of the reading): 2 of 8 actors run; the others" in stats.verdict
-    assert "\nreading, 2 of 8 actors, 30.00 s:\n" in str(stats)
-    assert (timings.num_records, timings.waits) == (stats.num_records, stats.waits)
 
 
 def test_actors_that_several_trainers_share_are_at_work_for_all_of_them() -> None:

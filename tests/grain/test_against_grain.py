@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -180,22 +179,6 @@ def test_a_shuffle_is_grains_at_any_size(num_records: int, num_actors: int) -> N
         assert_same(next(ours), next(theirs))
 
 
-@pytest.mark.slow  # Grain takes long
-def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    num_records = 65537
-    arguments = {
-        "data_source": grain.RangeDataSource(0, num_records, 1),
-        "sampler": grain.IndexSampler(num_records, grain.NoSharding(), True, 1, 0),
-        "operations": [grain.Batch(4096)],
-    }
-    got = np.concatenate(list(loader(arguments, 0)))
-    assert "Grain's shuffle gives one of them twice in every epoch and another never" in caplog.text
-    assert len(got) == num_records
-    assert len(np.unique(got)) == num_records - 1
-    theirs = itertools.islice(grain.DataLoader(**arguments), 3)  # an element takes Grain as long as a batch does here
-    assert_same(got[: 3 * 4096], np.concatenate(list(theirs)))
-
-
 @given(st.integers(1, 60), shards(), st.booleans(), st.sampled_from([1, 3, None]), st.sampled_from([0, 7, 2**32 - 1]))
 def test_grains_samplers_are_computed_for_whole_arrays(
     num_records: int, shard: grain.ShardOptions, shuffle: bool, num_epochs: int | None, seed: int
@@ -219,10 +202,3 @@ def test_what_is_not_grains_own_sampler_is_asked_itself() -> None:
     for sampler in (Backwards(7), Fewer(7, grain.NoSharding(), False, 1)):
         assert sampling_of(sampler, size_of(sampler)) is sampler
     assert size_of(Backwards(7)) == 7  # it has no length; found by asking
-
-
-def test_a_sampler_of_another_release_of_grain_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = grain.IndexSampler(10, grain.NoSharding(), True, 1, 0)
-    assert isinstance(sampling_of(sampler, 10), Sampling)
-    monkeypatch.setattr(sampler, "_record_keys", sampler._record_keys[::-1])  # the same arguments, another order
-    assert sampling_of(sampler, 10) is sampler

@@ -256,26 +256,6 @@ class TestState:
         with pytest.raises(ValueError, match="1 offsets in its position, these operations have 2"):
             iter(numbers([Repeat(), grain.Batch(1), Repeat()])).set_state(json.dumps(other).encode())
 
-    def test_grains_own_state_is_of_a_class_whose_repr_is_its_address(self) -> None:
-        class Tens:
-            def __len__(self) -> int:
-                return 10
-
-            def __getitem__(self, index: Any) -> int:
-                return 10 * int(index)
-
-        class Others(Tens):
-            pass
-
-        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
-        theirs = iter(grain.DataLoader(data_source=Tens(), sampler=sampler))
-        assert [next(theirs), next(theirs)] == [0, 10]
-        iterator = iter(numbers(data_source=Tens()))
-        iterator.set_state(theirs.get_state())
-        assert list(iterator) == [*range(20, 100, 10)]
-        with pytest.raises(DriftError, match=r"files\.data_source: .*Tens object>.*Others object>"):
-            iter(numbers(data_source=Others())).set_state(theirs.get_state())
-
     def test_grains_own_state_is_taken_where_it_is_exact(self) -> None:
         arguments: dict[str, Any] = {
             "data_source": NUMBERS,

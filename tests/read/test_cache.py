@@ -1,15 +1,12 @@
 """What was read once is not read again, and nothing else changes."""
 
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.cache import CachedReader, KeptRecords
+from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.stream import Reader, ReaderTraits
 from tests.data import record
 
@@ -162,19 +159,3 @@ def test_what_another_actor_has_now_makes_room(make):
         reader.num_read, num_read = 0, reader.num_read
     assert num_read == 0, "all that it owns now is kept"
     assert cached.counts()["num_kept"] == 600
-
-
-@pytest.mark.parametrize("num_records", [2**30, 10**12])
-def test_what_is_kept_of_a_huge_source_takes_no_memory_for_the_rest(num_records):
-    """As an actor has them of a stream in file order: some in every million."""
-
-    def resident_nbytes():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    before = resident_nbytes()
-    kept = KeptRecords(num_records)
-    records = np.arange(0, num_records, num_records // 1024)
-    kept.add(records, FixedRecords(np.zeros((len(records), 8), np.uint8)), 0)
-    assert (kept.find(records) >= 0).all()
-    assert (kept.find(records + 1) < 0).all()
-    assert resident_nbytes() - before < 64 * 2**20

@@ -19,7 +19,7 @@ from datarax_ray.read.file_contents import TAIL_NBYTES
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import FileSlice, behind_url, find
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.remote import clients, mirrors, ranges
+from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -183,29 +183,6 @@ def test_what_is_kept_stays_below_its_limit_and_costs_no_request_again(tmp_path,
     large.close()
 
 
-@pytest.mark.parametrize("room", [0, 800])
-def test_the_ends_of_many_files_are_not_all_in_memory_at_once(tmp_path, served, monkeypatch, room):
-    paths = write_files(tmp_path, [40] * 20, group_size=8)
-    limit = 2**20
-    remote = Remote(nbytes=limit)
-    reader = ArrayRecordReader.of([f"{served.url}/{path.name}" for path in paths], remote=remote).with_room_for(room)
-    monkeypatch.setattr(mirrors, "MAX_REQUEST_NBYTES", limit // 4)
-    held = []
-    fetched = mirrors.read_ranges
-
-    def counted(*args):
-        found = fetched(*args)
-        held.append(reader._mirrors.nbytes + sum(map(len, found)))
-        return found
-
-    monkeypatch.setattr(mirrors, "read_ranges", counted)
-    wanted = np.random.default_rng(0).permutation(800)
-    assert list(reader.read(wanted)) == [record(i) for i in wanted.tolist()]
-    assert limit // 8 < max(held) <= limit // 2
-    assert len(held) <= 22  # several files at once, though
-    reader.close()
-
-
 @pytest.mark.parametrize("what", ["503", "429", "cut", "shift", "stray", "star"])  # a star is well: RFC 9110, 14.4
 def test_requests_that_fail_now_and_then_change_nothing(tmp_path, served, what):
     path = write_file(tmp_path / "a.array_record", (noise(i) for i in range(1000)), 8)
@@ -284,21 +261,6 @@ def test_a_client_that_hangs_is_told_asked_again_and_given_up(tmp_path, bucket, 
     assert re.match(rf"{re.escape(url)}.*: (reading|listing it) takes more than 0\.1 s, and is", line)
     hanging.ended.set()
     assert ask() == 3
-
-
-def test_a_long_range_is_asked_in_pieces_of_which_a_stuck_one_is_soon_seen(bucket, monkeypatch):
-    bucket.pipe("/bucket/a", noise(0, 5 * 2**20))
-    asked, get = [], clients.scheme_of("memory://").get
-
-    def counted(client, url, start, stop, timeout_s):
-        asked.append(stop - (start or 0))
-        return get(client, url, start, stop, timeout_s)
-
-    monkeypatch.setitem(clients._SCHEMES, "memory", clients.Scheme(counted))
-    version = ranges.read_tail("memory://bucket/a", 1, Remote()).version
-    (found,) = ranges.read_ranges([("memory://bucket/a", version, 7, 5 * 2**20)], Remote())
-    assert found == noise(0, 5 * 2**20)[7:]
-    assert max(asked) <= 2 * 2**20
 
 
 @pytest.mark.parametrize(

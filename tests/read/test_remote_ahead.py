@@ -139,23 +139,6 @@ def test_reads_that_never_come_and_others_that_do_leave_the_way_free(far, served
     assert not far._mirrors.ahead.pages
 
 
-def test_the_ends_of_files_that_come_are_asked_for_ahead_too(tmp_path, served):
-    paths = write_files(tmp_path, [200] * 3, group_size=4)
-    reader = ArrayRecordReader.of([f"{served.url}/{path.name}" for path in paths], remote=ONCE)
-    reads = [np.arange(start, start + 100) for start in (0, 200, 400)]
-    for records in reads:
-        reader.expect(records)
-    assert {file for file, _ in reader._mirrors.ahead.pages} == {0, 1, 2}
-    wait_for(reader, 3)
-    assert reader.read(reads[0]) == list(map(record, reads[0].tolist()))  # the next two are asked for behind it
-    wait_for(reader, 2)
-    served.what = lambda number: "503"
-    for records in reads[1:]:
-        assert reader.read(records) == list(map(record, records.tolist()))
-    served.what = lambda number: ""
-    reader.close()
-
-
 @pytest.mark.parametrize("what", ["503", "404", "cut", "bend"])
 def test_what_failed_ahead_is_asked_for_again_when_it_is_read(far, served, what):
     served.what = lambda number: what
@@ -252,21 +235,6 @@ def test_a_stream_in_one_process_reads_ahead_and_is_that_of_the_local_files(tmp_
     assert rows(remote, 300) == rows(local, 300)
     local.close()
     remote.close()
-
-
-def test_what_a_read_ahead_counts_on_stays_until_it_is_read(tmp_path, served):
-    write_file(tmp_path / "a.array_record", map(noise, range(1000)))
-    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=16 * 4096, gap_nbytes=0))
-    reads = [np.array([600, 700]), np.array([0]), np.array([800, 900])]
-    for number in range(0, 500, 100):  # with those, more than there is room for; the first longest ago
-        reader.read(np.array([number]))
-    served.count()
-    for records in reads:
-        reader.expect(records)
-    for records in reads:
-        assert reader.read(records) == all_of(records)
-    assert served.count()[0] == 4
-    reader.close()
 
 
 @pytest.mark.parametrize("nbytes", [2**20, 0])

@@ -1,6 +1,5 @@
 """What is kept on disk of files behind URLs: each byte asked for once, never more than the limit, never other data."""
 
-import gc
 import itertools
 import logging
 import os
@@ -168,15 +167,6 @@ def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, 
     assert mine.url.endswith("2.array_record")
     assert mine.held_nbytes > 1_900_000
     reader.close()
-
-
-def test_a_reader_that_is_dropped_leaves_nothing_in_use(served, cache):
-    reader = reader_of(served, cache)
-    reader.read(np.arange(0, 400, 9))
-    assert all(kept.is_in_use for kept in kept_in(cache))
-    del reader
-    gc.collect()
-    assert not any(kept.is_in_use for kept in kept_in(cache))
 
 
 def assert_read_anew_once_replaced(tmp_path, served, cache):

@@ -124,17 +124,6 @@ def test_what_is_damaged_is_as_nothing(tmp_path, served, cache, damage):
     assert kept.read_text() == well
 
 
-@pytest.mark.parametrize("where", ["/proc/nowhere", "/dev/null/cache", ""])
-def test_without_a_place_to_keep_it_a_start_asks_for_all(tmp_path, served, monkeypatch, where):
-    monkeypatch.setenv("DATARAX_RAY_CACHE", where)
-    path = write_file(tmp_path / "data" / "a.array_record", large(0))
-    counts = []
-    for _ in range(2):
-        ArrayRecordReader.of(f"{served.url}/{path.name}")
-        counts.append(served.count())
-    assert counts[0] == counts[1]
-
-
 def test_the_place_is_the_users_cache_unless_another_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("DATARAX_RAY_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -79,28 +79,6 @@ def test_a_copy_does_not_keep_it(memory):
     assert all((each == 7).all() for each in copies)
 
 
-def test_little_is_kept_that_nobody_uses():
-    memory = ReusedMemory(max_free=2, min_nbytes=1)
-    arrays = [memory.empty((100,), U1) for _ in range(9)]
-    del arrays
-    memory.empty((1000,), U1)  # of which there is none
-    assert len(memory._free) <= 3
-    small = memory.empty((10,), U1)  # no waste of what others need
-    assert address(small) not in map(address, memory._free)
-    objects = memory.empty((4,), np.dtype(object))
-    assert objects.tolist() == [None] * 4
-
-
-def test_what_does_not_fit_any_more_makes_room_for_what_does(memory):
-    arrays = [memory.empty((100,), U1) for _ in range(2)]
-    del arrays
-    for _ in range(3):
-        array = memory.empty((1000,), U1)
-        at = address(array)
-        del array
-        assert [address(piece) for piece in memory._free] == [at]
-
-
 def test_any_thread_may_let_go(memory):
     held: list[np.ndarray] = []
     go_on = threading.Event()

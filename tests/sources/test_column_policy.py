@@ -296,16 +296,6 @@ def test_a_row_unlike_the_first_is_the_error_of_that_row_after_all_before_it(
     assert [skipped.position for skipped in kept.skipped] == [1000]
 
 
-def test_lengths_that_only_agree_on_the_average_are_an_error_with_the_remedy(tmp_path: Path) -> None:
-    made = from_parquet(pa.table({"x": [[1, 2]] * 300 + [[1], [1, 2, 3]]}), tmp_path)
-    said = r"x.parquet\[300\] .*: field 'x' is read as fixed_size_list.*on_null=\{'x': 'host'\} to have"
-    with pytest.raises(RecordError, match=said):
-        made.get_batch(301)
-    assert made.get_batch(300)["x"].tolist() == [[1, 2]] * 300
-    config = ParquetSourceConfig(num_epochs=1, on_null={"x": "host"})
-    assert ParquetSource(config, tmp_path / "x.parquet").get_batch(302)["x"][300:].tolist() == [[1], [1, 2, 3]]
-
-
 @pytest.mark.parametrize("kind", ["parquet", "json lines"])
 def test_a_struct_that_is_null_late_breaks_its_row_or_stays_as_it_is(kind: str, tmp_path: Path) -> None:
     rows = [*[{"a": "b", "c": {"d": "e"}}] * 300, None, {"a": None, "c": None}, None]
