@@ -1,10 +1,6 @@
 """check: everything that a run over the data meets is in its result, beside what a plain loop finds."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import cv2
 import datasets
@@ -24,32 +20,31 @@ from datarax_ray import (
     load,
     materialize,
 )
-from datarax_ray.checking import Component
 from datarax_ray.cli.check import check as check_command
 from tests.cli.screens import answer, screen
 from tests.data import write_file
 from tests.tars import write_tar
 
 
-def only(source: Any, **options: Any) -> Component:
+def only(source, **options):
     (found,) = check(source, **options).components
     return found
 
 
-def told(of: Component) -> list[tuple[bool, str]]:
+def told(of):
     return [(problem.is_fatal, str(problem)) for problem in of.problems]
 
 
-def png(height: int, width: int) -> bytes:
+def png(height, width):
     return bytes(cv2.imencode(".png", np.full((height, width, 3), 7, np.uint8))[1])
 
 
-def rows_of(elements: list[Any]) -> RandomAccessSource:
+def rows_of(elements):
     return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), elements)
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     rows = 20_000
     columns = {
         "i": np.arange(rows),
@@ -63,7 +58,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_table_has_its_counts_nulls_lengths_and_batch(table: Path, num_threads: int) -> None:
+def test_a_table_has_its_counts_nulls_lengths_and_batch(table, num_threads):
     found = only(load(table), num_threads=num_threads)
     statistics = found.seen.statistics
     assert (statistics.num_records, statistics.num_elements, statistics.num_failed) == (40_000, 40_000, 0)
@@ -78,7 +73,7 @@ def test_a_table_has_its_counts_nulls_lengths_and_batch(table: Path, num_threads
     assert [is_fatal for is_fatal, _ in told(found)] == [False, False]
 
 
-def test_broken_records_are_counted_by_kind_and_named(tmp_path: Path) -> None:
+def test_broken_records_are_counted_by_kind_and_named(tmp_path):
     broken = {3, 7, 8, 250}
     records = [b"{no json" if k in broken else json.dumps({"x": k}).encode() for k in range(300)]
     path = write_file(tmp_path / "a.array_record", records)
@@ -89,14 +84,14 @@ def test_broken_records_are_counted_by_kind_and_named(tmp_path: Path) -> None:
     assert found.seen.statistics.num_elements == 296
 
 
-def test_elements_that_do_not_stack_name_the_first_that_differs() -> None:
+def test_elements_that_do_not_stack_name_the_first_that_differs():
     found = only(rows_of([{"x": np.zeros(3)}] * 5 + [{"x": np.zeros(4)}]))
     assert [is_fatal for is_fatal, _ in told(found)] == [True, False]
     assert "[5]" in told(found)[0][1]
     assert "has shape (3,) in one element, (4,) in another" in told(found)[0][1]
 
 
-def test_fields_that_change_between_blocks_are_a_problem_though_each_block_stacks() -> None:
+def test_fields_that_change_between_blocks_are_a_problem_though_each_block_stacks():
     many = 3_000
     found = only(rows_of([{"x": 1, "y": 2}] * many + [{"x": 1.0}] * many))
     assert not check(rows_of([{"x": 1}] * many + [{"x": 1.0}])).is_fit
@@ -105,7 +100,7 @@ def test_fields_that_change_between_blocks_are_a_problem_though_each_block_stack
     assert any("field 'x' is int64 ()" in text and "float64 ()" in text for text in texts)
 
 
-def test_pictures_are_decoded_and_told_by_their_size(tmp_path: Path) -> None:
+def test_pictures_are_decoded_and_told_by_their_size(tmp_path):
     members = [(f"{k}.png", png(4 + k, 6)) for k in range(3)] + [("3.png", png(4, 6)[:40])]
     found = only(load(str(write_tar(tmp_path / "a.tar", members))))
     assert str(found.seen.pictures["png"]) == "3 of 4–6 × 6 pixels"
@@ -119,9 +114,9 @@ def test_pictures_are_decoded_and_told_by_their_size(tmp_path: Path) -> None:
     )
 
 
-def test_a_mixture_is_checked_by_component_and_a_skipping_source_goes_on(tmp_path: Path) -> None:
+def test_a_mixture_is_checked_by_component_and_a_skipping_source_goes_on(tmp_path):
     class Fails:
-        def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        def map(self, element):
             return {"x": 1 // int(element["x"])}
 
     config = RandomAccessSourceConfig(num_epochs=1, on_error="skip")
@@ -134,7 +129,7 @@ def test_a_mixture_is_checked_by_component_and_a_skipping_source_goes_on(tmp_pat
     assert [is_fatal for is_fatal, _ in told(found.components[1])] == [False]
 
 
-def test_a_stream_of_shards_is_read_to_its_end() -> None:
+def test_a_stream_of_shards_is_read_to_its_end():
     data = datasets.Dataset.from_dict({"x": list(range(700))}).to_iterable_dataset(num_shards=3)
     found = only(HFStreamingSource(HFStreamingConfig(streaming=True, num_epochs=1), dataset=data))
     assert found.seen.statistics.num_elements == 700
@@ -142,16 +137,16 @@ def test_a_stream_of_shards_is_read_to_its_end() -> None:
     assert found.batch == {"x": "int64 ()"}
 
 
-def test_what_materialize_wrote_is_what_the_live_source_gives(tmp_path: Path) -> None:
+def test_what_materialize_wrote_is_what_the_live_source_gives(tmp_path):
     path = write_file(tmp_path / "a.array_record", [json.dumps({"x": k}).encode() for k in range(50)])
     live = load(str(path), transforms=DecodeJson())
     materialize(live, tmp_path / "out")
     assert only(load(tmp_path / "out")).seen.statistics.fields == only(live).seen.statistics.fields
 
 
-def test_a_source_without_elements_is_not_fit() -> None:
+def test_a_source_without_elements_is_not_fit():
     class Nothing:
-        def filter(self, element: Any) -> bool:
+        def filter(self, element):
             return False
 
     found = check(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [1, 2], transforms=[Nothing()]))
@@ -159,7 +154,7 @@ def test_a_source_without_elements_is_not_fit() -> None:
     assert told(found.components[0]) == [(True, "2 records give no element")]
 
 
-def test_the_command_says_it_in_words_and_as_json_and_by_its_status(tmp_path: Path) -> None:
+def test_the_command_says_it_in_words_and_as_json_and_by_its_status(tmp_path):
     records = [json.dumps({"x": k}).encode() for k in range(20)]
     good = write_file(tmp_path / "good.array_record", records)
     bad = write_file(tmp_path / "bad.array_record", [*records, b"{"])
@@ -175,5 +170,5 @@ def test_the_command_says_it_in_words_and_as_json_and_by_its_status(tmp_path: Pa
     assert plain["components"][0]["batch"] == {"x": "int64 ()"}
 
 
-def test_over_ray_tasks_the_result_is_the_same(table: Path, ray_local: None) -> None:
+def test_over_ray_tasks_the_result_is_the_same(table, ray_local):
     assert check(load(table), num_actors=2) == check(load(table))

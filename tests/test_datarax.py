@@ -1,9 +1,6 @@
 """A RaySource under the released datarax.pipeline.Pipeline, unchanged. Where datarax is installed (see the example)."""
 
-from __future__ import annotations
-
 from functools import partial
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -47,7 +44,7 @@ class PlusOne(nnx.Module):
         return {"index": batch["index"], "plus": batch["index"] + 1}
 
 
-def array_records(directory: Path) -> ArrayRecordSourceModule:
+def array_records(directory):
     paths = write_files(directory, (20, 33))
     config = ArrayRecordSourceConfig(seed=3, shuffle_files=True, num_epochs=2)
     return ArrayRecordSourceModule(config, paths, transforms=[DecodeRaw("int32", (5,)), first_value])
@@ -57,7 +54,7 @@ def first_value(element):
     return {"index": element["data"][0]}
 
 
-def test_its_batches_are_the_streams_and_it_ends(tmp_path: Path) -> None:
+def test_its_batches_are_the_streams_and_it_ends(tmp_path):
     with RaySource(array_records(tmp_path), num_actors=2, num_cpus=0.5) as source:
         assert not source.supports_indexed_access()
         driven = pipeline.Pipeline(source=source, stages=[PlusOne()], batch_size=10, rngs=nnx.Rngs(0))
@@ -68,10 +65,10 @@ def test_its_batches_are_the_streams_and_it_ends(tmp_path: Path) -> None:
     assert [len(batch["index"]) for batch in batches] == [10] * 10 + [6]
 
 
-def test_the_sources_state_resumes_it_at_every_batch(tmp_path: Path) -> None:
+def test_the_sources_state_resumes_it_at_every_batch(tmp_path):
     write_tables(tmp_path, (20, 33))
 
-    def run(state: dict | None, num_actors: int) -> tuple[list, list]:
+    def run(state, num_actors):
         made = ParquetSource(ParquetSourceConfig(shuffle=True, num_epochs=1), tmp_path, columns=["index"])
         with RaySource(made, num_actors=num_actors, num_cpus=0.5) as source:
             if state is not None:
@@ -85,11 +82,11 @@ def test_the_sources_state_resumes_it_at_every_batch(tmp_path: Path) -> None:
         assert run(state, 1 + number % 3)[0] == batches[number + 1 :]
 
 
-def as_lists(batches) -> list[dict[str, list]]:
+def as_lists(batches):
     return [{key: np.asarray(value).tolist() for key, value in batch.items()} for batch in batches]
 
 
-def test_a_source_in_process_drives_it_to_the_end_of_its_epochs(tmp_path: Path) -> None:
+def test_a_source_in_process_drives_it_to_the_end_of_its_epochs(tmp_path):
     source = array_records(tmp_path)
     found = as_lists(pipeline.Pipeline(source=source, stages=[PlusOne()], batch_size=10, rngs=nnx.Rngs(0)))
     expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 3)]
@@ -98,7 +95,7 @@ def test_a_source_in_process_drives_it_to_the_end_of_its_epochs(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["array_record", "parquet", "ray"])
-def test_step_and_scan_give_the_batches_at_their_positions(tmp_path: Path, kind: str) -> None:
+def test_step_and_scan_give_the_batches_at_their_positions(tmp_path, kind):
     if kind == "parquet":
         write_tables(tmp_path, (20, 33))
         config = ParquetSourceConfig(seed=3, shuffle=True, shuffle_block_size=1, num_epochs=2)
@@ -120,7 +117,7 @@ def test_step_and_scan_give_the_batches_at_their_positions(tmp_path: Path, kind:
             jax.block_until_ready(driven.step())
 
 
-def operators_of(kind: str) -> list:
+def operators_of(kind):
     rngs = nnx.Rngs(7, augment=3)
     stochastic = ElementOperatorConfig(stochastic=True, stream_name="augment")
     plain = operators.MapOperator(MapOperatorConfig(subtree={"x": None}), fn=lambda x, key: x * 2, rngs=rngs)
@@ -152,18 +149,18 @@ class PlusTwo(nnx.Module):
         return batch | {"x": batch["x"] + 2}
 
 
-def memory() -> dict[str, np.ndarray]:
+def memory():
     return {"x": np.arange(150, dtype=np.float32).reshape(50, 3), "y": np.eye(50, dtype=np.float32)}
 
 
 @pytest.mark.parametrize("kind", ["deterministic", "stochastic", "composed", "mixing"])
-def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(kind: str) -> None:
+def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(kind):
     theirs = pipeline.Pipeline(
         source=MemorySource(MemorySourceConfig(), memory()), stages=operators_of(kind), batch_size=10, rngs=nnx.Rngs(0)
     )
     want = list(theirs)
 
-    def make() -> Pipeline:
+    def make():
         source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), memory())
         return Pipeline(source=source, stages=operators_of(kind), batch_size=10, rngs=nnx.Rngs(0))
 
@@ -183,8 +180,8 @@ def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(k
 
 
 @pytest.mark.parametrize(("probability", "factor"), [(0.25, 2), (0.5, 3)])
-def test_another_operator_inside_an_operator_is_refused(probability: float, factor: int) -> None:
-    def make(probability: float, factor: int) -> Pipeline:
+def test_another_operator_inside_an_operator_is_refused(probability, factor):
+    def make(probability, factor):
         inner = operators.MapOperator(MapOperatorConfig(), fn=partial(scale, factor), rngs=nnx.Rngs(0))
         config = operators.ProbabilisticOperatorConfig(operator=inner, probability=probability)
         stage = operators.ProbabilisticOperator(config, rngs=nnx.Rngs(augment=4))
@@ -197,5 +194,5 @@ def test_another_operator_inside_an_operator_is_refused(probability: float, fact
         make(probability, factor).set_state(state)
 
 
-def scale(factor: int, x, key):
+def scale(factor, x, key):
     return x * factor

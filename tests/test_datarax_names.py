@@ -1,7 +1,5 @@
 """datarax's module names: a program of datarax's needs another package name, and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -15,7 +13,7 @@ from datarax_ray.sources import array_record_source, hf_source
 from datarax_ray.sources.hf_source import HFEagerConfig, HFEagerSource, HFStreamingConfig, HFStreamingSource
 
 
-def test_the_documented_modules_have_the_documented_names() -> None:
+def test_the_documented_modules_have_the_documented_names():
     import datarax_ray
     from datarax_ray import sources
 
@@ -25,7 +23,7 @@ def test_the_documented_modules_have_the_documented_names() -> None:
     assert datarax_ray.Pipeline is Pipeline
 
 
-def test_every_config_and_source_has_datarax_s_bases() -> None:
+def test_every_config_and_source_has_datarax_s_bases():
     for config in (HFEagerConfig, HFStreamingConfig, array_record_source.ArrayRecordSourceConfig):
         assert issubclass(config, StructuralConfig)
         assert issubclass(config, DataraxModuleConfig)
@@ -35,10 +33,10 @@ def test_every_config_and_source_has_datarax_s_bases() -> None:
         assert issubclass(source, StructuralModule)
 
 
-def test_a_config_is_frozen_and_checked() -> None:
+def test_a_config_is_frozen_and_checked():
     config = StructuralConfig(cacheable=True)
     with pytest.raises(FrozenInstanceError):
-        config.cacheable = False  # type: ignore[misc]
+        config.cacheable = False
     assert dataclasses.replace(config, cacheable=False) == StructuralConfig()
     with pytest.raises(ValueError, match="stochastic source needs stream_name"):
         StructuralConfig(stochastic=True)

@@ -1,10 +1,6 @@
 """The samples of datarax's documents on ArrayRecord, as they are printed but for file and package names, by value."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,18 +17,18 @@ STORED = [record(index) for index in range(N)]
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_file(tmp_path / "data.riegeli", STORED)
     write_file(tmp_path / "data-00000.riegeli", STORED[:20])
     write_file(tmp_path / "data-00001.riegeli", STORED[20:])
 
 
-def indices(batches: Any) -> list[int]:
+def indices(batches):
     return [int(row[0]) for batch in batches for row in batch["data"]]
 
 
-def test_a_config() -> None:
+def test_a_config():
     config = ArrayRecordSourceConfig(seed=42, num_epochs=10, shuffle_files=True)
     assert (config.seed, config.num_epochs, config.shuffle_files) == (42, 10, True)
     default = ArrayRecordSourceConfig()
@@ -41,7 +37,7 @@ def test_a_config() -> None:
     assert flags == (False, False, None, False)
 
 
-def test_sources_of_a_file_a_glob_and_a_list() -> None:
+def test_sources_of_a_file_a_glob_and_a_list():
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(seed=42), paths="data.riegeli", rngs=nnx.Rngs(0))
     assert list(itertools.islice(source, 2 * N)) == 2 * STORED
 
@@ -62,7 +58,7 @@ def test_sources_of_a_file_a_glob_and_a_list() -> None:
 DECODE = [DecodeRaw("int32", (5,))]
 
 
-def test_a_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipeline(capsys):
     source = ArrayRecordSourceModule(
         ArrayRecordSourceConfig(num_epochs=1), paths="data.riegeli", transforms=DECODE, rngs=nnx.Rngs(0)
     )
@@ -72,10 +68,10 @@ def test_a_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "Batch shape: (32, 5)\nBatch shape: (28, 5)\n"
 
 
-def test_finite_epochs() -> None:
+def test_finite_epochs():
     seen = []
 
-    def train_step(batch: Any) -> None:
+    def train_step(batch):
         seen.append(batch)
 
     config = ArrayRecordSourceConfig(num_epochs=10)
@@ -86,7 +82,7 @@ def test_finite_epochs() -> None:
     assert indices(seen) == 10 * list(range(N))
 
 
-def test_steps_of_an_endless_source() -> None:
+def test_steps_of_an_endless_source():
     seen = []
     train_step, max_steps = seen.append, 7
 
@@ -102,14 +98,14 @@ def test_steps_of_an_endless_source() -> None:
     assert indices(seen) == [position % N for position in range(7 * 32)]
 
 
-def test_every_epoch_has_the_order_of_its_own_seed() -> None:
+def test_every_epoch_has_the_order_of_its_own_seed():
     config = ArrayRecordSourceConfig(seed=42, shuffle_files=True)
     source = ArrayRecordSourceModule(config, "data.riegeli")
     epochs = [list(itertools.islice(source, N)) for _ in range(3)]
     assert epochs == [[STORED[index] for index in oracle.order(N, 0, seed)] for seed in (42, 43, 44)]
 
 
-def test_a_state_goes_on_at_the_very_record() -> None:
+def test_a_state_goes_on_at_the_very_record():
     config = ArrayRecordSourceConfig(seed=42, shuffle_files=True)
     source = ArrayRecordSourceModule(config, "data.riegeli")
     assert len(list(itertools.islice(source, N + 7))) == N + 7
@@ -127,7 +123,7 @@ def test_a_state_goes_on_at_the_very_record() -> None:
     assert list(itertools.islice(other, 10)) == expected
 
 
-def test_the_attributes_and_methods_of_the_reference() -> None:
+def test_the_attributes_and_methods_of_the_reference():
     config = ArrayRecordSourceConfig(
         cacheable=False,
         batch_stats_fn=lambda data: {"mean": float(np.mean(data))},
@@ -170,7 +166,7 @@ def test_the_attributes_and_methods_of_the_reference() -> None:
         source.process(None)
 
 
-def test_copies() -> None:
+def test_copies():
     module = ArrayRecordSourceModule(ArrayRecordSourceConfig(), "data.riegeli", name="old_name")
     # The reference prints this for the class that all modules share, with a config that has no field of a source's.
     new_config = ArrayRecordSourceConfig(cacheable=True)
@@ -181,6 +177,6 @@ def test_copies() -> None:
     assert next(new_module) == next(renamed) == STORED[0]
 
 
-def test_a_missing_file_is_named() -> None:
+def test_a_missing_file_is_named():
     with pytest.raises(FileNotFoundError, match="missing.riegeli"):
         ArrayRecordSourceModule(ArrayRecordSourceConfig(local_files_only=True), ["data.riegeli", "missing.riegeli"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import cv2
 import numpy as np
@@ -26,19 +25,19 @@ KEYS = [0, 4, 1, 2, 3, 1, 2, 3, 0, 4]
 class Pictures:
     """Five pictures, each of one colour: what a TFDS source is, without TFDS."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 5
 
-    def __getitem__(self, record_key: int) -> dict[str, Any]:
+    def __getitem__(self, record_key):
         image = np.full((30 + record_key, 40, 3), 10 * record_key, np.uint8)
         return {"file_name": NAMES[record_key], "image": image, "label": record_key}
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "Pictures()"
 
 
 class ResizeAndCrop(grain.MapTransform):
-    def map(self, element: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def map(self, element):
         image = element["image"]
         image = cv2.resize(image, dsize=(256, 256), interpolation=cv2.INTER_LINEAR)
         image = image[:224, :224]
@@ -46,7 +45,7 @@ class ResizeAndCrop(grain.MapTransform):
         return element
 
 
-def make_sampler() -> Any:
+def make_sampler():
     return grain.IndexSampler(
         num_records=5,
         num_epochs=2,
@@ -57,13 +56,13 @@ def make_sampler() -> Any:
 
 
 class TestDataSources:
-    def test_a_range(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_range(self, capsys):
         range_data_source = top.python.RangeDataSource(start=1, stop=10, step=2)
         print(list(range_data_source))
         assert capsys.readouterr().out == "[1, 3, 5, 7, 9]\n"
         assert [int(number) for number in top.load(range_data_source, num_epochs=1)] == [1, 3, 5, 7, 9]
 
-    def test_array_records_by_path_and_by_file_instruction(self, tmp_path: Path) -> None:
+    def test_array_records_by_path_and_by_file_instruction(self, tmp_path):
         @dataclass
         class FileInstruction:
             filename: str
@@ -76,27 +75,27 @@ class TestDataSources:
         some = grain.ArrayRecordDataSource(FileInstruction(path, skip=2, take=4, examples_in_shard=9))
         assert list(grain.load(some, num_epochs=1)) == list(map(record, range(2, 6)))
 
-    def test_parquet(self, tmp_path: Path) -> None:
+    def test_parquet(self, tmp_path):
         parquet.write_table(pa.table({"x": [1, 2, 3]}), tmp_path / "data.parquet")
         parquet_data_source = top.experimental.ParquetIterDataset(path=f"{tmp_path}/data.parquet")
         assert [int(row["x"]) for row in parquet_data_source] == [1, 2, 3]
 
-    def test_one_s_own_which_is_entered_and_left(self) -> None:
+    def test_one_s_own_which_is_entered_and_left(self):
         class Own:
             calls: ClassVar[list[str]] = []
 
-            def __len__(self) -> int:
+            def __len__(self):
                 return 3
 
-            def __getitem__(self, record_key: int) -> int:
+            def __getitem__(self, record_key):
                 assert self.calls == ["enter"]
                 return 10 * int(record_key)
 
-            def __enter__(self) -> Own:
+            def __enter__(self):
                 self.calls.append("enter")
                 return self
 
-            def __exit__(self, *error: object) -> None:
+            def __exit__(self, *error):
                 self.calls.append("exit")
 
         with grain.load(Own(), num_epochs=1) as loader:
@@ -105,14 +104,14 @@ class TestDataSources:
 
 
 class TestGuide:
-    def test_a_sampler(self) -> None:
+    def test_a_sampler(self):
         index_sampler_example = make_sampler()
         found = [
             (metadata.index, metadata.record_key) for metadata in map(index_sampler_example.__getitem__, range(10))
         ]
         assert found == list(enumerate(KEYS))
 
-    def test_a_loader_in_process(self) -> None:
+    def test_a_loader_in_process(self):
         source = Pictures()
         transformations = [ResizeAndCrop()]
         data_loader = grain.DataLoader(
@@ -124,7 +123,7 @@ class TestGuide:
         assert [image.shape for image in shown] == [(224, 224, 3)] * 10
         assert [int(image[0, 0, 0]) for image in shown] == [10 * key for key in KEYS]
 
-    def test_a_checkpoint_with_orbax(self, tmp_path: Path) -> None:
+    def test_a_checkpoint_with_orbax(self, tmp_path):
         data_loader = grain.DataLoader(
             data_source=Pictures(), operations=[ResizeAndCrop()], sampler=make_sampler(), worker_count=0
         )
@@ -155,7 +154,7 @@ class TestGuide:
             assert x["file_name"] == names[i]
         mngr.close()
 
-    def test_a_source_in_memory_with_workers(self) -> None:
+    def test_a_source_in_memory_with_workers(self):
         in_memory_datasource = grain.InMemoryDataSource(range(5))
         try:
             assert f"First Record Read: {in_memory_datasource[0]}" == "First Record Read: 0"

@@ -21,12 +21,12 @@ from tests import oracle
 N = 50
 
 
-def saved(name: str, columns: dict[str, Any], features: datasets.Features | None = None) -> None:
+def saved(name, columns, features=None):
     datasets.DatasetDict({"train": datasets.Dataset.from_dict(columns, features=features)}).save_to_disk(name)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def hub(tmp_path_factory):
     directory = tmp_path_factory.mktemp("hub")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
@@ -41,14 +41,14 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield directory
 
 
-def as_list(values: Any) -> list[Any]:
+def as_list(values):
     return values if isinstance(values, list) else np.asarray(values).tolist()
 
 
-def test_quick_start() -> None:
+def test_quick_start():
     processed = []
 
-    def process(text: Any, label: Any) -> None:
+    def process(text, label):
         processed.append((str(text), int(label)))
 
     config = HFEagerConfig(name="imdb", split="train")
@@ -64,7 +64,7 @@ def test_quick_start() -> None:
     assert processed[N:] == processed[:N]
 
 
-def test_batches_cycle_through_the_epochs() -> None:
+def test_batches_cycle_through_the_epochs():
     source = HFEagerSource(HFEagerConfig(name="imdb", split="train"), rngs=nnx.Rngs(0))
     seen: list[Any] = []
     train_step = seen.append
@@ -82,10 +82,10 @@ def test_batches_cycle_through_the_epochs() -> None:
     assert rows == [f"review {index % N}" for index in range(32, 32 + len(rows))]
 
 
-def test_streaming_a_large_dataset() -> None:
+def test_streaming_a_large_dataset():
     processed: list[str] = []
 
-    def process(item: Any) -> None:
+    def process(item):
         processed.append(str(item["text"]))
 
     # The guide prints HFEagerConfig and HFEagerSource here, and the reference on the same page no field `streaming` of
@@ -102,7 +102,7 @@ def test_streaming_a_large_dataset() -> None:
     assert processed == [f"review {index}" for index in range(N)]
 
 
-def test_shuffling() -> None:
+def test_shuffling():
     # as above: shuffle_buffer_size is a field of the streaming config alone
     config = HFStreamingConfig(
         name="imdb",
@@ -121,7 +121,7 @@ def test_shuffling() -> None:
     assert [str(item["text"]) for item in source] == [f"review {index}" for index in oracle.order(N, 0, 42)]
 
 
-def test_fields_are_chosen() -> None:
+def test_fields_are_chosen():
     config = HFEagerConfig(
         name="glue",
         split="train",
@@ -139,13 +139,13 @@ def test_fields_are_chosen() -> None:
     assert set(next(iter(HFEagerSource(config)))) == {"sentence", "label"}
 
 
-def test_a_pipeline() -> None:
+def test_a_pipeline():
     class Normalize(nnx.Module):
-        def __call__(self, batch: Any) -> Any:
+        def __call__(self, batch):
             return batch | {"image": batch["image"] / 255.0}
 
     class Augment(nnx.Module):
-        def __call__(self, batch: Any) -> Any:
+        def __call__(self, batch):
             return batch | {"image": batch["image"][:, ::-1]}
 
     normalize_op, augment_op = Normalize(), Augment()
@@ -164,7 +164,7 @@ def test_a_pipeline() -> None:
     np.testing.assert_allclose(seen[0]["image"][:, 0, 0, 0], np.arange(N) / 255.0, rtol=1e-6)
 
 
-def test_information(capsys: pytest.CaptureFixture[str]) -> None:
+def test_information(capsys):
     source = HFEagerSource(HFEagerConfig(name="mnist", split="train"))
     info = source.get_dataset_info()
     print(f"IndexedStream: {info.description}")
@@ -175,10 +175,10 @@ def test_information(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Dataset length: 50" in out
 
 
-def test_the_example_of_the_eager_source() -> None:
+def test_the_example_of_the_eager_source():
     processed = []
 
-    def process(image: Any) -> None:
+    def process(image):
         processed.append(image)
 
     config = HFEagerConfig(name="mnist", split="train", shuffle=True)
@@ -196,7 +196,7 @@ def test_the_example_of_the_eager_source() -> None:
     assert as_list(batch["image"][:, 0, 0, 0]) == expected
 
 
-def test_the_example_of_the_streaming_source() -> None:
+def test_the_example_of_the_streaming_source():
     seen: list[Any] = []
     train_step = seen.append
 
@@ -209,6 +209,6 @@ def test_the_example_of_the_streaming_source() -> None:
     assert all(isinstance(batch["image"], jax.Array) for batch in seen)
 
 
-def test_the_factory_takes_the_one_that_fits() -> None:
+def test_the_factory_takes_the_one_that_fits():
     assert isinstance(from_hf("mnist", "train", shuffle=True, rngs=nnx.Rngs(0)), HFEagerSource)
     assert isinstance(from_hf("c4", "train", streaming=True, rngs=nnx.Rngs(0)), HFStreamingSource)

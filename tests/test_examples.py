@@ -1,7 +1,5 @@
 """Every example runs as it is, and its own assertions hold."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import runpy

@@ -1,7 +1,5 @@
 """The street's layers: a worker loads no jax, and imports run one way."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import pkgutil
@@ -17,17 +15,17 @@ ROOT = Path(__file__).parent.parent
 HOST = ("plan", "read", "feed", "actors", "grain.engine", "write")
 
 
-def modules_of(layer: str) -> list[str]:
+def modules_of(layer):
     path = Path(datarax_ray.__path__[0], *layer.split("."))
     return sorted(module.name for module in pkgutil.walk_packages([str(path)], f"datarax_ray.{layer}."))
 
 
-def test_there_are_host_modules() -> None:
+def test_there_are_host_modules():
     assert all(modules_of(layer) for layer in HOST)
 
 
 @pytest.mark.parametrize("layer", HOST)
-def test_no_module_of_a_host_layer_loads_jax(layer: str) -> None:
+def test_no_module_of_a_host_layer_loads_jax(layer):
     names = modules_of(layer)
     code = f"""
 import importlib, sys
@@ -41,14 +39,14 @@ for name in {names}:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_importing_the_package_loads_neither_ray_nor_jax() -> None:
+def test_importing_the_package_loads_neither_ray_nor_jax():
     code = (
         "import sys, datarax_ray; assert not {'ray', 'jax', 'numpy'} & set(sys.modules); assert datarax_ray.__version__"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def imports_of(path: Path, modules: set[str]) -> set[str]:
+def imports_of(path, modules):
     """The modules of this package that a file imports anywhere: at the top, in functions and for types alone."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -60,7 +58,7 @@ def imports_of(path: Path, modules: set[str]) -> set[str]:
     return found
 
 
-def test_no_import_circle_is_left() -> None:
+def test_no_import_circle_is_left():
     """Counted over every import, so that one hidden in a function, or from all but the type checker, counts too."""
     package = ROOT / "datarax_ray"
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in package.rglob("*.py")}
@@ -72,12 +70,12 @@ def test_no_import_circle_is_left() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_no_room_has_more_than_sixteen_files_lying_flat() -> None:
+def test_no_room_has_more_than_sixteen_files_lying_flat():
     rooms = {path for path in (ROOT / "datarax_ray").rglob("*") if path.is_dir() and path.name != "__pycache__"}
     assert {str(room): n for room in rooms if (n := len(list(room.glob("*.py")))) > 17} == {}  # __init__ is one more
 
 
-def test_public_names_are_where_the_documentation_says() -> None:
+def test_public_names_are_where_the_documentation_says():
     from datarax_ray import checkpoint, grain, sources
 
     assert grain.DataLoader.__module__.startswith("datarax_ray.grain")

@@ -31,7 +31,7 @@ from datarax_ray.sources import (
 from tests.http_files import HttpFiles
 
 
-def write(folder: Path) -> None:
+def write(folder):
     """The numbers 0 to 9 in each format, in a folder of its own."""
     for name in ("record", "parquet", "tar", "csv", "tsv", "jsonl"):
         (folder / name).mkdir()
@@ -62,9 +62,7 @@ def write(folder: Path) -> None:
         ("jsonl", "JSONLinesSource", lambda element: element["x"]),
     ],
 )
-def test_it_finds_the_format_of_a_directory_and_of_a_glob_and_says_which(
-    tmp_path: Path, folder: str, chosen: str, read: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_finds_the_format_of_a_directory_and_of_a_glob_and_says_which(tmp_path, folder, chosen, read, caplog):
     write(tmp_path)
     caplog.set_level(logging.INFO, "datarax_ray")
     for paths in (tmp_path / folder, str(tmp_path / folder / "x.*"), [str(tmp_path / folder)]):
@@ -73,15 +71,15 @@ def test_it_finds_the_format_of_a_directory_and_of_a_glob_and_says_which(
     assert f"load chose {chosen}(paths=" in caplog.text
 
 
-def test_transforms_and_epochs_are_passed_on(tmp_path: Path) -> None:
+def test_transforms_and_epochs_are_passed_on(tmp_path):
     write(tmp_path)
     source = load(tmp_path / "record", transforms=json.loads, num_epochs=2)
     assert source.get_batch(30)["x"].tolist() == [*range(10), *range(10)]
 
 
 @pytest.mark.parametrize("kind", ["record", "parquet", "hf:", "imagefolder:"])
-def test_what_every_config_has_is_passed_on(tmp_path: Path, kind: str) -> None:
-    def odd(element: Any) -> Any:
+def test_what_every_config_has_is_passed_on(tmp_path, kind):
+    def odd(element):
         raise ValueError("odd")
 
     write(tmp_path)
@@ -93,7 +91,7 @@ def test_what_every_config_has_is_passed_on(tmp_path: Path, kind: str) -> None:
         list(source)
 
 
-def test_blocks_to_shuffle_are_of_files(tmp_path: Path) -> None:
+def test_blocks_to_shuffle_are_of_files(tmp_path):
     write(tmp_path)
     source = load(tmp_path / "record", shuffle=True, shuffle_block_size=2)
     assert source.describe().settings()["order"]["block_size"] == 2
@@ -101,13 +99,13 @@ def test_blocks_to_shuffle_are_of_files(tmp_path: Path) -> None:
         load("hf:x", shuffle_block_size=2)
 
 
-def test_a_dataset_of_hugging_face_is_loaded_by_its_name(tmp_path: Path) -> None:
+def test_a_dataset_of_hugging_face_is_loaded_by_its_name(tmp_path):
     write(tmp_path)
     source = load(f"hf:{tmp_path / 'parquet'}")
     assert np.asarray(source.get_batch(10)["x"]).tolist() == list(range(10))
 
 
-def test_several_formats_and_none_are_told_with_what_was_found(tmp_path: Path) -> None:
+def test_several_formats_and_none_are_told_with_what_was_found(tmp_path):
     write(tmp_path)
     with pytest.raises(ValueError, match=r"several formats: .*x\.csv \(CSV\).*x\.parquet \(Parquet\).*Give a glob"):
         load(tmp_path)
@@ -131,9 +129,7 @@ def test_several_formats_and_none_are_told_with_what_was_found(tmp_path: Path) -
         ("", "x.csv .empty."),
     ],
 )
-def test_what_is_named_csv_is_read_so_where_its_first_lines_alone_do_not_tell(
-    tmp_path: Path, text: str, want: Any
-) -> None:
+def test_what_is_named_csv_is_read_so_where_its_first_lines_alone_do_not_tell(tmp_path, text, want):
     (tmp_path / "x.csv").write_text(text, newline="")
     if isinstance(want, str):
         with pytest.raises(ValueError, match=want):
@@ -142,7 +138,7 @@ def test_what_is_named_csv_is_read_so_where_its_first_lines_alone_do_not_tell(
         assert list(load(tmp_path)) == want
 
 
-def test_what_stands_between_values_is_what_splits_the_first_lines_alike(tmp_path: Path) -> None:
+def test_what_stands_between_values_is_what_splits_the_first_lines_alike(tmp_path):
     texts = {
         "time (h, m, s);x\n1;2\n": [{"time (h, m, s)": 1, "x": 2}],
         "a,b|c\n1,2\n": [{"a": 1, "b|c": 2}],
@@ -161,7 +157,7 @@ def test_what_stands_between_values_is_what_splits_the_first_lines_alike(tmp_pat
     assert next(iter(CSVSource(config, tmp_path / "prices.csv"))) == {"price, EUR": "1,5", "qty": 2}
 
 
-def test_text_that_looks_like_csv_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_that_looks_like_csv_is_told_of(tmp_path, caplog):
     for name in ("names.txt", "names.csv"):
         (tmp_path / name).write_text("Doe, John\nSmith, Jane\nBerg, Ann\n")
         assert len(load(tmp_path / name)) == 2
@@ -169,7 +165,7 @@ def test_text_that_looks_like_csv_is_told_of(tmp_path: Path, caplog: pytest.LogC
     assert said.startswith(f"{tmp_path}/names.txt ")
 
 
-def test_a_json_array_with_an_object_on_each_line_is_no_csv(tmp_path: Path) -> None:
+def test_a_json_array_with_an_object_on_each_line_is_no_csv(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('[{"a": 1, "b": "x"},\n{"a": 2, "b": "y"},\n{"a": 3, "b": "z"}]')
     for given in (path, tmp_path):
@@ -178,7 +174,7 @@ def test_a_json_array_with_an_object_on_each_line_is_no_csv(tmp_path: Path) -> N
         CSVSource(CSVSourceConfig(), tmp_path)
 
 
-def test_hidden_folders_and_files_are_no_classes_nor_images(tmp_path: Path) -> None:
+def test_hidden_folders_and_files_are_no_classes_nor_images(tmp_path):
     for name in (".ipynb_checkpoints/0.png", "cat/0.png", "cat/._0.png", "cat/.hidden/1.png", "dog/0.png"):
         write_image(tmp_path / name, 1)
     folder = ImageFolder(tmp_path)
@@ -186,21 +182,19 @@ def test_hidden_folders_and_files_are_no_classes_nor_images(tmp_path: Path) -> N
     assert len(folder) == 2
 
 
-def test_a_compressed_file_beside_the_others_of_a_directory_is_said_to_be_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_compressed_file_beside_the_others_of_a_directory_is_said_to_be_left_out(tmp_path, caplog):
     write(tmp_path)
     (tmp_path / "csv/y.csv.gz").write_bytes(gzip.compress(b"x,y\n7,a\n"))
     assert len(list(load(tmp_path / "csv"))) == 10
     assert f"{tmp_path}/csv: skipped 1 files, {tmp_path}/csv/y.csv.gz the first, that are compressed" in caplog.text
 
 
-def write_image(path: Path, value: int, size: tuple[int, int] = (4, 6)) -> None:
+def write_image(path, value, size=(4, 6)):
     path.parent.mkdir(parents=True, exist_ok=True)
     cv2.imwrite(str(path), np.full((*size, 3), value, np.uint8))
 
 
-def test_an_image_folder_is_read_class_by_class_in_the_order_of_names(tmp_path: Path) -> None:
+def test_an_image_folder_is_read_class_by_class_in_the_order_of_names(tmp_path):
     for index, name in enumerate(["dog/b.png", "cat/x/2.png", "cat/10.PNG", "cat/9.png", "dog/a.png"]):
         write_image(tmp_path / name, index)
     (tmp_path / "cat/notes.txt").write_text("left out")
@@ -214,7 +208,7 @@ def test_an_image_folder_is_read_class_by_class_in_the_order_of_names(tmp_path: 
     assert sorted(shuffled["label"].tolist()) == [0, 0, 0, 1, 1]
 
 
-def test_a_state_of_an_image_folder_moves_with_it_and_is_refused_where_its_files_are_others(tmp_path: Path) -> None:
+def test_a_state_of_an_image_folder_moves_with_it_and_is_refused_where_its_files_are_others(tmp_path):
     for name in ("a/1.png", "b/2.png"):
         write_image(tmp_path / "one" / name, 7)
     source = load(f"imagefolder:{tmp_path / 'one'}")
@@ -229,7 +223,7 @@ def test_a_state_of_an_image_folder_moves_with_it_and_is_refused_where_its_files
         load(f"imagefolder:{tmp_path / 'two'}").set_state(state)
 
 
-def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tmp_path: Path) -> None:
+def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(f"imagefolder:{tmp_path / 'nowhere'}")
     with pytest.raises(ValueError, match=r"has no folders; images are in one for each class, directory/CLASS/NAME.jpg"):
@@ -242,16 +236,16 @@ def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tm
         load(f"imagefolder:{tmp_path}").get_batch(1)
 
 
-def test_no_actors_are_none_and_not_zero(tmp_path: Path) -> None:
+def test_no_actors_are_none_and_not_zero(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n")
     for number in (0, -1, (3, 2)):
         with pytest.raises(ValueError, match="num_actors must be at least 1, .* None is for reading in this process"):
             load(tmp_path, num_actors=number)
     with pytest.raises(TypeError, match=r"num_actors is a whole number, got 1.5, .* or None for reading in this proc"):
-        load(tmp_path, num_actors=1.5)  # type: ignore[call-overload]
+        load(tmp_path, num_actors=1.5)
 
 
-def test_which_image_fed_a_row_is_told_by_its_file(tmp_path: Path) -> None:
+def test_which_image_fed_a_row_is_told_by_its_file(tmp_path):
     for name in ("a/1.png", "b/2.png", "b/3.png"):
         write_image(tmp_path / name, 7)
     with Pipeline(source=load(f"imagefolder:{tmp_path}"), batch_size=2) as pipeline:
@@ -259,9 +253,7 @@ def test_which_image_fed_a_row_is_told_by_its_file(tmp_path: Path) -> None:
     assert found == [f"{tmp_path}/a/1.png[0]", f"{tmp_path}/b/2.png[1]", f"{tmp_path}/b/3.png[2]"]
 
 
-def test_images_of_other_names_and_beside_the_folders_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_images_of_other_names_and_beside_the_folders_are_told(tmp_path, caplog):
     write_image(tmp_path / "a/0.png", 7)
     image = (tmp_path / "a/0.png").read_bytes()
     (tmp_path / "README.md").write_text("notes")
@@ -277,7 +269,7 @@ def test_images_of_other_names_and_beside_the_folders_are_told(
 
 
 @pytest.mark.parametrize("make", [load, lambda data: RandomAccessSource(RandomAccessSourceConfig(), data)])
-def test_an_endless_generator_is_refused_with_what_reads_it(make: Any) -> None:
+def test_an_endless_generator_is_refused_with_what_reads_it(make):
     with pytest.raises(TypeError, match=r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\)"):
         make({"x": each} for each in itertools.count())
 
@@ -295,7 +287,7 @@ STREAM = ROWS.to_iterable_dataset()
     ],
 )
 @pytest.mark.parametrize("make", [load, lambda data: Pipeline(source=data, batch_size=2), RaySource])
-def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make: Any, data: Any) -> None:
+def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make, data):
     with pytest.raises(TypeError) as raised:
         make(data)
     found = re.search(r"\w+Source\(\w+Config\(.*?\), .*\)", str(raised.value))
@@ -315,14 +307,12 @@ def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make
         ("", ValueError, r"'' is no path; '\.' is the directory that this program runs in"),
     ],
 )
-def test_what_stands_where_paths_are_meant_is_told_with_what_reads_it(
-    data: Any, error: type[Exception], message: str
-) -> None:
+def test_what_stands_where_paths_are_meant_is_told_with_what_reads_it(data, error, message):
     with pytest.raises(error, match=message):
         load(data)
 
 
-def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> None:
+def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"'imagfolder' names no kind of data; .* Did you mean 'imagefolder'\?"):
         load("imagfolder:/data")
     with pytest.raises(ValueError, match="split='test' is of a dataset of the hub"):
@@ -331,9 +321,7 @@ def test_a_mistyped_kind_and_a_split_of_files_are_refused(tmp_path: Path) -> Non
         load(f"imagefolder:{tmp_path}", split="test")
 
 
-def test_images_beside_a_table_are_told_of_and_beside_a_note_they_are_what_is_meant(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_images_beside_a_table_are_told_of_and_beside_a_note_they_are_what_is_meant(tmp_path, caplog):
     for name in ("a/0.png", "b/1.png"):
         write_image(tmp_path / name, 1)
     (tmp_path / "README.txt").write_text("Some pictures.\nOf cats.\n")
@@ -345,13 +333,13 @@ def test_images_beside_a_table_are_told_of_and_beside_a_note_they_are_what_is_me
     assert "a/0.png and other images there are not read: load chose CSV" in caplog.text
 
 
-def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path: Path) -> None:
+def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path):
     write(tmp_path)
     (tmp_path / "jsonl/a.jsonl").write_text("")
     assert len(list(load(tmp_path / "jsonl"))) == 10
 
 
-def test_an_image_that_was_replaced_by_one_of_its_size_is_another_folder(tmp_path: Path) -> None:
+def test_an_image_that_was_replaced_by_one_of_its_size_is_another_folder(tmp_path):
     write_image(tmp_path / "cat/a.bmp", 1)
     state = load(f"imagefolder:{tmp_path}").get_state()
     load(f"imagefolder:{tmp_path}").set_state(state)
@@ -361,7 +349,7 @@ def test_an_image_that_was_replaced_by_one_of_its_size_is_another_folder(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["parquet", "tar", "csv", "jsonl", "record"])
-def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path: Path, name: str) -> None:
+def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path, name):
     write(tmp_path)
     server = HttpFiles(tmp_path)
     try:
@@ -371,7 +359,7 @@ def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path: Path, n
         server.close()
 
 
-def test_a_dataset_json_that_is_not_written_here_is_one_of_the_files(tmp_path: Path) -> None:
+def test_a_dataset_json_that_is_not_written_here_is_one_of_the_files(tmp_path):
     lines = tmp_path / "dataset.json"
     lines.write_text('{"v": 1}\n{"v": 2}\n')
     assert load(tmp_path).get_batch(2)["v"].tolist() == [1, 2]
@@ -381,11 +369,11 @@ def test_a_dataset_json_that_is_not_written_here_is_one_of_the_files(tmp_path: P
         assert len(load(tmp_path)) == 10
 
 
-def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_what_is_no_path_is_refused_before_it_is_read(tmp_path):
     """Any of these may be read without an end."""
 
     class Endless:
-        def __iter__(self) -> Any:
+        def __iter__(self):
             return itertools.repeat({"x": 1})
 
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
@@ -408,9 +396,7 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["parquet/x.parquet", "csv/x.csv", "jsonl/x.jsonl"])
 @pytest.mark.parametrize("broken", ["503", "cut"])
-def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, broken: str
-) -> None:
+def test_a_server_that_fails_once_whenever_that_is_is_asked_again(tmp_path, monkeypatch, name, broken):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     write(tmp_path)
     server = HttpFiles(tmp_path)
@@ -418,7 +404,7 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
         load(f"{server.url}/{name}")
         num_requests, _ = server.count()
         for failing in range(1, num_requests + 1):
-            server.what = lambda number, failing=failing: broken if number == failing else ""  # type: ignore[misc]
+            server.what = lambda number, failing=failing: broken if number == failing else ""
             assert load(f"{server.url}/{name}").get_batch(10)["x"].tolist() == [*range(10)]
             server.count()
     finally:
@@ -443,9 +429,7 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(
         (("a.array_record", "b.array_record", "notes.md", "sub/notes.md"), ""),
     ],
 )
-def test_files_of_the_format_that_a_directory_is_not_read_with_are_told(
-    tmp_path: Path, names: tuple[str, ...], said: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_of_the_format_that_a_directory_is_not_read_with_are_told(tmp_path, names, said, caplog):
     write(tmp_path)
     suffix = Path(names[0]).suffix
     stored = next(path for path in tmp_path.glob("*/x*") if path.suffix == suffix)
@@ -461,9 +445,7 @@ def test_files_of_the_format_that_a_directory_is_not_read_with_are_told(
     assert said.replace("D/", f"{folder}/") in "".join(warned)
 
 
-def test_what_urls_and_slices_named_like_array_record_hold_is_told_by_the_source_that_reads_them(
-    tmp_path: Path,
-) -> None:
+def test_what_urls_and_slices_named_like_array_record_hold_is_told_by_the_source_that_reads_them(tmp_path):
     write(tmp_path)
     path = tmp_path / "record/x.array_record"
     assert len(load(f"{path}[2:5]")) == 3
@@ -478,7 +460,7 @@ def test_what_urls_and_slices_named_like_array_record_hold_is_told_by_the_source
 
 @pytest.mark.parametrize("prefix", ["", "hf:"])
 @pytest.mark.parametrize("split", [None, "test"])
-def test_a_folder_of_a_saved_dataset_is_known(tmp_path: Path, prefix: str, split: str | None) -> None:
+def test_a_folder_of_a_saved_dataset_is_known(tmp_path, prefix, split):
     built = datasets.Dataset.from_dict({"x": [1, 2]}, split=split)
     built.save_to_disk(tmp_path / "one")
     assert load(f"{prefix}{tmp_path}/one").get_batch(2)["x"].tolist() == [1, 2]
@@ -486,7 +468,7 @@ def test_a_folder_of_a_saved_dataset_is_known(tmp_path: Path, prefix: str, split
     assert load(f"{prefix}{tmp_path}/two", split=split).get_batch(1)["x"].tolist() == [1 if split is None else 2]
 
 
-def test_a_folder_that_tfds_prepared_names_its_source_and_notes_of_hugging_face_are_no_data(tmp_path: Path) -> None:
+def test_a_folder_that_tfds_prepared_names_its_source_and_notes_of_hugging_face_are_no_data(tmp_path):
     prepared = Path(__file__).parent / "sources" / "tfds"
     folder = next(path.parent for path in sorted(prepared.rglob("features.json")))
     with pytest.raises(ValueError, match=r"TFDSSource\(TFDSSourceConfig\(\), '.*', 'train'\) reads one of its splits"):

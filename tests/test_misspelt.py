@@ -16,7 +16,7 @@ CALLED |= {"scan": Pipeline.scan}
 
 
 @pytest.mark.parametrize("name", [name for name, called in CALLED.items() if callable(called)])
-def test_a_misspelt_argument_is_answered_with_the_one_that_is_meant(name: str) -> None:
+def test_a_misspelt_argument_is_answered_with_the_one_that_is_meant(name):
     parameters = inspect.signature(CALLED[name]).parameters.values()
     takes = [each.name for each in parameters if each.kind is not each.POSITIONAL_ONLY and each.name != "self"]
     assert takes
@@ -26,34 +26,34 @@ def test_a_misspelt_argument_is_answered_with_the_one_that_is_meant(name: str) -
             CALLED[name](**{misspelt: None})
 
 
-def test_whose_names_are_passed_on_is_answered_as_well() -> None:
+def test_whose_names_are_passed_on_is_answered_as_well():
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
     with pytest.raises(TypeError, match="Pipeline takes no argument 'prefech'. Did you mean 'prefetch'?"):
         Pipeline.from_dag(source=source, nodes={}, edges={}, sink="x", batch_size=2, prefech=1)
 
 
-def test_a_name_that_is_like_none_is_answered_with_all() -> None:
+def test_a_name_that_is_like_none_is_answered_with_all():
     with pytest.raises(TypeError, match="DecodeRaw takes no argument 'height'. It takes dtype, shape, field"):
-        datarax_ray.DecodeRaw("uint8", height=3)  # type: ignore[call-arg]
+        datarax_ray.DecodeRaw("uint8", height=3)
 
 
-def test_a_source_names_its_config_for_an_argument_of_that_and_the_reverse() -> None:
+def test_a_source_names_its_config_for_an_argument_of_that_and_the_reverse():
     with pytest.raises(TypeError, match=r"ParquetSourceConfig takes no argument 'columns'\. ParquetSource takes it"):
-        datarax_ray.ParquetSourceConfig(columns=["x"])  # type: ignore[call-arg]
+        datarax_ray.ParquetSourceConfig(columns=["x"])
     with pytest.raises(TypeError, match=r"CSVSource takes no argument 'column_types'\. CSVSourceConfig takes it"):
-        datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})  # type: ignore[call-arg]
+        datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})
     with pytest.raises(TypeError, match=r"'shuffle'\. RandomAccessSourceConfig takes it"):
-        RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)}, shuffle=True)  # type: ignore[call-arg]
+        RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)}, shuffle=True)
 
 
-def test_a_source_that_is_given_no_data_says_what_it_is_called_with() -> None:
+def test_a_source_that_is_given_no_data_says_what_it_is_called_with():
     with pytest.raises(
         TypeError, match=r"CSVSource takes paths as well: CSVSource\(CSVSourceConfig\(seed=7, \.\.\.\), paths\)"
     ):
-        datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())  # type: ignore[call-arg]
+        datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())
 
 
-def test_a_misspelt_name_of_the_package_is_answered_by_python() -> None:
+def test_a_misspelt_name_of_the_package_is_answered_by_python():
     with pytest.raises(AttributeError, match="datarax_ray has no 'Pipline'") as raised:
         datarax_ray.Pipline  # noqa: B018
     assert raised.value.name == "Pipline"  # by these it finds the name that may be meant
@@ -68,24 +68,24 @@ def test_a_misspelt_name_of_the_package_is_answered_by_python() -> None:
         ("read_parquet", r"load\(paths\) makes a source of files"),
     ],
 )
-def test_a_name_of_another_package_is_answered_with_what_is_here(name: str, said: str) -> None:
+def test_a_name_of_another_package_is_answered_with_what_is_here(name, said):
     assert not hasattr(datarax_ray, name)
     with pytest.raises(AttributeError, match=rf"datarax_ray has no '{name}'; {said}"):
         getattr(datarax_ray, name)
 
 
-def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_names() -> None:
+def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_names():
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
     said = r"Pipeline takes no arguments without a name, got 2; write Pipeline\(source=\.\.\., batch_size=\.\.\.\)"
     with pytest.raises(TypeError, match=said):
-        Pipeline(source, 2)  # type: ignore[misc, call-arg]
+        Pipeline(source, 2)
     with pytest.raises(TypeError, match=r"RaySource takes 1 argument without a name, got 2"):
-        datarax_ray.RaySource(source, 2)  # type: ignore[misc]
+        datarax_ray.RaySource(source, 2)
 
 
-def test_what_a_class_of_ones_own_takes_is_its_own() -> None:
+def test_what_a_class_of_ones_own_takes_is_its_own():
     class Counting(RandomAccessSource):
-        def __init__(self, last: int, **given: Any) -> None:
+        def __init__(self, last, **given):
             super().__init__(RandomAccessSourceConfig(**given), {"x": np.arange(last)})
 
     assert len(Counting(3, seed=7)) == 3

@@ -1,11 +1,8 @@
 """Progress by value, with a clock that the test turns."""
 
-from __future__ import annotations
-
 import io
 import re
 
-import pytest
 from rich.console import Console
 
 from datarax_ray.read.formats import inspecting
@@ -17,7 +14,7 @@ class Clock:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -42,7 +39,7 @@ def test_half_of_the_work_is_half_whichever_run_does_it():
     assert file.getvalue() == "train: 500 of 1,000 (50%)\ntrain: 1,000 of 1,000 (100%)\n"
 
 
-def test_a_flag_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_ends_it(monkeypatch):
     monkeypatch.setenv("DATARAX_RAY_PROGRESS", "0")
     file, clock = io.StringIO(), Clock()
     with RecordProgress(Console(file=file), "ingest", 10, clock=clock) as progress:
@@ -77,7 +74,7 @@ def test_at_a_terminal_there_is_a_bar_on_one_line_however_narrow():
     assert max(map(len, lines)) <= 40
 
 
-def test_a_notebook_has_a_bar_where_it_can_draw_one_and_else_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_has_a_bar_where_it_can_draw_one_and_else_lines(monkeypatch):
     """Rich draws a bar there by ipywidgets alone, and says nothing of the records without."""
     for is_there in (False, True):
         monkeypatch.setattr("importlib.util.find_spec", lambda name, is_there=is_there: is_there or None)
@@ -85,9 +82,7 @@ def test_a_notebook_has_a_bar_where_it_can_draw_one_and_else_lines(monkeypatch: 
         assert (progress._bar is not None) == is_there
 
 
-def test_files_that_take_long_to_look_at_are_shown_as_they_come(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_take_long_to_look_at_are_shown_as_they_come(monkeypatch, capsys):
     assert inspecting.inspect_all(str, range(100)) == [*map(str, range(100))]
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(inspecting, "_QUIET_S", 0.0)

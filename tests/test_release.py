@@ -1,7 +1,5 @@
 """A release: wheel and sdist hold all that they need, with one version, and the root holds nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -19,20 +17,20 @@ MEANT = {"pyproject.toml", "datarax_ray", "cluster", "tests", "examples", "READM
 BESIDE = {"LICENSE", "CHANGELOG.md"}
 
 
-def tracked() -> list[str]:
+def tracked():
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("this is no git checkout")
     return done.stdout.splitlines()
 
 
-def test_the_root_has_what_is_meant_and_nothing_else() -> None:
+def test_the_root_has_what_is_meant_and_nothing_else():
     top = {path.partition("/")[0] for path in tracked()}
     assert {name for name in top if not name.startswith(".")} <= MEANT | BESIDE
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def built(tmp_path_factory):
     """The wheel and the sdist, as `python -m build` has hatchling make them."""
     directory = tmp_path_factory.mktemp("dist")
     build = "from hatchling.build import build_sdist, build_wheel; build_wheel({0!r}); build_sdist({0!r})"
@@ -42,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"wheel": wheel, "sdist": sdist}
 
 
-def test_the_wheel_has_the_package_and_the_files_of_a_cluster_alone(built: dict[str, Path]) -> None:
+def test_the_wheel_has_the_package_and_the_files_of_a_cluster_alone(built):
     names = zipfile.ZipFile(built["wheel"]).namelist()
     assert f"-{VERSION}-" in built["wheel"].name
     assert {name.partition("/")[0] for name in names} == {"datarax_ray", f"datarax_ray-{VERSION}.dist-info"}
@@ -53,7 +51,7 @@ def test_the_wheel_has_the_package_and_the_files_of_a_cluster_alone(built: dict[
     assert not {name for name in inside if name.endswith(".pyc")}
 
 
-def test_the_sdist_makes_the_same_wheel(built: dict[str, Path], tmp_path: Path) -> None:
+def test_the_sdist_makes_the_same_wheel(built, tmp_path):
     with tarfile.open(built["sdist"]) as tar:
         tar.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
@@ -63,7 +61,7 @@ def test_the_sdist_makes_the_same_wheel(built: dict[str, Path], tmp_path: Path) 
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(built["wheel"]).namelist())
 
 
-def test_there_is_one_version() -> None:
+def test_there_is_one_version():
     assert metadata.version("datarax-ray") == VERSION
     assert f"## [{VERSION}]" in (ROOT / "CHANGELOG.md").read_text()
     done = subprocess.run(

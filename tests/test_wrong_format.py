@@ -1,10 +1,6 @@
 """What is given the wrong files or decoder names the right ones, at once and without a network."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import msgpack
 import numpy as np
@@ -23,16 +19,16 @@ from datarax_ray.sources import (
 from tests.data import write_file
 
 
-def lines(path: Path) -> Path:
+def lines(path):
     path.write_text("".join(json.dumps({"x": i}) + "\n" for i in range(3)))
     return path
 
 
-def of_records(path: Path, records: list[bytes], *transforms: Any) -> ArrayRecordSourceModule:
+def of_records(path, records, *transforms):
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_file(path, records), transforms=transforms)
 
 
-def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path: Path) -> None:
+def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path):
     for name in ("train", "test"):
         (tmp_path / name).mkdir()
         write_file(tmp_path / name / "a.array_record", [name.encode()])
@@ -53,15 +49,13 @@ def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path: Path) ->
         (b"\xff\xd8\xff\xe0 and so on", DecodeRaw("uint8", (3,)), r"DecodeImage\(\)"),
     ],
 )
-def test_a_record_given_to_the_wrong_decoder_is_named_with_the_right_one(
-    tmp_path: Path, record: bytes, transform: Any, named: str
-) -> None:
+def test_a_record_given_to_the_wrong_decoder_is_named_with_the_right_one(tmp_path, record, transform, named):
     source = of_records(tmp_path / "a.array_record", [record], transform)
     with pytest.raises(RecordError, match=f"looks like .*: {named} decodes it"):
         next(source)
 
 
-def test_records_without_a_decoder_are_named_where_stages_or_a_scan_have_nothing_to_run_on(tmp_path: Path) -> None:
+def test_records_without_a_decoder_are_named_where_stages_or_a_scan_have_nothing_to_run_on(tmp_path):
     source = of_records(tmp_path / "a.array_record", [msgpack.packb({"x": i}) for i in range(4)])
     with pytest.raises(ValueError, match=r"the stages have no input.* DecodeMsgpack\(\) decodes it"):
         next(iter(Pipeline(source=source, stages=[lambda batch: batch], batch_size=2, rngs=nnx.Rngs(0))))
@@ -69,9 +63,7 @@ def test_records_without_a_decoder_are_named_where_stages_or_a_scan_have_nothing
         Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0)).scan(lambda batch: batch, length=1)
 
 
-def test_records_without_a_decoder_are_named_once_where_nothing_needs_them_decoded(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_without_a_decoder_are_named_once_where_nothing_needs_them_decoded(tmp_path, caplog):
     source = of_records(tmp_path / "a.array_record", [msgpack.packb({"x": i}) for i in range(4)])
     pipeline = Pipeline(source=source, batch_size=2, rngs=nnx.Rngs(0))
     assert pipeline.step().tolist() == [msgpack.packb({"x": i}) for i in range(2)]
@@ -84,7 +76,7 @@ def test_records_without_a_decoder_are_named_once_where_nothing_needs_them_decod
 class Lazy:
     """An array once somebody asks for one."""
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype=None, copy=None):
         return np.zeros(2, dtype)
 
 
@@ -96,16 +88,14 @@ class Lazy:
         ({"x": Lazy()}, f"field 'x' holds objects ({Lazy.__module__}.Lazy)"),
     ],
 )
-def test_what_numpy_makes_arrays_of_is_named_once_with_that(
-    caplog: pytest.LogCaptureFixture, element: Any, where: str
-) -> None:
+def test_what_numpy_makes_arrays_of_is_named_once_with_that(caplog, element, where):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [element] * 4)
     with Pipeline(source=source, batch_size=2, on_host=True) as pipeline:
         list(pipeline)
     assert caplog.messages == [f"{where}, which stay on the host; np.asarray in a transform makes an array"]
 
 
-def test_a_local_path_never_asks_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_path_never_asks_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset_builder", None)
     monkeypatch.setattr("datasets.load_dataset", None)
     (tmp_path / "d").mkdir()

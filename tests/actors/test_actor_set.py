@@ -22,33 +22,31 @@ HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda *_: None))
 class Told:
     """What Ray was told, each for the first time interrupted."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[str] = []
 
-    def start(self, *_: Any) -> Any:
+    def start(self, *_):
         self.interrupted_once("start")
         return HANDLE
 
-    def kill(self, handle: Any, no_restart: bool) -> None:
+    def kill(self, handle, no_restart):
         assert handle is HANDLE
         self.interrupted_once("kill for ever" if no_restart else "kill")
 
-    def interrupted_once(self, name: str) -> None:
+    def interrupted_once(self, name):
         self.calls.append(name)
         if self.calls.count(name) == 1:
             raise KeyboardInterrupt
 
 
 @pytest.fixture
-def actors(monkeypatch: Any) -> ActorSet:
+def actors(monkeypatch):
     monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
     options, connection = ActorOptions(thresholds=Thresholds(look_s=1e-9)), cast(Connection, None)
     return ActorSet(1, options, "", connection, is_managed=False)
 
 
-def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(
-    actors: ActorSet, monkeypatch: Any
-) -> None:
+def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(actors, monkeypatch):
     told = Told()
     monkeypatch.setattr(actor_set_module, "start_actor", told.start)
     monkeypatch.setattr(ray, "kill", told.kill)
@@ -64,7 +62,7 @@ def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(
     assert told.calls == ["start", "start", "kill for ever", "kill for ever", "start"]
 
 
-def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors: ActorSet, monkeypatch: Any) -> None:
+def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors, monkeypatch):
     forgotten: list[Any] = []
     actor, process = actors.actors[0], Process("w", 1, "a", "a")
     actor.handle = SimpleNamespace(**vars(HANDLE), forget=SimpleNamespace(remote=forgotten.append))
@@ -80,7 +78,7 @@ def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors: A
     assert forgotten == [(("user", 0), ("user", 1))]
 
 
-def test_who_is_up_and_silent_is_not_said_to_be_starting(actors: ActorSet, monkeypatch: Any, caplog: Any) -> None:
+def test_who_is_up_and_silent_is_not_said_to_be_starting(actors, monkeypatch, caplog):
     monkeypatch.setattr(ray, "wait", lambda refs, **_: ([], refs))
     monkeypatch.setattr(ActorSet, "tend", lambda self: None)
     actor = actors.actors[0]
@@ -97,14 +95,12 @@ def test_who_is_up_and_silent_is_not_said_to_be_starting(actors: ActorSet, monke
         actors.look()
 
 
-def test_who_looks_while_a_handler_closes_finds_nobody(actors: ActorSet, monkeypatch: Any) -> None:
+def test_who_looks_while_a_handler_closes_finds_nobody(actors, monkeypatch):
     monkeypatch.setattr(ActorSet, "tend", lambda self: self.actors.clear())  # close() does, and tells Ray
     assert actors.look() == ()
 
 
-def test_who_is_asked_is_worked_out_when_a_life_changes_and_not_for_every_block(
-    actors: ActorSet, monkeypatch: Any
-) -> None:
+def test_who_is_asked_is_worked_out_when_a_life_changes_and_not_for_every_block(actors, monkeypatch):
     monkeypatch.setattr(ActorSet, "tend", lambda self: None)
     monkeypatch.setattr(actor_set_module, "let_go", lambda *_, **__: None)
     actors.add(3)

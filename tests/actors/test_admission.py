@@ -1,11 +1,8 @@
 """An actor feeds the stream only where it makes the elements that the driver and the others make."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from datarax_ray.plan.evidence import RowsDigested
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
-def sample(*digests: int, python: str = "3.11.7") -> Sample:
+def sample(*digests, python="3.11.7"):
     places = np.arange(len(digests))
     kinds, fields = {"image": "uint8 (8, 8)"}, {"image": np.array(digests, np.uint64)}
     return Sample(RowsDigested(places, 0 * places, kinds, fields), releases={"python": python, "numpy": "2.4"})
@@ -34,9 +31,7 @@ def test_the_first_sample_is_what_others_are_compared_with():
     assert admission.num_admitted == 3
 
 
-def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_that_is_asked_for(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_that_is_asked_for(caplog):
     impure = replace(sample(1), impure="transform Draw made another field 'x' when it was made again")
     admission = Admission()
     with caplog.at_level(logging.WARNING):
@@ -46,16 +41,14 @@ def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_tha
         Admission(strict=True).refusal(impure, "a")
 
 
-def test_actors_without_a_value_that_the_program_set_are_not_admitted(
-    ray_local: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_actors_without_a_value_that_the_program_set_are_not_admitted(ray_local, tmp_path, monkeypatch):
     (tmp_path / "of_a_user.py").write_text(
         "SCALE = 1\n\n\nclass Scale:\n    def map(self, element):\n        return {'x': element['x'] * SCALE}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    import of_a_user  # type: ignore[import-not-found]
+    import of_a_user
 
-    def source() -> RandomAccessSource:
+    def source():
         config = RandomAccessSourceConfig(num_epochs=1)
         return RandomAccessSource(config, {"x": np.arange(1, 20)}, transforms=[of_a_user.Scale()])
 

@@ -7,7 +7,6 @@ import itertools
 import os
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,23 +29,21 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 class Stuck:
     """In the process that a file names, no element is done before another file is there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.process, self.end = folder / "process", folder / "end"
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         while self.process.read_text() == str(os.getpid()) and not self.end.exists():
             time.sleep(0.01)
         return element
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["noise"].tolist(), batch.state] for batch in batches]
 
 
 @pytest.mark.parametrize("dropped", [pytest.param([], marks=pytest.mark.slow), [DropThirds()]])
-def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(
-    files: list[Path], tmp_path: Path, dropped: list[Any]
-) -> None:
+def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(files, tmp_path, dropped):
     stuck = Stuck(tmp_path)
     stuck.process.write_text("")
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=4)
@@ -65,7 +62,7 @@ def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(
         assert rows(distributed.batches(0, StreamOptions(8))) == want
 
 
-def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch: Any) -> None:
+def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch):
     """Of many parts several come at once. Whose part came with its own copy would be late with it for ever."""
     pool: Any = RayPool.__new__(RayPool)
     pool._set, pool.membership = SimpleNamespace(check_open=lambda: None), SimpleNamespace(waited_s=0.0)
@@ -73,7 +70,7 @@ def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch: Any
     pool._connection = SimpleNamespace(waiting=contextlib.nullcontext, held=contextlib.nullcontext)
     pool._fetch, come = lambda ask: None, ["0", "1"]
 
-    def wait(refs: list[str], **_: Any) -> tuple[list[str], list[str]]:
+    def wait(refs, **_):
         return [ref for ref in refs if ref in come], [ref for ref in refs if ref not in come]
 
     monkeypatch.setattr(pool_module, "ray", SimpleNamespace(wait=wait))

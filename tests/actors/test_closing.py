@@ -9,10 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,39 +31,39 @@ STORE_NBYTES = 200 * 2**20  # of ray_local
 class Slowly:
     """20 ms and as many bytes as wanted for an element."""
 
-    def __init__(self, nbytes: int = 16) -> None:
+    def __init__(self, nbytes=16):
         self.nbytes = nbytes
 
-    def map(self, stored: bytes) -> dict[str, Any]:
+    def map(self, stored):
         time.sleep(0.02)
         return {"noise": np.zeros(self.nbytes, np.uint8)}
 
 
-def make(files: list[Path], nbytes: int = 16) -> ArrayRecordSourceModule:
+def make(files, nbytes=16):
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=-1)
     return ArrayRecordSourceModule(config, files, transforms=[Slowly(nbytes)])
 
 
-def distribute(source: Any, num_actors: int = 2, **options: Any) -> RaySource:
+def distribute(source, num_actors=2, **options):
     return RaySource(source, num_actors=num_actors, num_cpus=0.5, **options)
 
 
-def pids(*sources: RaySource) -> list[int]:
+def pids(*sources):
     return [stats["pid"] for source in sources for stats in source.stats().values()]
 
 
-def in_use() -> float:
+def in_use():
     total, free = ray.cluster_resources(), ray.available_resources()
     return total["object_store_memory"] - free["object_store_memory"]
 
 
-def close(*sources: RaySource) -> None:
+def close(*sources):
     for source in sources:
         source.close()
 
 
 @pytest.fixture
-def nothing_left() -> Any:
+def nothing_left():
     """What there was before is all that there is after."""
     assert until(lambda: in_use() == 0)
     known: set[int] = set()
@@ -75,7 +73,7 @@ def nothing_left() -> Any:
     until(lambda: in_use() == 0)
 
 
-def test_between_batches_and_while_one_is_waited_for(files: list[Path], nothing_left: Any) -> None:
+def test_between_batches_and_while_one_is_waited_for(files, nothing_left):
     for number in (0, 2, 4):
         source = distribute(make(files))
         stream = source.batches(0, StreamOptions(8))
@@ -93,7 +91,7 @@ def test_between_batches_and_while_one_is_waited_for(files: list[Path], nothing_
         del source, stream
 
 
-def while_it_waits(source: RaySource, then: Callable[[], object] = lambda: None) -> None:
+def while_it_waits(source, then=lambda: None):
     """Close it once `then` has returned, while another thread waits for a batch."""
     with ThreadPoolExecutor(1) as executor:
         reading = executor.submit(list, source.batches(0, StreamOptions(8)))
@@ -104,17 +102,17 @@ def while_it_waits(source: RaySource, then: Callable[[], object] = lambda: None)
 
 
 @pytest.mark.parametrize("name", [None, "none_yet"])
-def test_while_no_actor_runs_yet(files: list[Path], nothing_left: Any, name: str | None) -> None:
+def test_while_no_actor_runs_yet(files, nothing_left, name):
     while_it_waits(distribute(make(files), resources={"nowhere": 1}, name=name))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_while_an_actor_is_gone(files: list[Path], nothing_left: Any, number: signal.Signals) -> None:
+def test_while_an_actor_is_gone(files, nothing_left, number):
     source = distribute(make(files), chunk_size=20)
     until_all_run(source)
     nothing_left(pids(source))
 
-    def lose() -> None:
+    def lose():
         until(lambda: all(stats["num_blocks"] for stats in source.stats().values()))
         os.kill(pids(source)[1], number)
         if number == signal.SIGKILL:
@@ -124,16 +122,14 @@ def test_while_an_actor_is_gone(files: list[Path], nothing_left: Any, number: si
 
 
 @pytest.mark.parametrize(("module", "name"), [(pool_module, "InFlight"), (ActorSet, "tend")])
-def test_by_a_signal_while_a_request_is_sent_or_actors_are_looked_after(
-    files: list[Path], nothing_left: Any, monkeypatch: Any, module: Any, name: str
-) -> None:
+def test_by_a_signal_while_a_request_is_sent_or_actors_are_looked_after(files, nothing_left, monkeypatch, module, name):
     source = distribute(make(files))
     stream = source.batches(0, StreamOptions(8))
     next(stream)
     nothing_left(pids(source))
     before, found = signal.signal(signal.SIGUSR1, lambda *_: source.close()), getattr(module, name)
 
-    def interrupted(*given: Any, **options: Any) -> Any:
+    def interrupted(*given, **options):
         signal.raise_signal(signal.SIGUSR1)
         return found(*given, **options)
 
@@ -143,11 +139,11 @@ def test_by_a_signal_while_a_request_is_sent_or_actors_are_looked_after(
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_while_actors_are_added_and_partitions_move(files: list[Path], nothing_left: Any) -> None:
+def test_while_actors_are_added_and_partitions_move(files, nothing_left):
     source = distribute(make(files), chunk_size=20)
     until_all_run(source)
 
-    def change() -> None:
+    def change():
         source.add_actors(2)
         source.rebalance()
         source.remove_actors(1)
@@ -156,7 +152,7 @@ def test_while_actors_are_added_and_partitions_move(files: list[Path], nothing_l
     while_it_waits(source, change)
 
 
-def test_with_a_window_larger_than_the_store(files: list[Path], nothing_left: Any) -> None:
+def test_with_a_window_larger_than_the_store(files, nothing_left):
     source = distribute(make(files, nbytes=2**21), chunk_size=30, max_nbytes=3 * STORE_NBYTES)
     stream = source.batches(0, StreamOptions(8))
     for _ in range(4):
@@ -168,7 +164,7 @@ def test_with_a_window_larger_than_the_store(files: list[Path], nothing_left: An
     del source, stream
 
 
-def test_shared_actors_end_with_the_last_that_reads_with_them(files: list[Path], nothing_left: Any) -> None:
+def test_shared_actors_end_with_the_last_that_reads_with_them(files, nothing_left):
     sources = [distribute(make(files), name="shared") for _ in range(3)]
     for source in sources:
         until_all_run(source)

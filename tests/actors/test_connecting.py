@@ -1,13 +1,10 @@
 """Where a source comes to a Ray: what a plain script's terminal shows, and a cluster that does not answer."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import psutil
 import pytest
@@ -39,7 +36,7 @@ for _ in range(2):
 """
 
 
-def run(num_actors: int, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(num_actors, home, **environment):
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, str(num_actors)],
@@ -51,7 +48,7 @@ def run(num_actors: int, home: Path, **environment: str) -> subprocess.Completed
 
 
 @pytest.mark.slow
-def test_a_plain_script_is_told_of_the_start_and_sees_no_warning_of_forks(tmp_path: Path) -> None:
+def test_a_plain_script_is_told_of_the_start_and_sees_no_warning_of_forks(tmp_path):
     done = run(1, tmp_path)
     assert done.returncode == 0, done.stderr
     started = done.stderr.index("Started a local Ray instance.")
@@ -64,7 +61,7 @@ def test_a_plain_script_is_told_of_the_start_and_sees_no_warning_of_forks(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_path: Path) -> None:
+def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_path):
     done = run(10_000, tmp_path)
     assert done.returncode == 0, done.stderr
     given = max(16, 4 * (os.cpu_count() or 1))
@@ -75,27 +72,25 @@ def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_pa
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     """One where nobody listens."""
     return free_port()
 
 
-def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(
-    port: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(port, caplog):
     with pytest.raises(ConnectionError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*RAY_ADDRESS=local"):
         connecting._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS", answer_s=0.01, retry_s=0.02)
     assert len([r for r in caplog.records if r.message.startswith("no answer yet from the Ray cluster at 127.0")]) == 1
 
 
 @pytest.mark.parametrize("address", ["garbage", "head", "head:port", "127.0.0.1:"])
-def test_what_is_no_address_of_a_cluster_is_refused_by_name(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_address_of_a_cluster_is_refused_by_name(address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ValueError, match=f"RAY_ADDRESS={address} is no address of a Ray cluster: that is host:port"):
         connecting.connect(1, 1.0)
 
 
-def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(tmp_path: Path) -> None:
+def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(tmp_path):
     """Ray itself aborts. In a process of its own: one that has looked for a token keeps it."""
     with socket.create_server(("", 0)) as head:  # Ray puts this host's address in the place of 127.0.0.1
         kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
@@ -110,14 +105,14 @@ def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(
     assert "ConnectionError: RAY_AUTH_MODE=token, and this program has no token: put that" in done.stderr
 
 
-def test_a_cluster_that_answers_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_that_answers_is_not_waited_for(caplog):
     with socket.create_server(("127.0.0.1", 0)) as server:
         connecting._wait_for(f"127.0.0.1:{server.getsockname()[1]}", "RAY_ADDRESS")
     assert not caplog.records
 
 
 @pytest.mark.slow  # and other programs of this machine find it while it runs
-def test_a_head_with_a_directory_of_its_own_is_found() -> None:
+def test_a_head_with_a_directory_of_its_own_is_found():
     """RaySource said "no cluster is running here", and started a local Ray beside it."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="ray-") as folder:

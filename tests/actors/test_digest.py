@@ -1,11 +1,8 @@
 """The rolling digest through real actors that are killed, come and go, and are shared: that of one process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from typing import Any
 
 import pytest
 
@@ -16,16 +13,16 @@ from tests.waiting import until_all_run
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
-def pipeline(source: Any, batch_size: int = 6, **options: Any) -> Pipeline:
+def pipeline(source, batch_size=6, **options):
     return Pipeline(source=source, batch_size=batch_size, digest=True, **options)
 
 
-def states(made: Pipeline) -> list[str]:
+def states(made):
     return [json.dumps(made.get_state()) for _ in made]
 
 
 @pytest.mark.slow
-def test_actors_that_are_killed_and_resized_change_nothing_of_it() -> None:
+def test_actors_that_are_killed_and_resized_change_nothing_of_it():
     want = states(pipeline(mixture()))
     with RaySource(mixture(), num_actors=3, num_cpus=0.5, chunk_size=7) as source:
         made, got = pipeline(source), []

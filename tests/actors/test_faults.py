@@ -9,8 +9,6 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,24 +27,24 @@ TIMEOUTS = ("start_timeout_s", "request_timeout_s", "stall_after_s")
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
-def make(paths: Any, transforms: Any = TRANSFORMS, **config: Any) -> ArrayRecordSourceModule:
+def make(paths, transforms=TRANSFORMS, **config):
     options = {"shuffle_files": True, "num_epochs": 6} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
 
 
-def ray_source(source: Any, num_actors: int, **options: Any) -> RaySource:
+def ray_source(source, num_actors, **options):
     return RaySource(source, num_actors=num_actors, num_cpus=0.5, **options)
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
-def pids(source: RaySource) -> dict[int, int]:
+def pids(source):
     return {index: stats["pid"] for index, stats in source.stats().items()}
 
 
-def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files: list[Path], caplog: Any) -> None:
+def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files, caplog):
     with ray_source(make(files, num_epochs=-1), 2, chunk_size=5) as source:
         until_all_run(source)
         assert (source.num_running, source.num_actors, source.recoveries.num_lost) == (2, 2, 0)
@@ -62,7 +60,7 @@ def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files: list[Path], cap
         assert (source.recoveries.num_lost, source.recoveries.counts.total()) == (1, 1)
 
 
-def test_an_actor_whose_next_process_answers_before_its_loss_is_seen_is_told_as_restarted(files: list[Path]) -> None:
+def test_an_actor_whose_next_process_answers_before_its_loss_is_seen_is_told_as_restarted(files):
     want = rows(make(files).batches(0, StreamOptions(8)))
     with ray_source(make(files), 2, chunk_size=10) as source:
         stream = source.batches(0, StreamOptions(8))
@@ -83,19 +81,17 @@ def test_an_actor_whose_next_process_answers_before_its_loss_is_seen_is_told_as_
 class SleepOnce:
     """Hangs at one element, until a file is there; the file is made by whoever hangs first."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == 13 and not self.path.exists():
             self.path.touch()
             threading.Event().wait()
         return element
 
 
-def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(
-    files: list[Path], tmp_path: Path
-) -> None:
+def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(files, tmp_path):
     transforms = [decode, SleepOnce(tmp_path / "hung"), AddNoise()]
     (tmp_path / "hung").touch()
     want = rows(make(files, transforms).batches(0, StreamOptions(8)))
@@ -112,7 +108,7 @@ def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(
         assert before - set(pids(source).values())
 
 
-def sleep(element: dict[str, Any]) -> dict[str, Any]:
+def sleep(element):
     time.sleep(0.1)
     return element
 
@@ -131,18 +127,18 @@ def sleep(element: dict[str, Any]) -> dict[str, Any]:
         ("name", 3, "TypeError: {} is a text, .* got 3"),
     ],
 )
-def test_options_that_cannot_be_are_refused_by_name(files: list[Path], option: str, value: Any, error: str) -> None:
+def test_options_that_cannot_be_are_refused_by_name(files, option, value, error):
     with pytest.raises((ValueError, TypeError)) as raised:
         RaySource(make(files), **{option: value})
     assert re.match(error.format(option), f"{type(raised.value).__name__}: {raised.value}")
 
 
 class FullDisk(ReaderActor):
-    def __init__(self, index: int) -> None:
+    def __init__(self, index):
         raise OSError("there is no space left on this host")
 
 
-def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path], monkeypatch: Any) -> None:
+def test_actors_that_cannot_start_are_an_error_with_the_reason(files, monkeypatch):
     monkeypatch.setattr(starting_module, "ReaderActor", FullDisk)
     with (
         ray_source(make(files), 1, thresholds=Thresholds(max_backoff_s=0.1)) as source,
@@ -151,7 +147,7 @@ def test_actors_that_cannot_start_are_an_error_with_the_reason(files: list[Path]
         next(source.batches(0, StreamOptions(8)))
 
 
-def test_actors_join_and_leave_a_running_stream(files: list[Path], caplog: Any) -> None:
+def test_actors_join_and_leave_a_running_stream(files, caplog):
     caplog.set_level("INFO", "datarax_ray")
     want = rows(make(files, num_epochs=12).batches(0, StreamOptions(4)))
     with ray_source(make(files, num_epochs=12), 2, chunk_size=10) as source:
@@ -181,7 +177,7 @@ def test_actors_join_and_leave_a_running_stream(files: list[Path], caplog: Any) 
     assert got == want
 
 
-def test_a_long_wait_says_for_whom_and_what(files: list[Path], tmp_path: Path, caplog: Any) -> None:
+def test_a_long_wait_says_for_whom_and_what(files, tmp_path, caplog):
     waits = SleepOnce(tmp_path / "hung")
     with ray_source(make(files, [decode, waits], shuffle_files=False), 1, chunk_size=8, stall_after_s=1.0) as source:
         stream = source.batches(0, StreamOptions(8))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,22 +21,20 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 class Slow:
     """Waits as for a disk: any number of them wait at once on any machine."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         self.seconds = seconds
 
-    def __call__(self, element: Any) -> Any:
+    def __call__(self, element):
         time.sleep(self.seconds)
         return element
 
 
-def make(paths: list[Path], seconds: float) -> ArrayRecordSourceModule:
+def make(paths, seconds):
     config = ArrayRecordSourceConfig(shuffle_files=True, seed=3)
     return ArrayRecordSourceModule(config, paths, transforms=[decode, Slow(seconds)])
 
 
-def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stream_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stream_stays(tmp_path, caplog):
     paths = write_files(tmp_path, [400, 200])
     caplog.set_level(logging.INFO, "datarax_ray")
     got: list[Any] = []
@@ -45,13 +42,13 @@ def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stre
     with RaySource(make(paths, 0.02), num_actors=(1, 3), num_cpus=0.1, chunk_size=6, thresholds=limits) as source:
         assert source.num_actors == 1
 
-        def has_grown() -> bool:
+        def has_grown():
             got.append(source.get_batch(8))
             return source.num_running == 3
 
         until(has_grown, timeout_s=120)
 
-        def has_shrunk() -> bool:
+        def has_shrunk():
             time.sleep(0.2)
             got.append(source.get_batch(8))
             return source.num_running < 3

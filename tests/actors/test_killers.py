@@ -7,7 +7,6 @@ import re
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,24 +24,24 @@ from tests.data import AddNoise, decode
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
-def make(paths: Any, transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+def make(paths, transforms, **config):
     options = {"shuffle_files": True, "num_epochs": 1} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
 class EndProcess:
     """At one element: ends its process in this way; in the process that has made it (the test's) it raises."""
 
-    def __init__(self, index: int, how: str) -> None:
+    def __init__(self, index, how):
         self.index = index
         self.how = how
         self.pid = os.getpid()
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == self.index:
             if os.getpid() == self.pid:
                 raise ZeroDivisionError("it would end its process")
@@ -52,16 +51,16 @@ class EndProcess:
             threading.Event().wait()
         return element
 
-    def fingerprint(self) -> str:
+    def fingerprint(self):
         return "EndProcess"
 
 
-def collect(batches: Any, got: list[Any]) -> None:
+def collect(batches, got):
     for batch in batches:
         got += rows([batch])
 
 
-def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before_it(files: list[Path]) -> None:
+def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before_it(files):
     source = make(files, [decode, EndProcess(57, "exit"), AddNoise()])
     before: list[Any] = []
     with pytest.raises(RecordError) as plain:
@@ -78,18 +77,18 @@ def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before
 class Hang:
     """Never returns from one element, in another process than the one that has made it."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index):
         self.index = index
         self.pid = os.getpid()
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == self.index and os.getpid() != self.pid:
             threading.Event().wait()
         return element
 
 
 @pytest.mark.slow  # six times request_timeout_s, and what Ray takes to end an actor
-def test_a_record_that_never_returns_is_found_alone(files: list[Path]) -> None:
+def test_a_record_that_never_returns_is_found_alone(files):
     source = make(files, [decode, Hang(57), AddNoise()], shuffle_files=False)
     with (
         RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40, request_timeout_s=5.0) as distributed,
@@ -105,12 +104,12 @@ class Silence:
     keeps the connection open by whose end Ray would hear of that.
     """
 
-    def __init__(self, index: int, how: str) -> None:
+    def __init__(self, index, how):
         self.index = index
         self.how = how
         self.pid = os.getpid()
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == self.index and os.getpid() != self.pid:
             if self.how == "holds":
                 re.match(r"(a+)+$", "a" * 60 + "b")
@@ -125,7 +124,7 @@ IMPATIENT = Thresholds(quiet_s=0.5, answer_s=2.0, silent_s=2.0)
 
 @pytest.mark.slow  # what Ray takes to end an actor, six times
 @pytest.mark.parametrize(("how", "why"), [("holds", "it took longer than request_timeout_s=5"), ("forks", "status 4")])
-def test_a_record_that_silences_whoever_reads_it_is_found_alone(files: list[Path], how: str, why: str) -> None:
+def test_a_record_that_silences_whoever_reads_it_is_found_alone(files, how, why):
     source = make(files, [decode, Silence(57, how), AddNoise()], shuffle_files=False)
     with (
         RaySource(

@@ -51,7 +51,7 @@ RUNS = ActorState(LIMITS, "running", HERE, heard_at=100, due_at=INF)
 BOTH = ("r", "s")
 
 
-def to(phase: str, **changes: Any) -> dict[str, Any]:
+def to(phase, **changes):
     """The changes of an actor that enters a phase without requests: it is pinged there only where asked_at says so."""
     return {"phase": phase, "asked_at": None, "requests": []} | changes
 
@@ -301,7 +301,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
 }
 
 
-def test_thresholds_that_would_wait_for_nothing_are_refused() -> None:
+def test_thresholds_that_would_wait_for_nothing_are_refused():
     with pytest.raises(ValueError, match="return_s must be more than 0, got -1"):
         Thresholds(return_s=-1)
 
@@ -315,7 +315,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize(("phase", "event"), sorted(itertools.product(PHASES, GIVEN)))
-def test_every_phase_knows_every_event_or_refuses_it_by_name(phase: Any, event: str) -> None:
+def test_every_phase_knows_every_event_or_refuses_it_by_name(phase, event):
     state = copy.deepcopy(PHASES[phase])
     assert ((phase, event) in LEADS_TO) != ((phase, event) in IMPOSSIBLE)
     if (phase, event) in LEADS_TO:
@@ -328,7 +328,7 @@ def test_every_phase_knows_every_event_or_refuses_it_by_name(phase: Any, event: 
         assert state == before
 
 
-def test_every_way_that_the_table_names_is_gone_by_a_case_and_no_other() -> None:
+def test_every_way_that_the_table_names_is_gone_by_a_case_and_no_other():
     gone = set()
     for before, event, given, _, _ in CASES:
         after = copy.deepcopy(before)
@@ -363,7 +363,7 @@ class Host:
     at_since: float = 0.0  # when it came to the first of these
     starts: list[float] = field(default_factory=list)  # since it last ran
 
-    def is_silent(self, now: float) -> bool:
+    def is_silent(self, now):
         return now < max(self.frozen_until, self.cut_until)
 
 
@@ -373,7 +373,7 @@ class World:
     What carries out the commands here is ActorSet where there is Ray.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.random = random.Random(seed)
         self.now = 0.0
         self.actors: dict[int, ActorState] = {}
@@ -391,14 +391,14 @@ class World:
             self.add()
 
     @property
-    def is_calm(self) -> bool:
+    def is_calm(self):
         return self.now > TROUBLE_S
 
-    def add(self) -> None:
+    def add(self):
         index, self.num_actors = self.num_actors, self.num_actors + 1
         self.actors[index], self.hosts[index] = ActorState(LIMITS), Host(f"{index}")
 
-    def run(self) -> None:
+    def run(self):
         while self.now < TROUBLE_S + CALM_S:
             self.now += LOOK_S
             if not self.is_calm:
@@ -412,7 +412,7 @@ class World:
             known = sorted(self.waiting + in_flight + self.answered)
             assert known == list(range(self.num_requests)), "a request is lost, or is there twice"
 
-    def go_wrong(self) -> None:
+    def go_wrong(self):
         chance, index = self.random.random(), self.random.choice(list(self.actors))
         host = self.hosts[index]
         if chance < 0.03:
@@ -441,17 +441,17 @@ class World:
             self.do(index, self.actors[index].removed("it was removed"))
             del self.actors[index]
 
-    def die(self, host: Host, *, for_ever: bool = False) -> None:
+    def die(self, host, *, for_ever=False):
         self.failed |= dict.fromkeys(host.at_work, for_ever)
         host.at_work, host.worker_id, host.frozen_until, host.ends_at, host.is_deaf = {}, "", 0.0, INF, False
         host.is_dead = host.is_dead or for_ever
         self.start(host)
 
-    def start(self, host: Host) -> None:
+    def start(self, host):
         host.ready_at = self.now + self.start_s + (self.random.uniform(1, 5) if self.random.random() < 0.9 else 30)
         host.will_fail = not self.is_calm and self.random.random() < 0.4
 
-    def live(self, index: int) -> None:
+    def live(self, index):
         """What happens at the host meanwhile."""
         host = self.hosts[index]
         if self.now >= max(host.ends_at, host.cut_until):
@@ -467,7 +467,7 @@ class World:
                 host.at_since = self.now
                 self.ended.add(ref)
 
-    def tend(self, index: int) -> None:
+    def tend(self, index):
         state, host = self.actors[index], self.hosts[index]
         if state.asked_at is None or host.cut_until > self.now or (host.worker_id and host.is_silent(self.now)):
             self.do(index, state.tick(self.now))
@@ -486,7 +486,7 @@ class World:
         else:
             self.do(index, state.tick(self.now))
 
-    def fetch(self, index: int) -> None:
+    def fetch(self, index):
         """Take what has come, and see what has failed; now and then late."""
         state = self.actors[index]
         for ref in list(state.requests):
@@ -498,11 +498,11 @@ class World:
                 self.do(index, state.failed("dead", self.now) if is_dead else state.unavailable("killed", self.now))
                 return
 
-    def deliver(self, ref: Ref) -> None:
+    def deliver(self, ref):
         assert ref[0] not in self.answered, "a request is answered twice"
         self.answered.append(ref[0])
 
-    def send(self) -> None:
+    def send(self):
         while not self.is_calm and len(self.waiting) < 4:
             self.waiting.append(self.num_requests)
             self.num_requests += 1
@@ -518,7 +518,7 @@ class World:
                 else:  # nobody is there, and nobody has noticed
                     self.failed[ref] = host.is_dead
 
-    def do(self, index: int, commands: Commands) -> None:
+    def do(self, index, commands):
         state, host = self.actors[index], self.hosts[index]
         for command in commands:
             match command:
@@ -545,14 +545,14 @@ class World:
         assert state.loss is None or state.phase != "running"
         assert not state.requests or state.phase == "running"
 
-    def check_back_off(self, host: Host) -> None:
+    def check_back_off(self, host):
         """Nothing at first, or where it had run; then 1, 2, 4 s and so on."""
         if (num := len(host.starts)) >= 2:
             assert self.now - host.starts[-1] >= min(LIMITS.max_backoff_s, 2.0 ** (num - 2))
 
 
 @pytest.mark.parametrize("first", range(0, 100, 25))
-def test_whatever_happens_no_request_is_lost_or_answered_twice_and_nobody_waits_for_ever(first: int) -> None:
+def test_whatever_happens_no_request_is_lost_or_answered_twice_and_nobody_waits_for_ever(first):
     num_lives, told = 0, set()
     for seed in range(first, first + 25):
         world = World(seed)
@@ -567,7 +567,7 @@ def test_whatever_happens_no_request_is_lost_or_answered_twice_and_nobody_waits_
     assert told == {"answered", "restarted", "replaced", "hung"}
 
 
-def test_one_that_owes_an_answer_that_others_have_given_is_missed_all_the_same() -> None:
+def test_one_that_owes_an_answer_that_others_have_given_is_missed_all_the_same():
     state = ActorState(Thresholds())
     state.tick(0.0)
     state.answered(Process("a", 1, "n", "h"), 1.0, 0, math.inf)

@@ -1,12 +1,9 @@
 """A local Ray answers on loopback to those who have the token, and the token stays in its file."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -59,7 +56,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_nowhere(tmp_path: Path) -> None:
+def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_nowhere(tmp_path):
     (file,) = write_files(tmp_path, [8])
     kept = ("RAY_worker_niceness", "RAY_prestart_worker_first_driver")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_") or key in kept}
@@ -88,16 +85,14 @@ def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_no
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
 
-def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(
-    home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(home, caplog):
     token = home / ".ray" / "auth_token"
     token.parent.mkdir()
     token.write_text("mine")
@@ -112,7 +107,7 @@ def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(
     assert not caplog.records
 
 
-def test_no_file_is_made_where_the_environment_says_which_token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_made_where_the_environment_says_which_token(home, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "elsewhere")
     connecting._make_token()
     assert not (home / ".ray").exists()

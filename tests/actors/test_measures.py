@@ -1,12 +1,8 @@
 """Where the time goes is what Prometheus reads on the driver's node."""
 
-from __future__ import annotations
-
 import re
 import time
 import urllib.request
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +10,11 @@ import ray
 from ray._private import utils
 
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
-from tests.clusters import HAS_DASHBOARD, LocalRay
+from tests.clusters import HAS_DASHBOARD
 from tests.waiting import until
 
 
-def metrics(name: str) -> dict[tuple[str, ...], float]:
+def metrics(name):
     """Values of this metric by its tags of this package's, of all processes on this node."""
     node = ray.nodes()[0]
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
@@ -28,13 +24,13 @@ def metrics(name: str) -> dict[tuple[str, ...], float]:
     return {tuple(tags[name] for name in ("who", "what") if name in tags): float(value) for tags, value in found}
 
 
-def crop(element: Any) -> Any:
+def crop(element):
     time.sleep(0.002)
     return element
 
 
 @pytest.fixture
-def ray_with_metrics(ray_of_modules: LocalRay, by_value: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def ray_with_metrics(ray_of_modules, by_value, monkeypatch):
     ray_of_modules.end()
     monkeypatch.setattr(utils, "get_dashboard_dependency_error", HAS_DASHBOARD)
     ray_of_modules.begin()
@@ -43,7 +39,7 @@ def ray_with_metrics(ray_of_modules: LocalRay, by_value: None, monkeypatch: pyte
 
 
 @pytest.mark.slow  # Ray sends metrics every 10 s
-def test_what_the_trainer_waits_for_is_a_metric(ray_with_metrics: None) -> None:
+def test_what_the_trainer_waits_for_is_a_metric(ray_with_metrics):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(200)}, transforms=[crop])
     with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.5), batch_size=20) as pipeline:
         list(pipeline)

@@ -1,12 +1,7 @@
 """Nodes that run out of memory, by Ray's own monitor and rules; of room for objects, in the store and on disk."""
 
-from __future__ import annotations
-
 import itertools
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -32,7 +27,7 @@ MOST_NBYTES = 4 * 2**30
 
 
 @pytest.fixture(scope="module")
-def cluster(by_value: None) -> Iterator[Cluster]:
+def cluster(by_value):
     head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     # what does not fit is then made in files on disk, after a wait of 2 s in which there might be room
     no_spilling = {"_system_config": {"automatic_object_spilling_enabled": False}}
@@ -44,17 +39,17 @@ def cluster(by_value: None) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def memory() -> None:
+def memory():
     if psutil.virtual_memory().available < 2 * MOST_NBYTES:
         pytest.skip(f"less than {2 * MOST_NBYTES >> 30} GiB of memory are free")
 
 
-def add_node(cluster: Cluster, name: str, **settings: str) -> Any:
+def add_node(cluster, name, **settings):
     """A node for two actors, with settings of Ray's that only its own raylet has."""
     return cluster.add_node(num_cpus=1, resources={name: 2}, object_store_memory=STORE_NBYTES, env_vars=settings)
 
 
-def limit(room_nbytes: int) -> dict[str, str]:
+def limit(room_nbytes):
     """The settings of a monitor that looks every 50 ms."""
     memory = psutil.virtual_memory()
     share = (memory.total - memory.available + room_nbytes) / memory.total
@@ -64,11 +59,11 @@ def limit(room_nbytes: int) -> dict[str, str]:
 class Leak:
     """Takes all memory there is at one element, as long as a file is not there; `once`: it makes the file itself."""
 
-    def __init__(self, path: Path, *, once: bool) -> None:
+    def __init__(self, path, *, once):
         self.path = path
         self.once = once
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == 13 and not self.path.exists():
             if self.once:
                 self.path.touch()
@@ -77,19 +72,17 @@ class Leak:
         return element
 
 
-def make(paths: Any, leak: Leak) -> ArrayRecordSourceModule:
+def make(paths, leak):
     config = ArrayRecordSourceConfig(shuffle_files=leak.once, num_epochs=6)
     return ArrayRecordSourceModule(config, paths, transforms=[decode, leak, AddNoise()])
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
 @pytest.mark.slow  # through all the memory of a node
-def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
-    cluster: Cluster, memory: None, files: list[Path], tmp_path: Path, caplog: Any
-) -> None:
+def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(cluster, memory, files, tmp_path, caplog):
     leaked = tmp_path / "leaked"
     leaked.touch()
     source = make(files, Leak(leaked, once=True))
@@ -104,7 +97,7 @@ def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
         assert leaked.exists()
         assert got == want
 
-        def told() -> set[str]:
+        def told():
             """Who reads on is told: Ray may end an actor when another one has long read for it."""
             assert rows(distributed.batches(0, StreamOptions(8))) == want
             return {"restarted", "replaced"} & set(+distributed.recoveries.counts)
@@ -119,9 +112,7 @@ def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(
 
 
 @pytest.mark.slow  # several times through all the memory
-def test_a_record_that_takes_all_memory_wherever_it_is_read_is_an_error_that_says_so(
-    cluster: Cluster, memory: None, files: list[Path], tmp_path: Path
-) -> None:
+def test_a_record_that_takes_all_memory_wherever_it_is_read_is_an_error_that_says_so(cluster, memory, files, tmp_path):
     source = make(files, Leak(tmp_path / "never", once=False))
     node = add_node(cluster, "tiny", **limit(ROOM_NBYTES))
     with RaySource(source, num_actors=1, num_cpus=0.1, resources={"tiny": 1}, chunk_size=8) as distributed:
@@ -138,20 +129,18 @@ def test_a_record_that_takes_all_memory_wherever_it_is_read_is_an_error_that_say
 class TakesAll(Leak):
     """Takes all memory at one element in whoever reads it, but for the process that has made it: there it raises."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__(path, once=False)
         self.pid = os.getpid()
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == 13 and os.getpid() == self.pid:
             raise MemoryError
         return super().map(element)
 
 
 @pytest.mark.slow  # Ray ends all actors of the node, several times
-def test_what_is_read_beside_a_record_that_takes_all_memory_is_never_left_out(
-    cluster: Cluster, memory: None, files: list[Path], tmp_path: Path
-) -> None:
+def test_what_is_read_beside_a_record_that_takes_all_memory_is_never_left_out(cluster, memory, files, tmp_path):
     config = ArrayRecordSourceConfig(shuffle_files=False, num_epochs=1, on_error="skip")
     source = ArrayRecordSourceModule(config, files, transforms=[decode, TakesAll(tmp_path / "never"), AddNoise()])
     want = rows(source.batches(0, StreamOptions(4)))
@@ -166,12 +155,12 @@ def test_what_is_read_beside_a_record_that_takes_all_memory_is_never_left_out(
 class Inflate:
     """32 KB of an 8-byte record."""
 
-    def map(self, stored: bytes) -> dict[str, Any]:
+    def map(self, stored):
         return {"x": np.frombuffer(stored * 4096, np.uint8)}
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
+def large(tmp_path_factory):
     """190 MB, more than two stores."""
     path = tmp_path_factory.mktemp("large") / "large.array_record"
     write_file(path, (i.to_bytes(8, "little") for i in range(2000)), group_size=16)
@@ -179,25 +168,23 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
     return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
 
 
-def first_bytes(batches: Any) -> list[bytes]:
+def first_bytes(batches):
     return [batch.columns["x"][:, :8].tobytes() for batch in batches]
 
 
-def are_all_read(distributed: RaySource) -> bool:
+def are_all_read(distributed):
     """Whether nothing that is in flight is still read, or waits for room."""
     refs = [sent.ref for actor in distributed._actors._set.actors.values() for sent in actor.state.requests]
     return len(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0]) == len(refs)
 
 
-def in_use() -> float:
+def in_use():
     total, free = ray.cluster_resources(), ray.available_resources()
     return total["object_store_memory"] - free["object_store_memory"]
 
 
 @pytest.mark.slow  # Ray waits 2 s for each object that has no room
-def test_more_in_flight_than_the_store_holds_without_spilling_changes_nothing(
-    cluster: Cluster, large: ArrayRecordSourceModule
-) -> None:
+def test_more_in_flight_than_the_store_holds_without_spilling_changes_nothing(cluster, large):
     want = first_bytes(large.batches(0, StreamOptions(100)))
     node = add_node(cluster, "unspilled")
     options = {"chunk_size": 500, "max_nbytes": 10 * STORE_NBYTES}
@@ -212,9 +199,7 @@ def test_more_in_flight_than_the_store_holds_without_spilling_changes_nothing(
 
 
 @pytest.mark.slow  # a Ray of its own
-def test_where_neither_store_nor_disk_has_room_the_error_says_what_to_lower(
-    cluster: Cluster, large: ArrayRecordSourceModule
-) -> None:
+def test_where_neither_store_nor_disk_has_room_the_error_says_what_to_lower(cluster, large):
     want = first_bytes(large.batches(0, StreamOptions(100)))
     node = add_node(cluster, "full", RAY_local_fs_capacity_threshold="0.0001")
     options = {"chunk_size": 500, "max_nbytes": 10 * STORE_NBYTES}

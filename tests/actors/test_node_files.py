@@ -14,10 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -52,7 +50,7 @@ class Disks:
 
 
 @pytest.fixture(scope="module")
-def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
+def disks(tmp_path_factory):
     root = tmp_path_factory.mktemp("disks")
     for name in ("mount", "whole", "a", "b", "shared", "nothing"):
         (root / name).mkdir()
@@ -88,21 +86,21 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disks]:
         yield Disks(root / "mount", root / "whole", raylets, root / "shared", nodes[-1])
 
 
-def end(raylet: subprocess.Popen[bytes]) -> None:
+def end(raylet):
     with contextlib.suppress(ProcessLookupError):
         os.killpg(raylet.pid, signal.SIGKILL)
 
 
-def make(paths: Any, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+def make(paths, *transforms, **config):
     options = {"shuffle": True, "num_epochs": 3} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=[decode, *transforms])
 
 
-def on_nodes(source: Any, num_actors: int = 4, **options: Any) -> RaySource:
+def on_nodes(source, num_actors=4, **options):
     return RaySource(source, num_actors=num_actors, num_cpus=0.1, **options)
 
 
-def told(batches: Any) -> list[Any]:
+def told(batches):
     return [(batch.positions.tolist(), batch.columns["noise"].tobytes()) for batch in batches]
 
 
@@ -113,7 +111,7 @@ def told(batches: Any) -> list[Any]:
         *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"shuffle": False})),
     ],
 )
-def test_the_stream_and_its_state_are_those_of_one_directory(disks: Disks, config: dict[str, Any]) -> None:
+def test_the_stream_and_its_state_are_those_of_one_directory(disks, config):
     files = files_on_nodes(disks.mount)
     assert list(disks.mount.iterdir()) == []  # the driver has none of them
     together, apart = (
@@ -133,7 +131,7 @@ def test_the_stream_and_its_state_are_those_of_one_directory(disks: Disks, confi
     assert [batch["index"].tolist() for batch in first] + second + [third["index"].tolist()] == line
 
 
-def test_trainers_that_share_actors_one_of_which_is_killed_have_its_rows(disks: Disks) -> None:
+def test_trainers_that_share_actors_one_of_which_is_killed_have_its_rows(disks):
     want = told(make(disks.whole, AddNoise(), DropThirds()).batches(0, StreamOptions(32)))
     source = make(files_on_nodes([disks.mount / "*"]), AddNoise(), DropThirds())
     with (
@@ -154,7 +152,7 @@ def test_trainers_that_share_actors_one_of_which_is_killed_have_its_rows(disks: 
     assert both == want
 
 
-def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
+def test_too_few_actors_and_relative_paths_are_refused(disks):
     files = files_on_nodes(disks.mount)
     with pytest.raises(ValueError, match="num_actors=1, and the files lie on 2 nodes, .* give at least 2"):
         on_nodes(make(files), 1)
@@ -165,7 +163,7 @@ def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
         address = ray.get_runtime_context().gcs_address
         shown = screen()
 
-        def is_listed() -> bool:
+        def is_listed():
             pool_command.list_pools(address, shown)
             return source.pool_name in answer(shown)
 
@@ -182,14 +180,14 @@ def test_too_few_actors_and_relative_paths_are_refused(disks: Disks) -> None:
         make(files_on_nodes(disks.mount)).get_batch(4)
 
 
-def told_with_skips(batches: Any) -> list[Any]:
+def told_with_skips(batches):
     return [
         (batch.positions.tolist(), batch.columns["noise"].tobytes(), [skip.position for skip in batch.skipped])
         for batch in batches
     ]
 
 
-def check(source: Any, blind: str, caplog: Any) -> None:
+def check(source, blind, caplog):
     """The stream is that of one process, and the node that does not see all of the data was benched, and named."""
     want = told_with_skips(source.batches(0, StreamOptions(8)))
     with RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 1}, chunk_size=20) as distributed:
@@ -215,7 +213,7 @@ def check(source: Any, blind: str, caplog: Any) -> None:
 class Slowly:
     """Half a millisecond for each element: a stream that must not end in the meantime needs no CPU for that."""
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         time.sleep(0.0005)
         return element
 
@@ -223,21 +221,21 @@ class Slowly:
 class NeedsFile:
     """Reads a file beside the records, for each of them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return element | {"beside": len(self.path.read_bytes())}
 
 
-def test_records_that_only_one_node_cannot_read_are_never_left_out(disks: Disks, tmp_path: Path, caplog: Any) -> None:
+def test_records_that_only_one_node_cannot_read_are_never_left_out(disks, tmp_path, caplog):
     (disks.shared / "beside").write_bytes(b"12345")
     transforms = [NeedsFile(disks.shared / "beside"), FailAt(17), FailAt(71), AddNoise()]
     check(make(write_files(tmp_path, (40, 60)), *transforms, on_error="skip"), disks.blind, caplog)
 
 
 @pytest.mark.slow
-def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks: Disks) -> None:
+def test_a_lost_node_ends_the_stream_of_what_it_alone_had_and_of_nothing_else(disks):
     """The last one: the node does not come back."""
     everything = make(files_on_nodes(disks.mount), Slowly(), AddNoise(), num_epochs=-1)
     shared = next(path for path, (_, nodes) in zip(sorted(disks.whole.iterdir()), FILES, strict=True) if nodes == "ab")

@@ -1,13 +1,9 @@
 """Faults of nodes: several raylets on this machine, some of which go, come late, or run out of memory for objects."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +23,7 @@ STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 
 
 @pytest.fixture(scope="module")
-def cluster(by_value: None) -> Iterator[Cluster]:
+def cluster(by_value):
     """A head for the driver alone, and one node for two actors."""
     head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -38,37 +34,35 @@ def cluster(by_value: None) -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-def add_node(cluster: Cluster, **options: Any) -> Any:
+def add_node(cluster, **options):
     return cluster.add_node(num_cpus=1, resources={"host": 2}, object_store_memory=STORE_NBYTES, **options)
 
 
 class Inflate:
     """4 KB of an 8-byte record."""
 
-    def map(self, stored: bytes) -> dict[str, Any]:
+    def map(self, stored):
         return {"x": np.frombuffer(stored * 512, np.uint8)}
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
+def source(tmp_path_factory):
     path = tmp_path_factory.mktemp("nodes") / "a.array_record"
     write_file(path, (i.to_bytes(8, "little") for i in range(4000)), group_size=16)
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
     return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["x"].tobytes()] for batch in batches]
 
 
-def on_hosts(source: Any, num_actors: int, **options: Any) -> RaySource:
+def on_hosts(source, num_actors, **options):
     return RaySource(source, num_actors=num_actors, num_cpus=0.1, resources={"host": 1}, **options)
 
 
 @pytest.mark.slow
-def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
-    cluster: Cluster, source: ArrayRecordSourceModule, caplog: Any
-) -> None:
+def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(cluster, source, caplog):
     """The CPU of another node, which is free, is none for them."""
     want = rows(source.batches(0, StreamOptions(500)))
     labelled = cluster.add_node(num_cpus=1, labels={"role": "cpu"}, object_store_memory=STORE_NBYTES)
@@ -80,9 +74,7 @@ def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(
     assert "(each needs 1 CPU of 1 on nodes with the labels {'role': 'cpu'}, " in caplog.text
 
 
-def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_changes_nothing(
-    cluster: Cluster, source: ArrayRecordSourceModule
-) -> None:
+def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_changes_nothing(cluster, source):
     want = rows(source.batches(0, StreamOptions(50)))
     node = add_node(cluster)
     with on_hosts(source, 4, chunk_size=400) as distributed:
@@ -103,9 +95,7 @@ def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_chang
 
 
 @pytest.mark.slow
-def test_a_node_that_drains_hands_over_before_it_goes_and_changes_nothing(
-    cluster: Cluster, source: ArrayRecordSourceModule
-) -> None:
+def test_a_node_that_drains_hands_over_before_it_goes_and_changes_nothing(cluster, source):
     want = rows(source.batches(0, StreamOptions(50)))
     node = add_node(cluster)
     with on_hosts(source, 4, chunk_size=60, thresholds=Thresholds(ask_head_s=0.2)) as distributed:
@@ -130,7 +120,7 @@ def test_a_node_that_drains_hands_over_before_it_goes_and_changes_nothing(
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
+def large(tmp_path_factory):
     """190 MB in elements of 32 KB."""
     path = tmp_path_factory.mktemp("large") / "large.array_record"
     write_file(path, (i.to_bytes(8, "little") * 8 for i in range(2000)), group_size=16)
@@ -138,11 +128,11 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> ArrayRecordSourceModule:
     return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
 
 
-def sample(batches: Any) -> list[bytes]:
+def sample(batches):
     return [batch.columns["x"].tobytes()[:: 8 * 512] for batch in batches]
 
 
-def overfill(distributed: RaySource, batches: Any) -> list[bytes]:
+def overfill(distributed, batches):
     """The first batches, when the actors have read on as far as they may."""
     until_all_run(distributed)
     got = sample(itertools.islice(batches, 6))
@@ -150,9 +140,7 @@ def overfill(distributed: RaySource, batches: Any) -> list[bytes]:
     return got
 
 
-def test_objects_that_are_lost_alone_are_read_again(
-    cluster: Cluster, large: ArrayRecordSourceModule, caplog: Any
-) -> None:
+def test_objects_that_are_lost_alone_are_read_again(cluster, large, caplog):
     want = sample(large.batches(0, StreamOptions(100)))
     options = {"chunk_size": 500, "max_nbytes": 10 * STORE_NBYTES, "thresholds": Thresholds(fetch_s=1.0)}
     session = Path(ray._private.worker._global_node.get_session_dir_path())
@@ -176,13 +164,11 @@ def test_objects_that_are_lost_alone_are_read_again(
 
 
 class HalfOfThem:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return bool(element["x"][0] % 2)
 
 
-def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_used(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_used(cluster, tmp_path):
     path = write_file(tmp_path / "a.array_record", (i.to_bytes(8, "little") for i in range(4000)), group_size=16)
     source = ArrayRecordSourceModule(
         ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2), path, transforms=[Inflate(), HalfOfThem()]

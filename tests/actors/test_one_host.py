@@ -1,12 +1,7 @@
 """Two trainers of one host, the actors on another one: what goes over the network between the two."""
 
-from __future__ import annotations
-
 import hashlib
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,23 +23,23 @@ N, LENGTH = 4000, 4096
 class Documents:
     """N documents of LENGTH bytes."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return N
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         return {"x": np.random.default_rng(index).integers(0, 255, LENGTH, np.uint8)}
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return "Documents()"
 
 
 class Keep:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return True
 
 
 @pytest.fixture(scope="module")
-def cluster(by_value: None) -> Iterator[Cluster]:
+def cluster(by_value):
     """A head for the trainers, and a node for the actors."""
     head = {"num_cpus": 1, "resources": {"trainer": 2}, "object_store_memory": STORE_NBYTES} | BARE
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -55,19 +50,19 @@ def cluster(by_value: None) -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-def make(*transforms: Any) -> RandomAccessSource:
+def make(*transforms):
     config = RandomAccessSourceConfig(num_epochs=2, shuffle=True)
     return RandomAccessSource(config, Documents(), transforms=transforms)
 
 
-def on_hosts(transforms: tuple[Any, ...], name: str, num_actors: int = 1, **options: Any) -> RaySource:
+def on_hosts(transforms, name, num_actors=1, **options):
     """Of one actor nothing is asked of another because it is late: on a busy machine that brings some of it twice."""
     options = {"num_cpus": 0.1, "resources": {"host": 1}} | options
     return RaySource(make(*transforms), num_actors=num_actors, name=name, **options)
 
 
 @ray.remote(num_cpus=0, resources={"trainer": 1})
-def train(name: str, transforms: tuple[Any, ...], options: StreamOptions, ready: Path) -> list[tuple[int, str]]:
+def train(name, transforms, options, ready):
     """Where each batch ends, and a digest of this trainer's rows. It begins when the others do (ready: a folder)."""
     with on_hosts(transforms, name) as source:
         (ready / str(os.getpid())).touch()
@@ -75,11 +70,11 @@ def train(name: str, transforms: tuple[Any, ...], options: StreamOptions, ready:
         return told(source.batches(0, options))
 
 
-def told(batches: Any) -> list[tuple[int, str]]:
+def told(batches):
     return [(batch.stop, hashlib.md5(batch.columns["x"].tobytes()).hexdigest()) for batch in batches]
 
 
-def stored_nbytes(cluster: Cluster) -> int:
+def stored_nbytes(cluster):
     """Of all objects that were ever made in, or brought to, the head's store."""
     head = cluster.head_node
     return int(node_stats(head.node_ip_address, head.node_manager_port, False).store_stats.cumulative_created_bytes)
@@ -95,9 +90,7 @@ def stored_nbytes(cluster: Cluster) -> int:
         pytest.param(*("equal rows behind a filter", (Keep(),), None, [Share(2, (1,), 2)] * 2), marks=pytest.mark.slow),
     ],
 )
-def test_a_host_is_sent_once_what_its_trainers_want(
-    cluster: Cluster, tmp_path: Path, name: str, transforms: Any, packing: Any, shares: list[Share]
-) -> None:
+def test_a_host_is_sent_once_what_its_trainers_want(cluster, tmp_path, name, transforms, packing, shares):
     options = [StreamOptions(64, packing=packing, share=share, process_count=2) for share in shares]
     with on_hosts(transforms, name):  # or the first trainer to end might take the actors with it
         before = stored_nbytes(cluster)

@@ -9,9 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -40,7 +38,7 @@ PATIENCE = {
 class Switch:
     """What all cables end in; the driver and the head of the cluster sit at it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.name = f"dr{os.getpid()}s"
         self._subnet = f"10.99.{os.getpid() % 250}"
         self.address = f"{self._subnet}.1"
@@ -48,17 +46,17 @@ class Switch:
         ip("addr", "add", f"{self.address}/24", "dev", self.name)
         ip("link", "set", self.name, "up")
 
-    def address_of(self, number: int) -> str:
+    def address_of(self, number):
         return f"{self._subnet}.{number + 2}"
 
-    def close(self) -> None:
+    def close(self):
         ip("link", "del", self.name)
 
 
 class Host:
     """A network namespace with an address and a raylet of its own, at the end of a cable that can be cut."""
 
-    def __init__(self, switch: Switch, number: int) -> None:
+    def __init__(self, switch, number):
         self._name = f"dr{os.getpid()}n{number}"
         self._cable = f"{self._name}a"
         self.address = switch.address_of(number)
@@ -71,7 +69,7 @@ class Host:
             ip("-n", self._name, "link", "set", device, "up")
         ip("-n", self._name, "route", "add", "default", "via", switch.address)
 
-    def start(self, head: str) -> None:
+    def start(self, head):
         command = f"start --address {head} --node-ip-address {self.address} --num-cpus 1 --block --disable-usage-stats"
         options = ["--resources", '{"host": 1}', "--object-store-memory", str(STORE_NBYTES)]
         self._raylet = subprocess.Popen(
@@ -81,32 +79,32 @@ class Host:
             start_new_session=True,
         )
 
-    def cut(self) -> None:
+    def cut(self):
         ip("link", "set", self._cable, "down")
 
-    def heal(self) -> None:
+    def heal(self):
         ip("link", "set", self._cable, "up")
 
-    def wait(self) -> None:
+    def wait(self):
         assert self._raylet is not None
         self._raylet.wait(60)
 
-    def stop(self) -> None:
+    def stop(self):
         if self._raylet is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._raylet.pid, signal.SIGTERM)
             self._raylet.wait(60)
 
-    def close(self) -> None:
+    def close(self):
         subprocess.run(["ip", "netns", "del", self._name], check=False)
 
 
-def ip(*command: str) -> None:
+def ip(*command):
     subprocess.run(["ip", *command], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
-def network(by_value: None) -> Iterator[tuple[str, list[Host]]]:
+def network(by_value):
     """The head's address, and two hosts with room for one actor each; there is none where the driver is."""
     if shutil.which("ip") is None:
         pytest.skip("there is no ip command here")
@@ -133,33 +131,31 @@ def network(by_value: None) -> Iterator[tuple[str, list[Host]]]:
         yield cluster.address, hosts
 
 
-def alive() -> list[str]:
+def alive():
     """The addresses of the nodes that Ray believes to be there."""
     return [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
 
 
-def make(directory: Path) -> ArrayRecordSourceModule:
+def make(directory):
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=20)
     return ArrayRecordSourceModule(config, write_files(directory, (60, 60)), transforms=[decode, AddNoise()])
 
 
-def distribute(source: Any) -> RaySource:
+def distribute(source):
     return RaySource(source, num_actors=2, num_cpus=0.1, resources={"host": 1}, chunk_size=20)
 
 
-def places(source: RaySource) -> dict[str, tuple[int, int]]:
+def places(source):
     """Address to id and process of the actor there."""
     nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
     return {nodes[stats["node_id"]]: (index, stats["pid"]) for index, stats in source.stats().items()}
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
-def test_cuts_shorter_than_rays_patience_heal_and_nothing_is_started_again(
-    network: tuple[str, list[Host]], tmp_path: Path
-) -> None:
+def test_cuts_shorter_than_rays_patience_heal_and_nothing_is_started_again(network, tmp_path):
     _, hosts = network
     source = make(tmp_path)
     want = rows(source.batches(0, StreamOptions(8)))
@@ -182,9 +178,7 @@ def test_cuts_shorter_than_rays_patience_heal_and_nothing_is_started_again(
     assert got == want
 
 
-def test_a_host_that_ray_has_given_up_is_done_without_until_it_joins_again(
-    network: tuple[str, list[Host]], tmp_path: Path
-) -> None:
+def test_a_host_that_ray_has_given_up_is_done_without_until_it_joins_again(network, tmp_path):
     head, hosts = network
     source = make(tmp_path)
     want = rows(source.batches(0, StreamOptions(8)))

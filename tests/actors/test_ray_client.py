@@ -1,14 +1,10 @@
 """A trainer outside the cluster, by Ray Client: the same stream, through a killed actor and a resume."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,18 +51,18 @@ print("digest", digest.hexdigest())
 """
 
 
-def make(paths: list[str]) -> ArrayRecordSourceModule:
+def make(paths):
     return ArrayRecordSourceModule(
         ArrayRecordSourceConfig(shuffle_files=True, seed=5, num_epochs=2), paths, transforms=[decode]
     )
 
 
-def told(digest: hashlib._Hash, batch: dict[str, Any]) -> None:
+def told(digest, batch):
     digest.update(repr({key: np.asarray(column).tolist() for key, column in sorted(batch.items())}).encode())
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     port = free_port()
     # With it, a server that the proxy forks may end by a segmentation fault in gRPC, and the client waits 30 s.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -78,9 +74,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.slow  # a head with a proxy, which forks a server for each client
-def test_a_trainer_that_ray_client_connects_has_the_stream_through_a_kill_and_a_resume(
-    tmp_path: Path, address: str
-) -> None:
+def test_a_trainer_that_ray_client_connects_has_the_stream_through_a_kill_and_a_resume(tmp_path, address):
     paths = [str(path) for path in write_files(tmp_path, [300, 200])]
     done = subprocess.run(
         [sys.executable, "-c", TRAINER, address, *paths],

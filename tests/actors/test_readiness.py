@@ -3,13 +3,13 @@
 from datarax_ray.actors.readiness import GATHER_S, Bench, StartQuorum
 
 
-def test_a_stream_begins_when_all_run() -> None:
+def test_a_stream_begins_when_all_run():
     quorum = StartQuorum(300.0)
     assert not quorum.has_begun(0.0, 1, 3)
     assert quorum.has_begun(0.5, 3, 3)
 
 
-def test_or_when_the_first_has_waited_long_enough_and_then_goes_on_with_any() -> None:
+def test_or_when_the_first_has_waited_long_enough_and_then_goes_on_with_any():
     quorum = StartQuorum(300.0)
     assert not quorum.has_begun(100.0, 1, 3)
     assert not quorum.has_begun(100.0 + GATHER_S - 0.1, 2, 3)
@@ -17,7 +17,7 @@ def test_or_when_the_first_has_waited_long_enough_and_then_goes_on_with_any() ->
     assert quorum.has_begun(100.1 + GATHER_S, 1, 9)
 
 
-def test_a_wait_for_none_ends_after_the_timeout_and_who_asks_again_waits_again() -> None:
+def test_a_wait_for_none_ends_after_the_timeout_and_who_asks_again_waits_again():
     quorum = StartQuorum(10.0)
     assert [quorum.waited(now) for now in (50.0, 54.0, 58.0, 60.0, 60.5)] == [
         None,
@@ -29,13 +29,13 @@ def test_a_wait_for_none_ends_after_the_timeout_and_who_asks_again_waits_again()
     assert [quorum.waited(now) for now in (61.0, 65.0, 69.0)] == [None, None, (8.0, "log")]
 
 
-def test_a_long_wait_for_none_is_logged_once() -> None:
+def test_a_long_wait_for_none_is_logged_once():
     quorum = StartQuorum(300.0)
     logged = [waited for now in range(0, 300, 4) if (waited := quorum.waited(float(now))) is not None]
     assert logged == [(12.0, "log")]
 
 
-def test_time_in_which_nobody_waited_or_one_ran_does_not_count() -> None:
+def test_time_in_which_nobody_waited_or_one_ran_does_not_count():
     quorum = StartQuorum(10.0)
     assert quorum.waited(0.0) is None
     assert quorum.waited(100.0) is None  # another wait, much later

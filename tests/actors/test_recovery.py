@@ -54,9 +54,7 @@ TABLE: dict[str, tuple[Callable[[Recoveries], None], str, int, str, int]] = {
 
 
 @pytest.mark.parametrize("what", TABLE)
-def test_what_befalls_a_pool_is_one_line_one_count_and_one_more_of_the_metric(
-    what: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_befalls_a_pool_is_one_line_one_count_and_one_more_of_the_metric(what, caplog, monkeypatch):
     happen, kind, level, line, num_listed = TABLE[what]
     counted: list[str] = []
     monkeypatch.setattr(recovery_module.Metric, "inc", lambda self, tags: counted.append(tags["kind"]))

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,20 @@ ORDERS: list[dict[str, Any]] = [{"shuffle": True}, {"shuffle": True, "shuffle_bl
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("far")
     write_files(folder, (300, 5, 120, 200), group_size=8)
     return folder
 
 
 @pytest.fixture
-def served(folder: Path) -> Iterator[HttpFiles]:
+def served(folder):
     found = HttpFiles(folder)
     yield found
     found.close()
 
 
-def make(folder: Path, server: HttpFiles | None, **config: Any) -> ArrayRecordSourceModule:
+def make(folder, server, **config):
     paths = sorted(map(str, folder.iterdir()))
     if server is not None:
         paths = [f"{server.url}/{Path(path).name}" for path in paths]
@@ -55,11 +54,11 @@ def make(folder: Path, server: HttpFiles | None, **config: Any) -> ArrayRecordSo
 class Gates:
     """Stops at these records until the test opens the way: a file for each, which says when it has come so far."""
 
-    def __init__(self, folder: Path, *stops: int) -> None:
+    def __init__(self, folder, *stops):
         self.folder = folder
         self.stops = stops
 
-    def map(self, stored: bytes) -> Any:
+    def map(self, stored):
         index = int(np.frombuffer(stored, "<i4", 1)[0])
         if index in self.stops:
             (self.folder / f"at-{index}").touch()
@@ -67,14 +66,14 @@ class Gates:
         return {"index": index}
 
 
-def until(is_so: Callable[[], bool]) -> None:
+def until(is_so):
     deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def rows(batches: Any) -> list[Any]:
+def rows(batches):
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
@@ -86,9 +85,7 @@ def rows(batches: Any) -> list[Any]:
         for nbytes in (0, 2**28)
     ],
 )
-def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
-    folder: Path, served: HttpFiles, order: dict[str, Any], remote_nbytes: int
-) -> None:
+def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(folder, served, order, remote_nbytes):
     want = rows(make(folder, None, **order).batches(0, StreamOptions(16)))
     served.what = lambda number: {0: "503", 3: "cut"}.get(number % 7, "")
     far = make(folder, served, remote_nbytes=remote_nbytes, **order)
@@ -101,7 +98,7 @@ def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(
     assert served.num_broken
 
 
-def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_else(tmp_path: Path) -> None:
+def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_else(tmp_path):
     (tmp_path / "data").mkdir()
     noise = np.random.default_rng(0).bytes
     write_file(tmp_path / "data" / "a.array_record", (np.int32(i).tobytes() + noise(4000) for i in range(400)))

@@ -9,17 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.cluster_utils import Cluster
 
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.cli import pool as pool_command
-from datarax_ray.feed.window import Part
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -35,10 +31,10 @@ SOON = Thresholds(ask_head_s=0.2)
 
 
 @pytest.fixture
-def command(cluster: Cluster) -> Callable[..., subprocess.CompletedProcess[str]]:
+def command(cluster):
     """command(*args): `datarax-ray pool` with these, in another process."""
 
-    def run(*args: Any) -> subprocess.CompletedProcess[str]:
+    def run(*args):
         words = [sys.executable, "-m", "datarax_ray", "pool", *map(str, args), "--address", cluster.address]
         environment = os.environ | {"COLUMNS": "300"}
         return subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
@@ -47,10 +43,10 @@ def command(cluster: Cluster) -> Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def pool(cluster: Cluster) -> Callable[..., Any]:
+def pool(cluster):
     """pool(*args): what `datarax-ray pool ... --json` prints."""
 
-    def run(what: str, *args: Any) -> Any:
+    def run(what, *args):
         commands = {"list": pool_command.list_pools, "show": pool_command.show, "resize": pool_command.resize}
         commands[what](*args, cluster.address, shown := screen(as_json=True))
         return json.loads(answer(shown))
@@ -59,15 +55,13 @@ def pool(cluster: Cluster) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def module(tmp_path: Path) -> ArrayRecordSourceModule:
+def module(tmp_path):
     paths = write_files(tmp_path, [40, 25])
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True, seed=3), paths, transforms=[decode])
 
 
 @pytest.mark.slow
-def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
-    command: Callable[..., subprocess.CompletedProcess[str]], pool: Callable[..., Any], module: ArrayRecordSourceModule
-) -> None:
+def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(command, pool, module):
     with RaySource(module, num_actors=1, num_cpus=0.1, thresholds=SOON) as source:
         got = [source.get_batch(8) for _ in range(3)]
         listed = until(lambda: [each for each in pool("list") if each["drivers"] and each["num_running"] == 1])
@@ -99,19 +93,17 @@ def test_a_job_that_runs_is_resized_from_outside_and_its_stream_stays(
 class Asked:
     """The positions that a source has asked its actors for."""
 
-    def __init__(self, source: RaySource, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, source, patch):
         self.positions: set[int] = set()
         self._send = source._actors.send
         patch.setattr(source._actors, "send", self._note)
 
-    def _note(self, part: Part) -> Any:
+    def _note(self, part):
         self.positions.update(range(part.request.start, part.request.stop))
         return self._send(part)
 
 
-def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(
-    pool: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(pool, monkeypatch):
     large = RandomAccessSource(RandomAccessSourceConfig(), Squares(10**6), transforms=[enlarge])
     options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "bound", "thresholds": SOON}
     with (
@@ -129,7 +121,7 @@ def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(
     assert min(in_flight) > 0, "and each has some"
 
 
-def test_a_head_that_hangs_holds_nobody_up(cluster: Cluster, module: ArrayRecordSourceModule) -> None:
+def test_a_head_that_hangs_holds_nobody_up(cluster, module):
     """Neither the stream, nor who closes a source."""
     with RaySource(module, num_actors=1, num_cpus=0.1, thresholds=SOON) as source:
         source.get_batch(8)
@@ -138,7 +130,7 @@ def test_a_head_that_hangs_holds_nobody_up(cluster: Cluster, module: ArrayRecord
         try:
             done = threading.Event()
 
-            def read() -> None:
+            def read():
                 for _ in range(5):
                     source.get_batch(8)
                     time.sleep(0.3)

@@ -1,12 +1,8 @@
 """A program whose Ray is shut down, started again or lost under a stream; each is a program of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
@@ -73,7 +69,7 @@ while True:
 }
 
 
-def run(body: str, files: list[Path], begin: str = "start()") -> Any:
+def run(body, files, begin="start()"):
     return subprocess.run(
         [sys.executable, "-c", START + begin + body, *map(str, files)],
         capture_output=True,
@@ -87,7 +83,7 @@ def run(body: str, files: list[Path], begin: str = "start()") -> Any:
     "doing",
     [pytest.param(name, marks=pytest.mark.slow) for name in WHILE],  # each a Ray of its own
 )
-def test_a_ray_that_is_shut_down_is_an_error(files: list[Path], doing: str) -> None:
+def test_a_ray_that_is_shut_down_is_an_error(files, doing):
     done = run(WHILE[doing], files)
     assert done.returncode == 1, done.stderr
     assert "Traceback" in done.stderr
@@ -104,9 +100,7 @@ def test_a_ray_that_is_shut_down_is_an_error(files: list[Path], doing: str) -> N
         pytest.param("signal.default_int_handler(*_)", 1, "KeyboardInterrupt\n", marks=pytest.mark.slow),
     ],
 )
-def test_what_a_signals_handler_raises_while_a_source_waits_is_raised(
-    files: list[Path], handled: str, code: int, said: str
-) -> None:
+def test_what_a_signals_handler_raises_while_a_source_waits_is_raised(files, handled, code, said):
     done = run(
         f"""
 source = make()
@@ -123,14 +117,14 @@ while True:
 
 
 @pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
+def connection(monkeypatch):
     monkeypatch.setattr(connection_module, "_session", lambda: ("job", "node"))
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     return Connection()
 
 
 @pytest.mark.parametrize("rays", ["Broken pipe", "Connection reset by peer"])
-def test_a_raylet_that_has_ended_is_told_with_what_to_do(connection: Connection, rays: str) -> None:
+def test_a_raylet_that_has_ended_is_told_with_what_to_do(connection, rays):
     with pytest.raises(RuntimeError, match=rf"on this node have ended \({rays}\).* goes on$"), connection.waiting():
         raise OSError(rays)
 
@@ -144,20 +138,18 @@ def test_a_raylet_that_has_ended_is_told_with_what_to_do(connection: Connection,
     ],
     ids=["Python", "a task", "another"],
 )
-def test_no_other_error_is_taken_for_the_end_of_the_raylet(connection: Connection, error: OSError) -> None:
+def test_no_other_error_is_taken_for_the_end_of_the_raylet(connection, error):
     with pytest.raises(OSError, match=r"pipe|bucket") as raised, connection.waiting():
         raise error
     assert raised.value is error
 
 
-def test_the_lock_that_ray_shuts_down_under_is_the_one_that_it_is_asked_under() -> None:
+def test_the_lock_that_ray_shuts_down_under_is_the_one_that_it_is_asked_under():
     assert RAY_LOCK is ray._private.worker._connect_or_shutdown_lock
 
 
 @pytest.mark.slow
-def test_a_source_whose_ray_was_shut_down_says_so_though_another_was_started_and_can_be_closed(
-    files: list[Path],
-) -> None:
+def test_a_source_whose_ray_was_shut_down_says_so_though_another_was_started_and_can_be_closed(files):
     done = run(
         """
 used, left = make(), make()
@@ -184,9 +176,7 @@ print("ok")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [None, "shared"])
-def test_a_program_whose_own_node_is_given_up_is_told_that_and_does_not_wait(
-    files: list[Path], name: str | None
-) -> None:
+def test_a_program_whose_own_node_is_given_up_is_told_that_and_does_not_wait(files, name):
     done = run(
         f"""
 import os, signal, time

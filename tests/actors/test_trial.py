@@ -1,13 +1,10 @@
 """A process in which a position is tried: what becomes of those that it forked."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,11 +24,11 @@ pytestmark = pytest.mark.usefixtures("by_value")
 class Fork:
     """Forks a process that sleeps and holds what it has inherited; and then ends, or reads on."""
 
-    def __init__(self, written: Path, status: int | None) -> None:
+    def __init__(self, written, status):
         self.written = written
         self.status = status
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if (child := os.fork()) == 0:
             time.sleep(300)
         self.written.write_text(str(child))
@@ -41,7 +38,7 @@ class Fork:
 
 
 @pytest.mark.parametrize("status", [7, None])
-def test_what_it_forked_is_not_waited_for_and_ends_with_it(status: int | None, tmp_path: Path) -> None:
+def test_what_it_forked_is_not_waited_for_and_ends_with_it(status, tmp_path):
     fork = Fork(tmp_path / "child", status)
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(), write_files(tmp_path, [3]), transforms=[decode, fork])
     description = source.describe()
@@ -55,7 +52,7 @@ def test_what_it_forked_is_not_waited_for_and_ends_with_it(status: int | None, t
     until(lambda: not Path(f"/proc/{child}").exists() or ") Z " in Path(f"/proc/{child}/stat").read_text())
 
 
-def test_a_file_that_is_gone_is_no_broken_record(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_no_broken_record(tmp_path):
     (path,) = write_files(tmp_path, [3])
     description = ArrayRecordSourceModule(ArrayRecordSourceConfig(on_error="skip"), path).describe()
     pickled = cloudpickle.dumps(description)
@@ -68,10 +65,10 @@ def test_a_file_that_is_gone_is_no_broken_record(tmp_path: Path) -> None:
 class Take:
     """Takes as much memory as it says at one element, where it is there, and gives it back."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes):
         self.nbytes = nbytes
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == 1:
             taken = [np.ones(STEP_NBYTES, np.uint8) for _ in range(self.nbytes // STEP_NBYTES)]
             time.sleep(0.2)  # it is looked at every 20 ms
@@ -82,7 +79,7 @@ class Take:
 STEP_NBYTES = 16 * 2**20
 
 
-def tried(takes_mib: int, room_mib: int, folder: Path, monkeypatch: Any) -> Any:
+def tried(takes_mib, room_mib, folder, monkeypatch):
     """The block of an element that takes so much on a node that has so much left."""
     monkeypatch.setattr(trial, "_room_nbytes", lambda: room_mib * 2**20)
     transforms = [decode, Take(takes_mib * 2**20)]
@@ -97,23 +94,19 @@ def tried(takes_mib: int, room_mib: int, folder: Path, monkeypatch: Any) -> Any:
 
 # None left: Ray would end processes at once, as where others have taken all: that is no fault of what takes little.
 @pytest.mark.parametrize(("takes", "room"), [(128, -1), (300, 1024)])
-def test_what_takes_little_of_the_memory_that_is_left_is_read(
-    takes: int, room: int, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_what_takes_little_of_the_memory_that_is_left_is_read(takes, room, tmp_path, monkeypatch):
     assert tried(takes, room, tmp_path, monkeypatch).columns["index"].tolist() == [1]
 
 
-def test_a_process_that_takes_much_of_the_memory_that_is_left_is_ended_before_ray_ends_the_actor(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_process_that_takes_much_of_the_memory_that_is_left_is_ended_before_ray_ends_the_actor(tmp_path, monkeypatch):
     (skip,) = tried(800, 1024, tmp_path, monkeypatch).skipped
     assert re.search(r"every process that reads it ends: it took \d+ MiB of memory", skip.reason)
 
 
 @pytest.mark.parametrize(("takes", "room"), [(512, -1), (400, 500)])
 def test_where_too_little_memory_is_left_to_tell_that_is_the_error_and_no_record_is_left_out(
-    takes: int, room: int, tmp_path: Path, monkeypatch: Any
-) -> None:
+    takes, room, tmp_path, monkeypatch
+):
     said = rf"\[1, 2\) \(\S*part-00000.*it took \d+ MiB of memory.*had {max(0, room)} MiB left.* fewer actors a node"
     with pytest.raises(MemoryError, match=said):
         tried(takes, room, tmp_path, monkeypatch)

@@ -1,11 +1,7 @@
 """`bench`: each way to read a format is measured, over real files; what is said follows from the figures, by value."""
 
-from __future__ import annotations
-
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +14,7 @@ from tests.tables import write_tables
 from tests.tars import write_tar
 
 
-def told(*paths: Any, as_json: bool = True, batch_size: int = 4, **options: Any) -> Any:
+def told(*paths, as_json=True, batch_size=4, **options):
     shown = screen(as_json, width=200)
     bench(list(map(str, paths)), shown, seconds=0.01, batch_size=batch_size, **options)
     text = answer(shown)
@@ -28,7 +24,7 @@ def told(*paths: Any, as_json: bool = True, batch_size: int = 4, **options: Any)
 @pytest.mark.parametrize(
     ("group_size", "ways"), [(1, [RAW, IN_ORDER, SHUFFLED]), (4, [RAW, IN_ORDER, SHUFFLED, IN_BLOCKS])]
 )
-def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path: Path, group_size: int, ways: list[str]) -> None:
+def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path, group_size, ways):
     write_file(tmp_path / "a.array_record", map(record, range(40)), group_size)
     found = told(tmp_path / "a.array_record", decoder=(decode,))
     assert [way["name"] for way in found["ways"]] == ways
@@ -38,7 +34,7 @@ def test_files_of_groups_are_shuffled_in_blocks_as_well(tmp_path: Path, group_si
     assert found["mean_nbytes"] > 0
 
 
-def test_other_formats_are_measured_too(tmp_path: Path) -> None:
+def test_other_formats_are_measured_too(tmp_path):
     write_tables(tmp_path, (30, 20))
     assert len(told(tmp_path)["ways"]) == 3
     tar = write_tar(tmp_path / "a.tar", [(f"{index}.txt", b"text") for index in range(20)])
@@ -49,13 +45,13 @@ def test_other_formats_are_measured_too(tmp_path: Path) -> None:
     assert "1,000,000,000 records/s take about" in text
 
 
-def test_what_each_way_to_read_warns_of_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_each_way_to_read_warns_of_is_told_once(tmp_path, caplog):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2\n,2\n" * 30)
     told(tmp_path / "a.csv")
     assert caplog.text.count("fields with nulls stay on the host") == 1
 
 
-def test_few_records_are_no_ground_for_advice(tmp_path: Path) -> None:
+def test_few_records_are_no_ground_for_advice(tmp_path):
     write_tables(tmp_path, (9,))
     assert told(tmp_path)["advice"] == ["9 records are too few batches to compare ways to read them"]
 
@@ -82,13 +78,13 @@ def make_pipeline():
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Path:
+def train(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(TRAIN)
     return path
 
 
-def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train: Path) -> None:
+def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train):
     found = told(f"{train}:make_pipeline")
     assert [way["name"] for way in found["ways"]] == [RAW, IN_ORDER, SHUFFLED]
     assert ["Crop" in way["spent"] for way in found["ways"]] == [False, True, True]
@@ -100,7 +96,7 @@ def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train: Path) -> 
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_elements_that_are_not_alike_are_read_and_decoded_and_not_stacked(tmp_path: Path) -> None:
+def test_elements_that_are_not_alike_are_read_and_decoded_and_not_stacked(tmp_path):
     files = [(f"{index}.npy", npy(np.zeros(1 + index % 2))) for index in range(20)]
     found = told(write_tar(tmp_path / "a.tar", files), num_actors=1)
     assert len(found["ways"]) == 5
@@ -109,20 +105,20 @@ def test_elements_that_are_not_alike_are_read_and_decoded_and_not_stacked(tmp_pa
     assert "field 'npy' has shape (1,) in one element, (2,) in another" in found["advice"][0]
 
 
-def npy(array: np.ndarray) -> bytes:
+def npy(array):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
-def test_a_record_that_is_broken_is_an_error_all_the_same(tmp_path: Path) -> None:
+def test_a_record_that_is_broken_is_an_error_all_the_same(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"")
     tar = write_tar(tmp_path / "a.tar", [("0.json", b"{}"), ("1.json", b"{")])
     with pytest.raises(RecordError, match="1.json"):
         told(tar)
 
 
-def of(rate: float, name: str, num_actors: int = 0, **spent: float) -> Measured:
+def of(rate, name, num_actors=0, **spent):
     return Measured(name, int(rate), 1.0, spent, num_actors)
 
 
@@ -142,11 +138,11 @@ def of(rate: float, name: str, num_actors: int = 0, **spent: float) -> Measured:
         ),
     ],
 )
-def test_what_is_said_follows_from_the_figures(ways: dict[str, int], target: float | None, said: str) -> None:
+def test_what_is_said_follows_from_the_figures(ways, target, said):
     found = [of(rate, name, 8 if "actors" in name else 0, crop=0.8, reading=0.2) for name, rate in ways.items()]
     assert any(line.startswith(said) for line in advice(found, target)), advice(found, target)
 
 
-def test_where_nothing_is_to_be_gained_only_the_rate_is_said() -> None:
+def test_where_nothing_is_to_be_gained_only_the_rate_is_said():
     found = [of(100, RAW), of(95, IN_ORDER), of(90, SHUFFLED), of(99, IN_BLOCKS)]
     assert len(advice(found, None)) == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import cv2
 import datasets
@@ -24,7 +22,7 @@ from tests.waiting import until
 from tests.write.test_conversion import convert
 
 
-def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_after_ctrl_c_the_same_command_goes_on(tmp_path):
     records = [b"%07d" % i * 20 for i in range(60_000)]
     source = write_file(tmp_path / "a.array_record", records, 256)
     words = ["convert", source, tmp_path / "to", "--num-shards", 100, "--num-actors", 0, "--group-size", 1]
@@ -54,7 +52,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", ["array_record", "parquet"])
-def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path: Path, to: Any) -> None:
+def test_the_line_that_is_printed_reads_images_as_pixels(tmp_path, to):
     (tmp_path / "photos/cat").mkdir(parents=True)
     image = np.full((4, 5, 3), 7, np.uint8)
     cv2.imwrite(str(tmp_path / "photos/cat/0.png"), image)

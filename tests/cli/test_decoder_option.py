@@ -1,7 +1,5 @@
 """The --decoder option by value, and what is said of a wrong one."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`datarax-ray demo`, once for real, from the wheel alone; and what it says when its proof fails."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

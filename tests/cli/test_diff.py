@@ -1,12 +1,8 @@
 """`datarax-ray diff`: whether two runs saw the same, and the step, row and record at which they first do not."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,14 +53,14 @@ def packed_otherwise(): return make(other_document, packing=ConcatThenSplit(8, "
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def train(tmp_path, monkeypatch):
     (tmp_path / "own_diff.py").write_text(TRAIN)
     monkeypatch.setenv("OWN_CALLS", "0")
     monkeypatch.setattr(sys, "path", list(sys.path))
     return str(tmp_path / "own_diff.py")
 
 
-def run_of(target: str, directory: Path, *steps: int) -> str:
+def run_of(target, directory, *steps):
     """A run of this pipeline, with states behind these numbers of batches."""
     with pipeline_of(target) as pipeline:
         for step in range(steps[-1] + 1):
@@ -75,7 +71,7 @@ def run_of(target: str, directory: Path, *steps: int) -> str:
     return str(directory)
 
 
-def told(*args: Any, steps: tuple[int, int] | None = None) -> tuple[int, str, dict[str, Any]]:
+def told(*args, steps=None):
     """The status, what is told to people, and to programs."""
     texts = []
     for as_json in (False, True):
@@ -84,7 +80,7 @@ def told(*args: Any, steps: tuple[int, int] | None = None) -> tuple[int, str, di
     return status, texts[0], json.loads(texts[1])
 
 
-def test_runs_that_saw_the_same_are_told_by_their_digests(train: str, tmp_path: Path) -> None:
+def test_runs_that_saw_the_same_are_told_by_their_digests(train, tmp_path):
     one = run_of(f"{train}:make", tmp_path / "one", 0, 4, 8)
     other = run_of(f"{train}:batches_of_8", tmp_path / "other", 1, 3, 6)
     status, text, found = told(one, other)
@@ -94,7 +90,7 @@ def test_runs_that_saw_the_same_are_told_by_their_digests(train: str, tmp_path: 
     assert told(one, one)[0] == 0
 
 
-def test_of_runs_that_did_not_the_first_state_behind_the_difference_is_told(train: str, tmp_path: Path) -> None:
+def test_of_runs_that_did_not_the_first_state_behind_the_difference_is_told(train, tmp_path):
     one = run_of(f"{train}:make", tmp_path / "one", 1, 2, 3, 4, 5, 6)
     other = run_of(f"{train}:changed", tmp_path / "other", 1, 2, 3, 4, 5, 6)
     with pipeline_of(f"{train}:make") as pipeline:
@@ -107,7 +103,7 @@ def test_of_runs_that_did_not_the_first_state_behind_the_difference_is_told(trai
     assert 'transforms.names: ["element"] and ["scaled"]' in text
 
 
-def test_of_a_step_with_two_pipelines_both_are_named_and_one_can_be_chosen(train: str, tmp_path: Path) -> None:
+def test_of_a_step_with_two_pipelines_both_are_named_and_one_can_be_chosen(train, tmp_path):
     one, other = run_of(f"{train}:make", tmp_path / "one", 4, 8), run_of(f"{train}:make", tmp_path / "other", 4, 8)
     run_of(f"{train}:changed", tmp_path / "changed", 4, 8)
     for step in ("4", "8"):
@@ -121,7 +117,7 @@ def test_of_a_step_with_two_pipelines_both_are_named_and_one_can_be_chosen(train
     assert told(f"{train}:make", f"{other}/8/data")[0] == 0
 
 
-def test_states_at_no_common_place_tell_nothing(train: str, tmp_path: Path) -> None:
+def test_states_at_no_common_place_tell_nothing(train, tmp_path):
     one, other = run_of(f"{train}:make", tmp_path / "one", 1), run_of(f"{train}:make", tmp_path / "other", 2)
     status, text, found = told(one, other)
     assert (status, found["equal"]) == (2, None)
@@ -130,7 +126,7 @@ def test_states_at_no_common_place_tell_nothing(train: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("target", ["make", "packed"])
-def test_a_pipeline_is_what_a_run_saw(train: str, tmp_path: Path, target: str) -> None:
+def test_a_pipeline_is_what_a_run_saw(train, tmp_path, target):
     run = run_of(f"{train}:{target}", tmp_path / "run", 0, 2, 5)
     status, text, _ = told(run, f"{train}:{target}")
     assert status == 0
@@ -138,16 +134,14 @@ def test_a_pipeline_is_what_a_run_saw(train: str, tmp_path: Path, target: str) -
     assert told(f"{train}:{target}", run)[0] == 0
 
 
-def test_to_the_very_end_of_the_stream(train: str, tmp_path: Path) -> None:
+def test_to_the_very_end_of_the_stream(train, tmp_path):
     with pipeline_of(f"{train}:make") as pipeline:
         assert len(list(pipeline)) == 14
         save_pipeline(tmp_path / "run", pipeline)
     assert told(str(tmp_path / "run"), f"{train}:make")[0] == 0
 
 
-def test_or_is_not_and_the_settings_or_the_positions_say_how(
-    train: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_or_is_not_and_the_settings_or_the_positions_say_how(train, tmp_path, monkeypatch):
     run = run_of(f"{train}:make", tmp_path / "run", 1, 5)
     status, text, _ = told(run, f"{train}:other")
     assert status == 1
@@ -161,13 +155,13 @@ def test_or_is_not_and_the_settings_or_the_positions_say_how(
     assert f"the same up to position {found[1]}, by" in text
 
 
-def test_what_differs_by_the_same_settings_is_a_transform_or_a_library(train: str) -> None:
+def test_what_differs_by_the_same_settings_is_a_transform_or_a_library(train):
     status, text, found = told(f"{train}:unsteady", f"{train}:unsteady")
     assert (status, found["fields"], found["settings"]) == (1, ["x"], {})
     assert "the same record gives different rows by the same settings: a transform is no function" in text
 
 
-def test_of_two_pipelines_the_first_row_is_told_with_its_record(train: str) -> None:
+def test_of_two_pipelines_the_first_row_is_told_with_its_record(train):
     status, text, found = told(f"{train}:make", f"{train}:changed")
     with pipeline_of(f"{train}:make") as pipeline:
         order = np.concatenate([batch["index"] for batch in pipeline.replay(0, 7)])
@@ -181,7 +175,7 @@ def test_of_two_pipelines_the_first_row_is_told_with_its_record(train: str) -> N
     assert 'transforms.names: ["element"] and ["scaled"]' in text
 
 
-def test_of_packed_rows_the_piece_is_told(train: str) -> None:
+def test_of_packed_rows_the_piece_is_told(train):
     status, _, found = told(f"{train}:packed", f"{train}:packed_otherwise")
     assert status == 1
     assert found["fields"] == ["x"]
@@ -189,7 +183,7 @@ def test_of_packed_rows_the_piece_is_told(train: str) -> None:
     assert [[each.rpartition("[")[2] for each in records] for records in found["records"]] == [["27]"], ["27]"]]
 
 
-def test_a_stream_that_ends_before_the_other_is_told(train: str) -> None:
+def test_a_stream_that_ends_before_the_other_is_told(train):
     status, text, found = told(f"{train}:make", f"{train}:longer")
     assert (status, found["step"], found["row"]) == (1, 13, 2)
     assert found["records"][0] == []
@@ -202,8 +196,8 @@ def test_a_stream_that_ends_before_the_other_is_told(train: str) -> None:
     assert "there is nothing to compare: there is no batch 20" in text
 
 
-def test_the_first_difference_is_of_the_bytes() -> None:
-    def stream(*rows: Any) -> Any:
+def test_the_first_difference_is_of_the_bytes():
+    def stream(*rows):
         return iter([{"x": np.array(rows)}])
 
     assert first_difference(stream(0.0, np.nan), stream(0.0, np.nan)) is None
@@ -214,8 +208,8 @@ def test_the_first_difference_is_of_the_bytes() -> None:
     assert first_difference(iter([{"y": np.zeros(1)}]), stream(0.0)) == Difference(0, 0, ("x", "y"))
 
 
-def test_runs_that_went_past_other_amendments_are_not_the_same(train: str, tmp_path: Path) -> None:
-    def run(name: str, *skip: Any) -> str:
+def test_runs_that_went_past_other_amendments_are_not_the_same(train, tmp_path):
+    def run(name, *skip):
         with pipeline_of(f"{train}:make") as pipeline:
             for step in range(1, 6):
                 pipeline.step()

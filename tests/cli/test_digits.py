@@ -1,7 +1,5 @@
 """The packaged digits are scikit-learn's, and the script makes them again."""
 
-from __future__ import annotations
-
 import glob
 import subprocess
 import sys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -20,18 +19,18 @@ from tests.tables import write_tables
 from tests.tars import write_tar
 
 
-def told(*paths: Any, num_elements: int = 2, sheet: Path | None = None, split: str | None = None) -> dict[str, Any]:
+def told(*paths, num_elements=2, sheet=None, split=None):
     inspect(list(map(str, paths)), num_elements, shown := screen(as_json=True), sheet=sheet, split=split)
     found: dict[str, Any] = json.loads(answer(shown))
     return found
 
 
-def fields(found: dict[str, Any]) -> dict[str, tuple[str, list[str]]]:
+def fields(found):
     return {of["field"]: (of["type"], of["values"]) for of in found["fields"]}
 
 
 @pytest.mark.parametrize(("group_size", "advice"), [(1, "reads each by itself"), (4, 'shuffle_block_size="auto"')])
-def test_groups_are_told_with_what_they_cost(tmp_path: Path, group_size: int, advice: str) -> None:
+def test_groups_are_told_with_what_they_cost(tmp_path, group_size, advice):
     records = [json.dumps({"x": index, "name": f"r{index}"}).encode() for index in range(8)]
     found = told(write_file(tmp_path / "a.array_record", records, group_size))
     assert (found["files"], found["records"], found["group size"]) == (1, 8, group_size)
@@ -41,7 +40,7 @@ def test_groups_are_told_with_what_they_cost(tmp_path: Path, group_size: int, ad
     assert fields(found)["x"][1] == ["0", "1"]
 
 
-def test_a_decoder_that_is_given_decodes(tmp_path: Path) -> None:
+def test_a_decoder_that_is_given_decodes(tmp_path):
     file = write_file(tmp_path / "a.array_record", [b"\x01\x02", b"\x03\x04"])
     done = CliRunner().invoke(app, ["inspect", str(file), "--decoder", "fields:a=uint8;b=uint8", "--json"])
     found = json.loads(done.stdout)
@@ -49,13 +48,13 @@ def test_a_decoder_that_is_given_decodes(tmp_path: Path) -> None:
     assert fields(found) == {"a": ("uint8", ["1", "3"]), "b": ("uint8", ["2", "4"])}
 
 
-def test_records_that_nothing_decodes_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_records_that_nothing_decodes_are_shown_as_they_are(tmp_path):
     found = told(write_file(tmp_path / "a.array_record", [b"\x00\x01", b"\x02"]))
     assert "decoder" not in found
     assert fields(found) == {"": ("bytes", ["b'\\x00\\x01'", "b'\\x02'"])}
 
 
-def test_tables_and_tars_show_their_fields(tmp_path: Path) -> None:
+def test_tables_and_tars_show_their_fields(tmp_path):
     (tmp_path / "a.csv").write_text("name,label\na,1\nb,2\n")
     found = told(tmp_path / "a.csv")
     assert (found["source"], found["records"]) == ("CSVSource", 2)
@@ -67,14 +66,14 @@ def test_tables_and_tars_show_their_fields(tmp_path: Path) -> None:
     assert fields(told(tar))["txt"] == ("str", ["'one'", "'two'"])
 
 
-def test_a_folder_of_images_shows_their_shape(tmp_path: Path) -> None:
+def test_a_folder_of_images_shows_their_shape(tmp_path):
     (tmp_path / "cats").mkdir()
     cv2.imwrite(str(tmp_path / "cats" / "a.png"), np.full((5, 4, 3), 9, np.uint8))
     found = told(f"imagefolder:{tmp_path}", num_elements=1)
     assert fields(found)["image"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
 
 
-def test_pictures_stand_side_by_side_in_a_sheet(tmp_path: Path) -> None:
+def test_pictures_stand_side_by_side_in_a_sheet(tmp_path):
     (tmp_path / "cats").mkdir()
     colours = [(i, 255 - i, 10 * i) for i in range(10)]  # BGR
     for i, colour in enumerate(colours):
@@ -87,19 +86,19 @@ def test_pictures_stand_side_by_side_in_a_sheet(tmp_path: Path) -> None:
     assert sheet[6, [64, 192, 320]].tolist() == [*map(list, colours[8:]), [0, 0, 0]]
 
 
-def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ValueError, match="does not end with .png"):
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "sheet.jpg")
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write sheet.png to; create it first"):
         told(tmp_path / "absent.jsonl", sheet=tmp_path / "none" / "sheet.png")
 
 
-def test_a_field_is_of_the_type_of_its_first_value(tmp_path: Path) -> None:
+def test_a_field_is_of_the_type_of_its_first_value(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"x": null}\n{"x": 1}\n')
     assert fields(told(tmp_path / "a.jsonl"))["x"][0] == "int"
 
 
-def test_a_split_is_named_or_there_is_one(tmp_path: Path) -> None:
+def test_a_split_is_named_or_there_is_one(tmp_path):
     parts = {name: datasets.Dataset.from_dict({"x": [number]}) for number, name in enumerate(("a", "b"))}
     datasets.DatasetDict(parts).save_to_disk(tmp_path)
     assert fields(told(tmp_path, split="b"))["x"][1] == ["1"]
@@ -107,7 +106,7 @@ def test_a_split_is_named_or_there_is_one(tmp_path: Path) -> None:
         told(tmp_path)
 
 
-def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_path):
     """Text in brackets, which rich has for marks, is shown as it is."""
     (tmp_path / "[b]").mkdir()
     (tmp_path / "[b]/a.jsonl").write_text('{"x": [1, 2], "text": "[INST] [b]hi[/b] [/INST]"}\n{"x": [3], "text": ""}\n')
@@ -120,7 +119,7 @@ def test_it_is_a_table_for_people_and_an_error_where_nothing_fits(command, tmp_p
     assert (absent.exit_code, "absent" in absent.stderr) == (1, True)
 
 
-def test_records_that_only_look_like_an_encoding_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_records_that_only_look_like_an_encoding_are_shown_as_they_are(tmp_path):
     found = told(write_file(tmp_path / "a.array_record", [b'{"x": 1}', b"[1, 2]"]))
     assert "decoder" not in found
     assert fields(found)[""][1][1] == "b'[1, 2]'"

@@ -1,25 +1,22 @@
 """What `datarax-ray pool` prints of pools, by value; with real ones in tests/actors."""
 
-from __future__ import annotations
-
 import io
 import logging
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from datarax_ray.actors.sizing import Entry, PoolId, PoolSeen, Wish, to_json
+from datarax_ray.actors.sizing import Entry, PoolSeen, Wish, to_json
 from datarax_ray.cli import pool as pool_command
 
 
-def entry(pool: PoolId, max_nbytes: int = 64 * 2**20) -> Entry:
+def entry(pool, max_nbytes=64 * 2**20):
     return Entry(*pool, "u", "01", "host", 7, "3", 3, {"host": 3}, max_nbytes=max_nbytes)
 
 
-def rows(pools: dict[PoolId, PoolSeen]) -> list[list[str]]:
+def rows(pools):
     """The cells of each line of `pool list` below its heading."""
     printed = io.StringIO()
     Console(file=printed, width=200).print(pool_command._table(pools))
@@ -28,7 +25,7 @@ def rows(pools: dict[PoolId, PoolSeen]) -> list[list[str]]:
     ]
 
 
-def test_pools_of_one_name_are_listed_by_what_the_other_commands_take() -> None:
+def test_pools_of_one_name_are_listed_by_what_the_other_commands_take():
     """Jobs of one sweep, each with transforms of its own: ten rows of one name told nobody which to stop."""
     one, other, alone = ("team", "sweep", "11aa"), ("team", "sweep", "22bb"), ("team", "eval", "33cc")
     pools = {pool: PoolSeen((entry(pool),)) for pool in (one, other, alone)}
@@ -42,7 +39,7 @@ def test_pools_of_one_name_are_listed_by_what_the_other_commands_take() -> None:
         pool_command._found(None, {})
 
 
-def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_the_program_too() -> None:
+def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_the_program_too():
     pool = ("team", "train", "11aa")
     auto = PoolSeen((entry(pool),), Wish(None, "person", "t", "ann on host asked for it"))
     fixed = PoolSeen((entry(pool),), Wish(64, "person", "t", "ann on host asked for it"))
@@ -55,34 +52,34 @@ def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_
 class HeadOfJobThatEnds:
     """Of a cluster where a job reads with `train` until it is asked to resize it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         one = entry(("team", "train", "11aa"))
         self.kept = {one.key: to_json(replace(one, at=time.time()))}
 
-    def __enter__(self) -> HeadOfJobThatEnds:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error): ...
 
-    def under(self, prefix: str) -> dict[str, str]:
+    def under(self, prefix):
         return self.kept
 
-    def ended_jobs(self) -> set[str]:
+    def ended_jobs(self):
         return set()
 
-    def put(self, key: str, value: str) -> None:
+    def put(self, key, value):
         self.kept = {key: value}
 
 
 @pytest.mark.parametrize(("address", "where"), [(None, "RAY_ADDRESS=local"), ("local", "--address=local")])
-def test_a_ray_of_ones_own_is_no_cluster_to_look_at(monkeypatch: Any, address: str | None, where: str) -> None:
+def test_a_ray_of_ones_own_is_no_cluster_to_look_at(monkeypatch, address, where):
     monkeypatch.setenv("RAY_ADDRESS", "local")
     with pytest.raises(ValueError, match=f"{where} is a Ray that a program starts for itself.*--address HOST:PORT"):
         pool_command.head_at(address)
 
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:7"])
-def test_the_cluster_that_is_asked_is_said(monkeypatch: Any, caplog: Any, address: str | None) -> None:
+def test_the_cluster_that_is_asked_is_said(monkeypatch, caplog, address):
     monkeypatch.setenv("RAY_ADDRESS", "local" if address else "127.0.0.1:7")
     for name in ("maybe_enable_token_auth_if_token_available", "ensure_token_if_auth_enabled"):  # in this process
         monkeypatch.setattr(pool_command.authentication_token_setup, name, lambda **_: None)

@@ -1,18 +1,14 @@
 """`preprocess`: what a script's source becomes, in a process of its own."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from datarax_ray import MaterializedSource
 from datarax_ray.cli.writing import preprocess
-from tests.cli.conftest import Command
 from tests.cli.screens import answer, screen
 
 SCRIPT = """
@@ -37,7 +33,7 @@ number = 7
 """
 
 
-def test_a_source_of_a_script_is_written_with_its_statistics(command: Command, tmp_path: Path) -> None:
+def test_a_source_of_a_script_is_written_with_its_statistics(command, tmp_path):
     script, folder = tmp_path / "train.py", tmp_path / "out"
     script.write_text(SCRIPT)
     done = command("preprocess", f"{script}:make_source", folder, "--num-actors", 0, "--json")
@@ -55,14 +51,14 @@ def test_a_source_of_a_script_is_written_with_its_statistics(command: Command, t
     assert "http" not in page  # it needs nothing from elsewhere
 
 
-def told(target: str, folder: Path, as_json: bool = False) -> str:
+def told(target, folder, as_json=False):
     """What the command prints, in this process."""
     shown = screen(as_json)
     assert preprocess(target, folder, shown, num_actors=0) == 0
     return answer(shown)
 
 
-def test_what_is_written_of_a_module_is_read_by_who_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_of_a_module_is_read_by_who_imports_it(tmp_path, monkeypatch):
     (tmp_path / "preprocessed.py").write_text(SCRIPT)
     monkeypatch.syspath_prepend(tmp_path)
     told("preprocessed:make_source", tmp_path / "out")
@@ -70,9 +66,7 @@ def test_what_is_written_of_a_module_is_read_by_who_imports_it(tmp_path: Path, m
     assert len(MaterializedSource(source, tmp_path / "out").get_batch(20)["y"]) == 10
 
 
-def test_a_mixture_has_a_folder_and_statistics_for_each_component(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mixture_has_a_folder_and_statistics_for_each_component(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     script, folder = tmp_path / "train.py", tmp_path / "out"
     script.write_text(SCRIPT)

@@ -1,7 +1,5 @@
 """`locate`, `replay` and `checkpoint`, over a user's file, against the batches of the pipeline that it makes."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -70,13 +68,13 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def train(tmp_path, monkeypatch):
     (tmp_path / "own_train.py").write_text(TRAIN)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return str(tmp_path / "own_train.py")
 
 
-def test_every_row_is_printed_with_its_record(train: str) -> None:
+def test_every_row_is_printed_with_its_record(train):
     with pipeline_of(f"{train}:make") as pipeline:
         batches = list(pipeline)
     locate(f"{train}:make", 3, out := screen())
@@ -107,9 +105,7 @@ def make():
 """
 
 
-def test_a_script_does_not_see_the_commands_own_arguments(
-    train: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_does_not_see_the_commands_own_arguments(train, monkeypatch, capsys):
     mine = ["datarax-ray", "locate", f"{train}:make", "--step", "1"]
     monkeypatch.setattr(sys, "argv", mine)
     Path(train).write_text(PARSES % False)
@@ -122,12 +118,12 @@ def test_a_script_does_not_see_the_commands_own_arguments(
     assert sys.argv is mine
 
 
-def test_of_packed_rows_the_pieces_are_printed(train: str) -> None:
+def test_of_packed_rows_the_pieces_are_printed(train):
     locate(f"{train}:packed", 0, out := screen(), row=0)
     assert re.search(r"0 +0-\d .*range.*\[\d+\]", answer(out)), answer(out)
 
 
-def test_batches_are_counted_from_a_checkpoint_where_one_is_given(train: str, tmp_path: Path) -> None:
+def test_batches_are_counted_from_a_checkpoint_where_one_is_given(train, tmp_path):
     with pipeline_of(f"{train}:make") as pipeline:
         for _ in range(3):
             pipeline.step()
@@ -138,7 +134,7 @@ def test_batches_are_counted_from_a_checkpoint_where_one_is_given(train: str, tm
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: str) -> None:
+def test_batches_are_written_as_they_were(train, tmp_path, suffix):
     with pipeline_of(f"{train}:numbers") as pipeline:
         batches = [{name: np.asarray(column) for name, column in batch.items()} for batch in pipeline]
     path = tmp_path / f"found{suffix}"
@@ -160,7 +156,7 @@ def test_batches_are_written_as_they_were(train: str, tmp_path: Path, suffix: st
     assert (tensor == np.concatenate([batches[12]["picture"], batches[13]["picture"]])).all()
 
 
-def test_pictures_become_a_sheet_with_a_line_for_each_batch(train: str, tmp_path: Path) -> None:
+def test_pictures_become_a_sheet_with_a_line_for_each_batch(train, tmp_path):
     with pipeline_of(f"{train}:make") as pipeline:
         index = np.asarray(pipeline.step()["index"])
     replay(f"{train}:make", (0, 2), tmp_path / "sheet.png", screen())
@@ -169,7 +165,7 @@ def test_pictures_become_a_sheet_with_a_line_for_each_batch(train: str, tmp_path
     assert sheet[4, 4::8, 0].tolist() == index.tolist()
 
 
-def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: Path) -> None:
+def test_what_a_file_cannot_hold_is_said_and_leaves_none(train, tmp_path):
     for name, reason in [
         ("a.npz", "name are none; write a .parquet"),
         ("a.txt", r"ends with none of \.npz, \.parquet, \.png"),
@@ -189,7 +185,7 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train: str, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["own_train.py"]
 
 
-def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train: str, tmp_path: Path) -> None:
+def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train, tmp_path):
     """It was "error: list index out of range", without a traceback: nobody could tell where."""
     Path(train).write_text(f"{TRAIN}\ndef broken():\n    return [make()][1]\n")
     with pytest.raises(IndexError, match="^list index out of range$"):
@@ -218,13 +214,13 @@ def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train: str
         ("no_such_package:make", ModuleNotFoundError, "no_such_package"),
     ],
 )
-def test_what_names_no_pipeline_is_refused(train: str, name: str, error: type[Exception], message: str) -> None:
+def test_what_names_no_pipeline_is_refused(train, name, error, message):
     with pytest.raises(error, match=message):
         pipeline_of(name.format(train=train))
 
 
 @pytest.fixture
-def run(train: str, tmp_path: Path) -> Path:
+def run(train, tmp_path):
     """Checkpoints of a manager: steps 9 and 10."""
     with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(tmp_path / "run") as manager:
         for step in (9, 10):
@@ -233,7 +229,7 @@ def run(train: str, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
+def test_the_latest_step_of_a_run_is_shown(run):
     checkpoint_command.show(str(run), out := screen())
     first = answer(out).splitlines()[0]
     assert re.search(
@@ -249,7 +245,7 @@ def test_the_latest_step_of_a_run_is_shown(run: Path) -> None:
         checkpoint_command.show(str(run / "absent"), screen())
 
 
-def test_amendments_that_a_later_step_knows_are_said(train: str, run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_amendments_that_a_later_step_knows_are_said(train, run, caplog):
     locate(f"{train}:make", 0, screen(), checkpoint=str(run / "9"))
     assert not caplog.records
     with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(run) as manager:
@@ -264,7 +260,7 @@ def test_amendments_that_a_later_step_knows_are_said(train: str, run: Path, capl
         assert caplog.messages[-1].startswith(said)
 
 
-def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None:
+def test_steps_with_a_prefix_are_numbers_too(train, tmp_path):
     options = ocp.CheckpointManagerOptions(step_prefix="step")
     with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
         for step in (9, 10):
@@ -273,7 +269,7 @@ def test_steps_with_a_prefix_are_numbers_too(train: str, tmp_path: Path) -> None
     assert checkpoint_command.find(str(tmp_path / "run")).directory.parent.name == "step_10"
 
 
-def test_what_was_amended_is_shown_and_followed(run: Path, train: str, tmp_path: Path) -> None:
+def test_what_was_amended_is_shown_and_followed(run, train, tmp_path):
     with pipeline_of(f"{train}:make") as pipeline:
         pipeline.set_state(checkpoint_command.find(str(run / "10")).state)
         pipeline.amend(skip=[range(20, 26)], why="a loss [spike]")
@@ -299,7 +295,7 @@ def test_what_was_amended_is_shown_and_followed(run: Path, train: str, tmp_path:
         locate(f"{train}:make", 4, screen(as_json=True), checkpoint=str(run), run=str(run))
 
 
-def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run: Path, train: str) -> None:
+def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run, train):
     out = screen()
     assert checkpoint_command.fits(f"{train}:make", str(run), out) == 0
     assert "goes on at position 12" in answer(out)

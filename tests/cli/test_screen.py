@@ -1,7 +1,5 @@
 """What becomes of an error on its way to a person."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging
@@ -17,7 +15,7 @@ from datarax_ray.cli import screen
 from tests.cli import screens
 
 
-def say(error: BaseException) -> tuple[int, str]:
+def say(error):
     """The exit status and the text that an error becomes."""
     file = io.StringIO()
     with pytest.raises(typer.Exit) as caught, screen.reporting_errors(screen.Screen(err=Console(file=file, width=40))):
@@ -56,7 +54,7 @@ def test_a_signal_is_no_error():
         raise SystemExit(3)
 
 
-def as_set_up() -> list:
+def as_set_up():
     """What a command sets up in its process."""
     loggers = map(logging.getLogger, ("datarax_ray", "ray._private.worker", "ray._private.authentication", "absl"))
     logs = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from data_wait import DataWait
@@ -21,13 +19,13 @@ ALL = [[*range(start, start + BATCH_SIZE)] for start in range(0, NUM_RECORDS, BA
 class Gated:
     """Numbers, those from `closed_from` on only once the gate is open."""
 
-    def __init__(self, closed_from: int) -> None:
+    def __init__(self, closed_from):
         self.closed_from, self.gate = closed_from, threading.Event()
 
-    def __len__(self) -> int:
+    def __len__(self):
         return NUM_RECORDS
 
-    def __getitem__(self, index: int) -> dict[str, int]:
+    def __getitem__(self, index):
         assert index < self.closed_from or self.gate.wait(60)
         return {"x": index}
 
@@ -35,14 +33,14 @@ class Gated:
 class Trainer:
     """One that takes batches in a thread of its own, to the end. step: behind which it is."""
 
-    def __init__(self, closed_from: int) -> None:
+    def __init__(self, closed_from):
         self.numbers, self.wait, self.step = Gated(closed_from), DataWait(), 0
         self.pipeline = make(self.numbers)
         self.seen: list[list[int]] = []
         self.thread = threading.Thread(target=self.train)
         self.thread.start()
 
-    def train(self) -> None:
+    def train(self):
         try:
             while (batch := self.wait.batch(self.pipeline, self.step)) is not None:
                 self.seen.append(batch["x"].tolist())
@@ -51,12 +49,12 @@ class Trainer:
             pass
 
 
-def make(numbers: Gated) -> Pipeline:
+def make(numbers):
     config = RandomAccessSourceConfig(num_epochs=1)
     return Pipeline(source=RandomAccessSource(config, numbers), batch_size=BATCH_SIZE)
 
 
-def rest(pipeline: Pipeline) -> list[list[int]]:
+def rest(pipeline):
     """What a pipeline gives that goes on from the state of this one."""
     again = make(Gated(NUM_RECORDS))
     again.set_state(pipeline.get_state())
@@ -64,10 +62,10 @@ def rest(pipeline: Pipeline) -> list[list[int]]:
 
 
 @pytest.fixture
-def trainers() -> Iterator[Callable[..., list[Trainer]]]:
+def trainers():
     made: list[Trainer] = []
 
-    def make_all(*closed_from: int) -> list[Trainer]:
+    def make_all(*closed_from):
         made.extend(Trainer(each) for each in closed_from)
         for trainer in made:
             until(lambda trainer=trainer: trainer.step == trainer.numbers.closed_from // BATCH_SIZE, "the wait")
@@ -79,12 +77,12 @@ def trainers() -> Iterator[Callable[..., list[Trainer]]]:
         trainer.thread.join(60)
 
 
-def held(all_trainers: list[Trainer]) -> list[Any]:
+def held(all_trainers):
     """Phase one: where each waits, once it does. A trainer that has a batch is not at the next at once."""
     return [until(trainer.wait.hold, "a wait to hold") for trainer in all_trainers]
 
 
-def test_a_wait_for_the_same_batch_is_ended_for_all_behind_the_last_one(trainers: Any) -> None:
+def test_a_wait_for_the_same_batch_is_ended_for_all_behind_the_last_one(trainers):
     waiting = trainers(16, 16)
     assert held(waiting) == [2, 2]
     for trainer in waiting:
@@ -96,7 +94,7 @@ def test_a_wait_for_the_same_batch_is_ended_for_all_behind_the_last_one(trainers
         assert rest(trainer.pipeline) == ALL[2:]
 
 
-def test_who_waits_for_another_batch_goes_on_and_so_do_all(trainers: Any) -> None:
+def test_who_waits_for_another_batch_goes_on_and_so_do_all(trainers):
     waiting = trainers(16, 32)
     assert held(waiting) == [2, 4]
     for trainer in waiting:
@@ -108,7 +106,7 @@ def test_who_waits_for_another_batch_goes_on_and_so_do_all(trainers: Any) -> Non
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_batch_that_comes_while_the_wait_is_held_is_used_only_if_all_go_on(trainers: Any, ends: bool) -> None:
+def test_a_batch_that_comes_while_the_wait_is_held_is_used_only_if_all_go_on(trainers, ends):
     (trainer,) = trainers(16)
     assert held([trainer]) == [2]
     trainer.numbers.gate.set()
@@ -121,7 +119,7 @@ def test_a_batch_that_comes_while_the_wait_is_held_is_used_only_if_all_go_on(tra
     assert rest(trainer.pipeline) == (ALL[2:] if ends else [])
 
 
-def test_nothing_is_held_where_nobody_waits_and_nothing_is_decided_twice(trainers: Any) -> None:
+def test_nothing_is_held_where_nobody_waits_and_nothing_is_decided_twice(trainers):
     wait = DataWait()
     assert wait.hold() is None
     wait.decide(ends=True)
@@ -138,23 +136,23 @@ def test_nothing_is_held_where_nobody_waits_and_nothing_is_decided_twice(trainer
     assert trainer.seen == ALL[:2]
 
 
-def test_a_batch_of_the_record_that_the_last_one_is_of_has_come_though_the_position_stays() -> None:
+def test_a_batch_of_the_record_that_the_last_one_is_of_has_come_though_the_position_stays():
     moved, gate = threading.Event(), threading.Event()
 
     class Fanned:
         position, offset = 7, 0
 
-        def get_state(self) -> dict[str, int]:
+        def get_state(self):
             return {"position": self.position, "offset": self.offset}
 
-        def step(self) -> str:
+        def step(self):
             self.offset = 8
             moved.set()
             assert gate.wait(60)
             return "batch"
 
     wait, pipeline, seen = DataWait(), Fanned(), []
-    thread = threading.Thread(target=lambda: seen.append(wait.batch(pipeline, 2)))  # type: ignore[arg-type]
+    thread = threading.Thread(target=lambda: seen.append(wait.batch(pipeline, 2)))
     thread.start()
     assert moved.wait(60)
     assert wait.hold() is None

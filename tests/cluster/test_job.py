@@ -1,7 +1,5 @@
 """The training job: however often it is stopped, its stream and its model are those of one uninterrupted run."""
 
-from __future__ import annotations
-
 import doctest
 import functools
 import hashlib
@@ -15,9 +13,7 @@ import subprocess
 import sys
 import threading
 import urllib.error
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import job
 import numpy as np
@@ -37,11 +33,11 @@ BATCH_SIZE = 8
 SEED = 5
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def plain_stream(records: list[bytes], num_epochs: int, own: slice = slice(None)) -> list[tuple[int, int, str]]:
+def plain_stream(records, num_epochs, own=slice(None)):
     """(step, stop, sha256) of each batch by a plain loop: Grain's scalar shuffle, NumPy, nothing of this project.
 
     own: the rows of each batch that are looked at.
@@ -61,7 +57,7 @@ def plain_stream(records: list[bytes], num_epochs: int, own: slice = slice(None)
 class Run:
     """One run in a directory: its options, its log. 21 records, 2 epochs: 5 full batches and one of 2 rows."""
 
-    def __init__(self, data: Path, directory: Path) -> None:
+    def __init__(self, data, directory):
         self.directory = directory
         self.log = directory / "stream.jsonl"
         self.options = {
@@ -74,16 +70,16 @@ class Run:
             "--num-actors": 0,
         }
 
-    def arguments(self, **changes: Any) -> list[str]:
+    def arguments(self, **changes):
         options = self.options | {"--" + name.replace("_", "-"): value for name, value in changes.items()}
         return [str(part) for pair in options.items() for part in pair]
 
-    def __call__(self, **changes: Any) -> None:
+    def __call__(self, **changes):
         assert job.main(self.arguments(**changes)) == 0
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory, digits_writer: Callable[..., list[bytes]]) -> Run:
+def uninterrupted(tmp_path_factory, digits_writer):
     directory = tmp_path_factory.mktemp("uninterrupted")
     records = digits_writer(directory / "data", (9, 12))
     run = Run(directory / "data", directory)
@@ -93,13 +89,11 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, digits_writer: Calla
 
 
 @pytest.fixture
-def run(uninterrupted: Run, tmp_path: Path) -> Run:
+def run(uninterrupted, tmp_path):
     return Run(uninterrupted.options["--data"], tmp_path)
 
 
-def test_stopped_after_every_step_it_goes_on_as_if_it_had_not_been(
-    run: Run, uninterrupted: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_after_every_step_it_goes_on_as_if_it_had_not_been(run, uninterrupted, capsys):
     for done in range(6):
         run(steps=1)
         said = capsys.readouterr().out
@@ -111,15 +105,9 @@ def test_stopped_after_every_step_it_goes_on_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_the_step_that_it_came_in(
-    run: Run,
-    uninterrupted: Run,
-    number: signal.Signals,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    class SignalledLog(StreamLog):  # type: ignore[misc]
-        def append(self, step: int, *rest: Any) -> None:
+def test_a_signal_saves_the_step_that_it_came_in(run, uninterrupted, number, monkeypatch, capsys):
+    class SignalledLog(StreamLog):
+        def append(self, step, *rest):
             super().append(step, *rest)
             if step == 3:
                 signal.raise_signal(number)
@@ -132,12 +120,10 @@ def test_a_signal_saves_the_step_that_it_came_in(
     assert lines(run.log) == lines(uninterrupted.log)
 
 
-def test_after_a_crash_the_steps_since_the_checkpoint_are_done_again_and_logged_once(
-    run: Run, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_crash_the_steps_since_the_checkpoint_are_done_again_and_logged_once(run, uninterrupted, monkeypatch):
     calls = iter(range(1, 6))
 
-    def crash(learner: Any, batch: Any) -> Any:
+    def crash(learner, batch):
         if next(calls) == 4:
             raise MemoryError("out of memory")
         return learn(learner, batch)
@@ -152,10 +138,8 @@ def test_after_a_crash_the_steps_since_the_checkpoint_are_done_again_and_logged_
     assert lines(run.log) == lines(uninterrupted.log)
 
 
-def test_a_second_job_is_refused_while_one_trains_into_the_directory(
-    run: Run, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def submit_again(learner: Any, batch: Any) -> Any:
+def test_a_second_job_is_refused_while_one_trains_into_the_directory(run, uninterrupted, monkeypatch):
+    def submit_again(learner, batch):
         where = rf"another job \(process {os.getpid()} on .*\) trains into {run.directory}/checkpoints"
         with pytest.raises(HeldError, match=where):
             run()
@@ -174,12 +158,10 @@ def test_a_second_job_is_refused_while_one_trains_into_the_directory(
     "error", [HeldError("another job"), DriftError("seed"), MemoryError()], ids=lambda e: type(e).__name__
 )
 @pytest.mark.parametrize("is_of_trainer", [False, True])
-def test_what_would_come_again_ends_with_the_status_that_is_not_tried_again(
-    error: Exception, is_of_trainer: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_come_again_ends_with_the_status_that_is_not_tried_again(error, is_of_trainer, monkeypatch):
     raised = RayTaskError("train", "Traceback", error).as_instanceof_cause() if is_of_trainer else error
 
-    def fail(argv: Any) -> int:
+    def fail(argv):
         raise raised
 
     monkeypatch.setattr(job, "main", fail)
@@ -190,10 +172,10 @@ def test_what_would_come_again_ends_with_the_status_that_is_not_tried_again(
         assert job.status_of() == COMES_AGAIN
 
 
-def test_a_job_waits_for_the_last_trainer_of_the_one_before(tmp_path: Path) -> None:
+def test_a_job_waits_for_the_last_trainer_of_the_one_before(tmp_path):
     is_waiting, order = threading.Event(), []
 
-    def second() -> None:
+    def second():
         is_waiting.set()
         with only_job(tmp_path, StopRequest()):
             order.append("second")
@@ -207,7 +189,7 @@ def test_a_job_waits_for_the_last_trainer_of_the_one_before(tmp_path: Path) -> N
     assert order == ["first", "second"]
 
 
-def test_a_stop_ends_the_wait_for_another_job(tmp_path: Path) -> None:
+def test_a_stop_ends_the_wait_for_another_job(tmp_path):
     stop = StopRequest()
     with only_job(tmp_path, stop):
         stop.signal_name = "SIGTERM"
@@ -215,7 +197,7 @@ def test_a_stop_ends_the_wait_for_another_job(tmp_path: Path) -> None:
             pass
 
 
-def test_a_directory_that_cannot_be_written_ends_the_job_for_good(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_cannot_be_written_ends_the_job_for_good(run, capfd):
     file = run.directory / "file"
     file.write_text("no folder")
     for directory in (file, file / "checkpoints", Path("/sys/checkpoints")):
@@ -226,18 +208,13 @@ def test_a_directory_that_cannot_be_written_ends_the_job_for_good(run: Run, capf
 @pytest.mark.parametrize("where", ["only_job", "checkpoints", "make_pipeline", "restore"])
 @pytest.mark.parametrize("num_before", [0, 2])
 def test_a_signal_while_the_job_starts_ends_it_with_what_is_saved(
-    run: Run,
-    uninterrupted: Run,
-    where: str,
-    num_before: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    run, uninterrupted, where, num_before, monkeypatch, capsys
+):
     if num_before:
         run(steps=num_before)
     begin = getattr(training, where)
 
-    def interrupted(*args: Any) -> Any:
+    def interrupted(*args):
         signal.raise_signal(signal.SIGTERM)
         return begin(*args)
 
@@ -251,7 +228,7 @@ def test_a_signal_while_the_job_starts_ends_it_with_what_is_saved(
     assert lines(run.log) == lines(uninterrupted.log)
 
 
-def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
+def test_another_seed_is_refused_with_the_step_and_its_place(run):
     run(steps=2)
     with pytest.raises(DriftError, match="seed") as caught:
         run(seed=6)
@@ -262,7 +239,7 @@ def test_another_seed_is_refused_with_the_step_and_its_place(run: Run) -> None:
     assert len(lines(run.log)) == 2
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:20])
 
 
@@ -275,9 +252,7 @@ def cut(path: Path) -> None:
         ("model/_METADATA", cut),  # of damaged arrays Orbax leaves tasks behind, which raise in the tests that follow
     ],
 )
-def test_a_damaged_step_ends_the_job_for_good_and_says_how_to_go_on_without(
-    run: Run, uninterrupted: Run, spoilt: str, spoil: Callable[[Path], None], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_step_ends_the_job_for_good_and_says_how_to_go_on_without(run, uninterrupted, spoilt, spoil, capfd):
     run(steps=4, checkpoint_every=2)
     newest = run.directory / "checkpoints/4"
     spoil(newest / spoilt)
@@ -291,7 +266,7 @@ def test_a_damaged_step_ends_the_job_for_good_and_says_how_to_go_on_without(
     assert lines(run.log) == lines(uninterrupted.log)
 
 
-def test_the_only_step_that_is_damaged_is_said_to_be_the_only_one(run: Run) -> None:
+def test_the_only_step_that_is_damaged_is_said_to_be_the_only_one(run):
     run(steps=2)
     cut(run.directory / "checkpoints/2/data/datarax_ray.json")
     with pytest.raises(RefusedError, match=r"is no JSON .* it starts anew, as no earlier step is kept$"):
@@ -299,10 +274,8 @@ def test_the_only_step_that_is_damaged_is_said_to_be_the_only_one(run: Run) -> N
 
 
 @pytest.mark.parametrize("error", [ValueError("UNAVAILABLE: Error reading"), TimeoutError("read"), MemoryError()])
-def test_what_may_pass_while_a_step_is_restored_is_tried_again(
-    run: Run, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*args: Any, **options: Any) -> None:
+def test_what_may_pass_while_a_step_is_restored_is_tried_again(run, error, monkeypatch):
+    def fail(*args, **options):
         raise Exception("Encountered error while reading array index") from error
 
     run(steps=2)
@@ -311,7 +284,7 @@ def test_what_may_pass_while_a_step_is_restored_is_tried_again(
         job.status_of(run.arguments())
 
 
-def test_the_second_signal_is_left_to_the_system_and_the_handlers_come_back() -> None:
+def test_the_second_signal_is_left_to_the_system_and_the_handlers_come_back():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with StopRequest() as stop:
         assert stop.signal_name is None
@@ -323,7 +296,7 @@ def test_the_second_signal_is_left_to_the_system_and_the_handlers_come_back() ->
     signal.signal(FORWARDED, signal.SIG_DFL)
 
 
-def test_help_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_examples(capsys):
     with pytest.raises(SystemExit, match="0"):
         job.main(["--help"])
     assert "--checkpoint-dir" in capsys.readouterr().out
@@ -338,9 +311,7 @@ def test_help_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
         ({"actor_label": "cpu"}, "a label is KEY=VALUE, got 'cpu'"),
     ],
 )
-def test_what_makes_no_job_is_refused(
-    run: Run, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_job_is_refused(run, changes, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         job.main(run.arguments(**changes))
     assert message in capsys.readouterr().err
@@ -350,8 +321,8 @@ def test_what_makes_no_job_is_refused(
     "begun", [pytest.param(0, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.slow)]
 )  # by one more submission
 def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupted_one(
-    head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]], begun: int
-) -> None:
+    head, tmp_path, digits_writer, begun
+):
     # 12 epochs are 1,500 steps and 3 s or more: long enough to be stopped half-way.
     expected = plain_stream(digits_writer(tmp_path / "data", (400, 333, 267)), 12)
     run, said = Run(tmp_path / "data", tmp_path), ""
@@ -385,9 +356,7 @@ def test_submitted_again_with_other_actors_the_joined_stream_is_the_uninterrupte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_trainers", [None, 2])
-def test_a_stop_ends_the_wait_for_readers_that_never_come(
-    head: Any, tmp_path: Path, digits_writer: Callable[..., list[bytes]], num_trainers: int | None
-) -> None:
+def test_a_stop_ends_the_wait_for_readers_that_never_come(head, tmp_path, digits_writer, num_trainers):
     records = digits_writer(tmp_path / "data", (9, 15))  # 2 epochs are 6 full batches, which trainers can divide
     run = Run(tmp_path / "data", tmp_path)
     run(steps=2)
@@ -396,7 +365,7 @@ def test_a_stop_ends_the_wait_for_readers_that_never_come(
     submitted = head.submit("--no-wait", "--submission-id", name, *arguments)
     assert submitted.returncode == 0, submitted.stdout
 
-    def said() -> Any:
+    def said():
         return head.request(f"/api/jobs/{name}/logs", token=head.token)["logs"]
 
     head.until_told(lambda: "resumed from step 2 " in said(), "the start of the job")
@@ -410,12 +379,8 @@ def test_a_stop_ends_the_wait_for_readers_that_never_come(
 @pytest.mark.slow
 @pytest.mark.parametrize("num_trainers", [1, 2])
 def test_trainers_come_back_after_one_is_killed_and_their_rows_are_those_of_the_plain_stream(
-    head: Any,
-    tmp_path: Path,
-    digits_writer: Callable[..., list[bytes]],
-    num_trainers: int,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    head, tmp_path, digits_writer, num_trainers, capsys
+):
     records = digits_writer(tmp_path / "data", (400, 333, 267))
     run, name = Run(tmp_path / "data", tmp_path), f"{num_trainers}-trainers"
     logs = [run.log.with_stem(f"stream-{index}") if num_trainers > 1 else run.log for index in range(num_trainers)]
@@ -450,25 +415,25 @@ def test_trainers_come_back_after_one_is_killed_and_their_rows_are_those_of_the_
 
 
 @pytest.mark.parametrize(("token", "code"), [(None, 401), ("0" * 32, 403)])
-def test_the_job_server_refuses_whoever_has_not_its_token(head: Any, token: str | None, code: int) -> None:
+def test_the_job_server_refuses_whoever_has_not_its_token(head, token, code):
     with pytest.raises(urllib.error.HTTPError) as caught:
         head.request("/api/jobs/", token=token)
     assert caught.value.code == code
     caught.value.close()
 
 
-def _status(head: Any, submission_id: str) -> str:
+def _status(head, submission_id):
     return head.request(f"/api/jobs/{submission_id}", token=head.token)["status"]
 
 
-def _steps(output: str) -> list[str]:
+def _steps(output):
     return [line for line in output.splitlines() if line.startswith("step ")]
 
 
 def test_the_example_that_is_submitted_goes_on_with_other_actors_and_the_same_steps(
-    ray_local: None, head: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def here(*options: str) -> list[str]:
+    ray_local, head, tmp_path, monkeypatch, capfd
+):
+    def here(*options):
         monkeypatch.setattr(sys, "argv", ["submit_job.py", *options])
         runpy.run_path(str(EXAMPLES / "submit_job.py"), run_name="__main__")
         return _steps(capfd.readouterr().out)

@@ -1,13 +1,10 @@
 """restarts.py: a job that fails is run again so many times, one that is stopped is not, and none outlives it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from restarts import backoff_s, main, restarts_after
@@ -20,7 +17,7 @@ RESTARTS = Path(__file__).parents[2] / "cluster" / "restarts.py"
 class Job:
     """A file that does `body` in each run, after it wrote its pid as a line of `runs`."""
 
-    def __init__(self, directory: Path, body: str) -> None:
+    def __init__(self, directory, body):
         self.runs = directory / "runs"
         self.path = directory / "job.py"
         opened = f"import os, signal, sys, time\nruns = open({str(self.runs)!r}, 'a+')\n"
@@ -28,7 +25,7 @@ class Job:
             opened + "print(os.getpid(), file=runs, flush=True)\nruns.seek(0)\nrun = len(runs.readlines())\n" + body
         )
 
-    def pids(self) -> list[int]:
+    def pids(self):
         return [int(line) for line in self.runs.read_text().splitlines()] if self.runs.exists() else []
 
 
@@ -46,16 +43,14 @@ class Job:
         ("sys.exit(2)", 2, 1, ""),
     ],
 )
-def test_a_job_that_fails_is_run_again_so_many_times(
-    tmp_path: Path, body: str, status: int, num_runs: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_fails_is_run_again_so_many_times(tmp_path, body, status, num_runs, said, capsys):
     job = Job(tmp_path, body)
     assert main(["--max-restarts", "2", "--backoff-s", "0.01", str(job.path), "--steps", "1"]) == status
     assert len(job.pids()) == num_runs
     assert said in capsys.readouterr().out
 
 
-def test_a_run_that_went_well_for_a_while_begins_the_count_and_the_wait_anew() -> None:
+def test_a_run_that_went_well_for_a_while_begins_the_count_and_the_wait_anew():
     num_restarts, waits = 0, []
     for ran_s in (5, 5, 5, 599, 600, 5):
         num_restarts = restarts_after(num_restarts, ran_s)
@@ -63,7 +58,7 @@ def test_a_run_that_went_well_for_a_while_begins_the_count_and_the_wait_anew() -
     assert waits == [2.0, 8.0, 32.0, 60.0, 2.0, 8.0]
 
 
-def test_a_stop_ends_the_wait_for_the_next_restart(tmp_path: Path) -> None:
+def test_a_stop_ends_the_wait_for_the_next_restart(tmp_path):
     job = Job(tmp_path, "sys.exit(7)")
     with subprocess.Popen([sys.executable, RESTARTS, "--backoff-s", "60", job.path], stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
@@ -87,7 +82,7 @@ with StopRequest() as stop:
 
 
 @pytest.mark.parametrize("is_sent_to_both", [False, True])  # by `kill`, and by `ray job stop`
-def test_a_stopped_job_saves_and_is_not_run_again(tmp_path: Path, is_sent_to_both: bool) -> None:
+def test_a_stopped_job_saves_and_is_not_run_again(tmp_path, is_sent_to_both):
     job = Job(tmp_path, STOPPABLE)
     with subprocess.Popen([sys.executable, RESTARTS, job.path]) as running:
         until(lambda: job.runs.exists() and "ready" in job.runs.read_text(), "the start of the job")
@@ -99,7 +94,7 @@ def test_a_stopped_job_saves_and_is_not_run_again(tmp_path: Path, is_sent_to_bot
     assert job.runs.read_text().split() == [pid, "ready", "SIGTERM"]
 
 
-def test_no_job_outlives_what_would_restart_it(tmp_path: Path) -> None:
+def test_no_job_outlives_what_would_restart_it(tmp_path):
     job = Job(tmp_path, "time.sleep(60)")
     with subprocess.Popen([sys.executable, RESTARTS, job.path]) as running:
         until(job.pids, "the start of the job")
@@ -107,7 +102,7 @@ def test_no_job_outlives_what_would_restart_it(tmp_path: Path) -> None:
     until(lambda: not _runs(job.pids()[0]), "the end of the job")
 
 
-def _runs(pid: int) -> Any:
+def _runs(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

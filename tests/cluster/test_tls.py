@@ -1,7 +1,5 @@
 """The recipe for TLS, run: a Ray whose ports speak TLS with the certificates alone, and a stream through it."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
@@ -50,12 +48,12 @@ print("same")
 """
 
 
-def certificates(directory: Path, *hosts: str) -> subprocess.CompletedProcess[str]:
+def certificates(directory, *hosts):
     return subprocess.run([SCRIPT, directory, *hosts], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow  # a Ray of its own
-def test_a_ray_with_the_certificates_gives_the_stream_and_answers_nobody_without(tmp_path: Path) -> None:
+def test_a_ray_with_the_certificates_gives_the_stream_and_answers_nobody_without(tmp_path):
     show = "import ray; print(ray.util.get_node_ip_address())"
     address = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
     made = certificates(tmp_path / "tls", address, "head.example")
@@ -76,7 +74,7 @@ def test_a_ray_with_the_certificates_gives_the_stream_and_answers_nobody_without
     assert done.stdout.splitlines()[-3:] == ["with True", "without False", "same"]
 
 
-def test_certificates_that_are_there_stay(tmp_path: Path) -> None:
+def test_certificates_that_are_there_stay(tmp_path):
     assert certificates(tmp_path, "192.0.2.7").returncode == 0
     key = (tmp_path / "node.key").read_bytes()
     again = certificates(tmp_path, "192.0.2.7")
@@ -86,7 +84,7 @@ def test_certificates_that_are_there_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [[], ["only-a-directory"]])
-def test_what_is_missing_is_said(given: list[str]) -> None:
+def test_what_is_missing_is_said(given):
     done = subprocess.run([SCRIPT, *given], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "certificates.sh DIR HOST..." in done.stderr

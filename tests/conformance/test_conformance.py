@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -47,7 +46,7 @@ class Loader:
 """
 
 
-def outcomes(loader: str, cases: list[Case], directory: Path, size: Size = SMALL) -> list[Outcome]:
+def outcomes(loader, cases, directory, size=SMALL):
     told: list[Outcome] = []
     found = run(loader, size, directory, cases, told.append)
     assert told == found
@@ -63,14 +62,14 @@ def outcomes(loader: str, cases: list[Case], directory: Path, size: Size = SMALL
         ("None", Difference(lost=0, repeated=60, other_batches=24, other_rows=0)),
     ],
 )
-def test_what_a_loader_loses_and_repeats_is_told(tmp_path: Path, ahead: str, difference: Difference) -> None:
+def test_what_a_loader_loses_and_repeats_is_told(tmp_path, ahead, difference):
     (tmp_path / "own_loader.py").write_text(FAULTY.format(ahead=ahead))
     (outcome,) = outcomes(f"{tmp_path / 'own_loader.py'}:Loader", [KILLED], tmp_path / "run")
     assert (outcome.difference, outcome.restarts) == (difference, 1)
     assert outcome.is_the_same == (ahead == "0")
 
 
-def test_rows_in_another_order_and_refusals_are_told(tmp_path: Path) -> None:
+def test_rows_in_another_order_and_refusals_are_told(tmp_path):
     (tmp_path / "own_loader.py").write_text(FAULTY.format(ahead=0))
     three = Case("three", readers=0, then=(0, 3))
     found = outcomes(f"{tmp_path / 'own_loader.py'}:Loader", [MORE, FEWER, three], tmp_path / "run")
@@ -78,21 +77,21 @@ def test_rows_in_another_order_and_refusals_are_told(tmp_path: Path) -> None:
     assert found[2].said == "refused: ValueError: two at most"
 
 
-def test_batches_are_compared_row_for_row() -> None:
+def test_batches_are_compared_row_for_row():
     assert compare([[1, 2], [3]], [[1, 2], [3]]) == SAME
     assert compare([[1, 2], [3]], [[1, 2]]) == Difference(1, 0, 1, 0)
     assert compare([], [[1]]) == Difference(0, 1, 1, 0)
     assert joined([[[1], [2]], [[3]]]) == [[1, 3]]
 
 
-def test_this_one_gives_the_same_rows_in_the_same_places(tmp_path: Path) -> None:
+def test_this_one_gives_the_same_rows_in_the_same_places(tmp_path):
     killed = Case("killed, and goes on with more", readers=0, then=(0, 2), die_at=8)
     (outcome,) = outcomes("ours", [killed], tmp_path)
     assert (outcome.difference, outcome.restarts) == (SAME, 1)
 
 
 @pytest.mark.slow
-def test_grain_goes_on_exactly_where_it_says_so_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_grain_goes_on_exactly_where_it_says_so_and_refuses_the_rest(tmp_path):
     killed, more = outcomes("grain", [KILLED, MORE], tmp_path)
     assert killed.is_the_same
     assert more.said.startswith("refused: ValueError: Sampler in checkpoint does not match")
@@ -100,12 +99,12 @@ def test_grain_goes_on_exactly_where_it_says_so_and_refuses_the_rest(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_through_every_case_this_one_gives_the_same(tmp_path: Path) -> None:
+def test_through_every_case_this_one_gives_the_same(tmp_path):
     found = outcomes("ours", CASES, tmp_path, Size())
     assert [outcome for outcome in found if not outcome.is_the_same] == []
 
 
-def test_a_loader_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_a_loader_that_is_not_there_is_answered_with_those_that_are():
     command = [sys.executable, "-m", "tests.conformance", "--loader", "tfdata"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode
@@ -113,9 +112,7 @@ def test_a_loader_that_is_not_there_is_answered_with_those_that_are() -> None:
 
 
 @pytest.mark.parametrize(("name", "module"), [("mosaic", "streaming"), ("litdata", "litdata")])
-def test_a_loader_that_is_not_installed_is_left_out_with_a_line(
-    name: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loader_that_is_not_installed_is_left_out_with_a_line(name, module, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["conformance", "--loader", name])
     assert main() == 0

@@ -40,7 +40,7 @@ from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 from tests.write.test_conversion import convert
 
 
-def zstd(data: bytes) -> bytes:
+def zstd(data):
     out = pa.BufferOutputStream()
     with pa.CompressedOutputStream(out, "zstd") as stream:
         stream.write(data)
@@ -62,15 +62,15 @@ TEXT = "".join(f"line {i}\n\n" for i in range(20))
 ONE, BOM = {"num_epochs": 1}, "\ufeff"
 
 
-def objects(path: Path) -> Any:
+def objects(path):
     return JSONLinesSource(JSONLinesSourceConfig(**ONE), path)
 
 
-def table(path: Path) -> Any:
+def table(path):
     return CSVSource(CSVSourceConfig(**ONE), path)
 
 
-def lines(path: Path) -> Any:
+def lines(path):
     return TextLinesSource(TextLinesSourceConfig(**ONE), path)
 
 
@@ -88,7 +88,7 @@ TEXTS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
 
 
 @pytest.fixture(params=[64, 2**20], ids=["portions of 64 bytes", "one portion"])
-def portions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def portions(request, monkeypatch):
     """Rows longer than a portion, and portions that end anywhere."""
     monkeypatch.setattr(shards, "_PORTION_NBYTES", request.param)
 
@@ -97,7 +97,7 @@ def portions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     ("kind", "codec"),
     [*((kind, "gz") for kind in TEXTS), *(("JSON lines", codec) for codec in CODECS if codec != "gz")],
 )
-def test_it_is_what_the_text_is(tmp_path: Path, portions: None, kind: str, codec: str) -> None:
+def test_it_is_what_the_text_is(tmp_path, portions, kind, codec):
     text, suffix, source = TEXTS[kind]
     plain, packed = tmp_path / f"a.{suffix}", tmp_path / f"a.{suffix}.{codec}"
     plain.write_text(text, newline="")
@@ -119,9 +119,7 @@ def test_it_is_what_the_text_is(tmp_path: Path, portions: None, kind: str, codec
 
 @pytest.mark.usefixtures("ray_local")
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_files_take_turns_and_actors_and_resumes_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool
-) -> None:
+def test_files_take_turns_and_actors_and_resumes_change_nothing(tmp_path, monkeypatch, shuffle):
     for number, count in enumerate((30, 0, 7, 16)):
         lines = "".join(json.dumps({"id": 100 * number + i}) + "\n" for i in range(count))
         (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
@@ -134,7 +132,7 @@ def test_files_take_turns_and_actors_and_resumes_change_nothing(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_file_that_was_cut_is_an_error_and_never_its_end(tmp_path: Path, codec: str) -> None:
+def test_a_file_that_was_cut_is_an_error_and_never_its_end(tmp_path, codec):
     numbers = np.random.default_rng(0).permutation(150_000)
     data = "".join(f'{{"id":{i}}}\n' for i in numbers).encode()
     packed = CODECS[codec](data)
@@ -153,14 +151,14 @@ def test_a_file_that_was_cut_is_an_error_and_never_its_end(tmp_path: Path, codec
         load(path)
 
 
-def test_a_broken_row_is_skipped_alone_and_told_with_what_reads_it(tmp_path: Path) -> None:
+def test_a_broken_row_is_skipped_alone_and_told_with_what_reads_it(tmp_path):
     lines = [json.dumps({"id": i, "text": "t" * 99}) for i in range(9000)]
     lines[20], lines[8000] = '{"id": 20, "text": "\\ud800"}', '{"id": "x", "text": "t"}'
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     good = [i for i in range(9000) if i not in (20, 8000)]
 
-    def source(**config: Any) -> TextStreamSource:
+    def source(**config):
         return TextStreamSource(TextStreamSourceConfig(num_epochs=1, **config), path)
 
     with pytest.raises(RecordError, match=r"a.jsonl.gz\[20\] \(position 20\): .*surrogate"):
@@ -176,7 +174,7 @@ def test_a_broken_row_is_skipped_alone_and_told_with_what_reads_it(tmp_path: Pat
     assert whole[20]["text"] == "\ufffd"
 
 
-def test_what_makes_it_random_is_told_and_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_makes_it_random_is_told_and_does(tmp_path, caplog):
     (tmp_path / "in").mkdir()
     for number in range(2):
         (tmp_path / f"in/{number}.jsonl.gz").write_bytes(gzip.compress(LINES.encode()))
@@ -204,7 +202,7 @@ def test_what_makes_it_random_is_told_and_does(tmp_path: Path, caplog: pytest.Lo
         (["a.csv.gz:x\n1\n", 'b.csv.gz:x\n"1\n'], "is never closed"),
     ],
 )
-def test_what_is_no_such_text_is_refused(tmp_path: Path, names: list[str], message: str) -> None:
+def test_what_is_no_such_text_is_refused(tmp_path, names, message):
     for name, _, text in (each.partition(":") for each in names):
         (tmp_path / name).write_bytes(gzip.compress(text.encode()))
     kind = {"a.jsonl": "jsonl", "a.json.": "jsonl"}.get(names[0][:7], "csv")
@@ -212,7 +210,7 @@ def test_what_is_no_such_text_is_refused(tmp_path: Path, names: list[str], messa
         TextStreamSource(TextStreamSourceConfig(format=kind), tmp_path)
 
 
-def test_what_else_is_compressed_is_no_text(tmp_path: Path) -> None:
+def test_what_else_is_compressed_is_no_text(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(range(256)) * 9))
     with pytest.raises(ValueError, match="looks like a gzip file: unpack it first"):
         load(tmp_path)
@@ -220,7 +218,7 @@ def test_what_else_is_compressed_is_no_text(tmp_path: Path) -> None:
         TextStreamSource(TextStreamSourceConfig(), tmp_path / "a.gz")
 
 
-def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path: Path) -> None:
+def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(LINES.encode()))
     source = load(path)

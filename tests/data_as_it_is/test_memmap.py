@@ -4,13 +4,9 @@ Reported of nanoGPT's train.bin and of dicts of np.load(mmap_mode="r") behind Ra
 and a driver that read for half a minute.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,20 +24,20 @@ NUMBERS = np.arange(N, dtype=np.int32)
 class Tokens:
     """As nanoGPT reads train.bin: windows of one long array, inside an object."""
 
-    def __init__(self, path: Path, size: int = 2**16) -> None:
+    def __init__(self, path, size=2**16):
         self.data = {"held": [np.memmap(path, np.int32, "r")]}
         self.size = size
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.data["held"][0]) // self.size
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         window = self.data["held"][0][index * self.size : (index + 1) * self.size]
         return {"first": int(window[0]), "sum": int(window.sum(dtype=np.int64))}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     NUMBERS.tofile(tmp_path / "train.bin")
     np.save(tmp_path / "train.npy", NUMBERS.reshape(-1, 4))
     return tmp_path / "train.bin"
@@ -65,7 +61,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_an_array_that_maps_a_file_travels_as_its_place_there(path: Path, name: str) -> None:
+def test_an_array_that_maps_a_file_travels_as_its_place_there(path, name):
     array = VIEWS[name](path)
     if name == "written":
         array[0] = -1
@@ -83,7 +79,7 @@ def test_an_array_that_maps_a_file_travels_as_its_place_there(path: Path, name: 
     assert len(_pickled(found)[0]) < 2000  # from there once more
 
 
-def test_other_arrays_travel_as_they_are(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_arrays_travel_as_they_are(path, caplog):
     mapped = np.memmap(path, np.int32, "r")
     assert MappedArray.of(mapped[:100]) is None
     assert MappedArray.of(NUMBERS) is None
@@ -100,7 +96,7 @@ def test_other_arrays_travel_as_they_are(path: Path, caplog: pytest.LogCaptureFi
     )
 
 
-def test_a_file_that_is_another_one_or_none_there_is_an_error_with_what_to_do(path: Path) -> None:
+def test_a_file_that_is_another_one_or_none_there_is_an_error_with_what_to_do(path):
     sent, _ = _pickled(np.memmap(path, np.int32, "r"))
     path.write_bytes(NUMBERS[::-1].tobytes())
     remedy = "every node with actors needs this file under this path.*np.array.mapped."
@@ -112,8 +108,8 @@ def test_a_file_that_is_another_one_or_none_there_is_an_error_with_what_to_do(pa
     assert "every node with actors needs this file" in raised.value.__notes__[0]
 
 
-def test_a_state_knows_the_rows_of_a_map_as_of_an_array(path: Path) -> None:
-    def fingerprint(data: Any) -> Any:
+def test_a_state_knows_the_rows_of_a_map_as_of_an_array(path):
+    def fingerprint(data):
         return RandomAccessSource(RandomAccessSourceConfig(), data).describe().settings()["files"]
 
     assert fingerprint({"x": np.memmap(path, np.int32, "r")}) == fingerprint({"x": NUMBERS})
@@ -122,16 +118,16 @@ def test_a_state_knows_the_rows_of_a_map_as_of_an_array(path: Path) -> None:
     assert fingerprint(np.memmap(path, np.int32, "r")) != before
 
 
-def dict_of_maps(path: Path) -> Any:
+def dict_of_maps(path):
     maps = np.memmap(path, np.int32, "r", shape=(16, 2**16)), np.load(path.with_suffix(".npy"), mmap_mode="r")[:16]
     return {"first": maps[0][:, 0], "window": maps[0], "small": maps[1]}
 
 
 @pytest.mark.ray
-def test_actors_map_the_file_and_the_object_store_holds_none_of_it(ray_local: None, path: Path, caplog: Any) -> None:
+def test_actors_map_the_file_and_the_object_store_holds_none_of_it(ray_local, path, caplog):
     want = [{"first": i * 2**16, "sum": sum(range(i * 2**16, (i + 1) * 2**16))} for i in range(16)]
 
-    def made(data: Any) -> RandomAccessSource:
+    def made(data):
         source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
         assert len(_pickled(source.describe())[0]) < _MAX_INLINE_NBYTES
         return source

@@ -3,12 +3,9 @@
 Reported of folders that Spark wrote (_SUCCESS), of archives of macOS (__MACOSX/._name) and of copies that broke off.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import tarfile
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +14,7 @@ import pytest
 from datarax_ray import load
 
 
-def test_a_glob_of_a_whole_folder_takes_its_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_glob_of_a_whole_folder_takes_its_data(tmp_path, caplog):
     for index in range(2):
         pq.write_table(pa.table({"id": range(3)}), tmp_path / f"part-{index}.parquet")
     for name in ("_SUCCESS", "_metadata", "README.md", "part-2.parquet.tmp", ".part-0.parquet.crc"):
@@ -30,7 +27,7 @@ def test_a_glob_of_a_whole_folder_takes_its_data(tmp_path: Path, caplog: pytest.
         load(f"{tmp_path}/README*")
 
 
-def test_notes_in_a_tar_are_no_samples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_notes_in_a_tar_are_no_samples(tmp_path, caplog):
     names = [
         "README.md",
         "a/0.txt",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from tests.tars import write_tar
 Member = tuple[str, bytes]
 
 
-def members(*samples: tuple[str, dict[str, Any]]) -> list[Member]:
+def members(*samples):
     """Members in this order, of values by extension; a value of JSON is written as such."""
     return [
         (f"{key}.{extension}", json.dumps(value).encode() if extension == "json" else str(value).encode())
@@ -34,7 +33,7 @@ def members(*samples: tuple[str, dict[str, Any]]) -> list[Member]:
     ]
 
 
-def make(path: Any, **config: Any) -> WebDatasetSource:
+def make(path, **config):
     return WebDatasetSource(WebDatasetSourceConfig(**{"num_epochs": 1} | config), path)
 
 
@@ -112,13 +111,13 @@ OVER_ACTORS = ("by extension", "skip of members apart", "JSON keys that differ",
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in OVER_ACTORS])
-def test_samples_are_whole_however_their_members_lie(tmp_path: Path, name: str) -> None:
+def test_samples_are_whole_however_their_members_lie(tmp_path, name):
     stored, config, want = SAMPLES[name]
     write_tar(tmp_path / "x.tar", stored)
     assert_gives(lambda: make(tmp_path, **config), want)
 
 
-def test_fields_are_read_without_what_lies_beside(tmp_path: Path) -> None:
+def test_fields_are_read_without_what_lies_beside(tmp_path):
     """Captions of large pictures: some bytes of each sample, and not megabytes."""
     write_tar(
         tmp_path / "x.tar",
@@ -149,22 +148,18 @@ REFUSED: list[tuple[Iterable[Member], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("stored", "config", "message"), REFUSED)
-def test_what_samples_lack_is_said_before_the_first_batch(
-    tmp_path: Path, stored: list[Member], config: dict[str, Any], message: str
-) -> None:
+def test_what_samples_lack_is_said_before_the_first_batch(tmp_path, stored, config, message):
     write_tar(tmp_path / "x.tar", stored)
     with pytest.raises(ValueError, match=message):
         make(tmp_path, **config)
 
 
-def test_one_field_is_a_list_of_one(tmp_path: Path) -> None:
+def test_one_field_is_a_list_of_one(tmp_path):
     with pytest.raises(TypeError, match=r"fields is a list of names, got 'txt'; write \['txt'\]"):
         make(tmp_path, fields="txt")
 
 
-def test_skipped_samples_are_counted_by_file_and_a_state_knows_of_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_skipped_samples_are_counted_by_file_and_a_state_knows_of_them(tmp_path, caplog):
     write_tar(tmp_path / "x.tar", LACKING)
     write_tar(tmp_path / "y.tar", WHOLE[:1] + WHOLE[2:3])
     source = make(tmp_path, missing="skip")
@@ -177,7 +172,7 @@ def test_skipped_samples_are_counted_by_file_and_a_state_knows_of_them(
         make(tmp_path, missing="skip", fields=("cls", "txt")).set_state(source.get_state())
 
 
-def test_a_key_that_a_json_object_lacks_and_fields_that_differ_name_the_settings(tmp_path: Path) -> None:
+def test_a_key_that_a_json_object_lacks_and_fields_that_differ_name_the_settings(tmp_path):
     write_tar(tmp_path / "x.tar", KEYS)
     with pytest.raises(
         RecordError, match=r"x\.tar\[2\] .*'c\.json' lacks \['c'\], and has \['w'\].*missing='none'.*on_error"

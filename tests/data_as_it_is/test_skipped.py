@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessS
 from tests.data_as_it_is.streams import pipeline
 
 
-def skips(*positions: int, reason: str = "transform f raised ValueError: 3") -> list[Skipped]:
+def skips(*positions, reason="transform f raised ValueError: 3"):
     return [Skipped(f"a.tar[{position}]", position, reason) for position in positions]
 
 
@@ -50,9 +49,7 @@ LIMITS: list[tuple[SkipLimit, list[int], int | None]] = [
 
 @pytest.mark.parametrize("together", [1, 37, 10**6])
 @pytest.mark.parametrize(("limit", "positions", "ends"), LIMITS)
-def test_a_run_ends_at_the_record_that_is_one_too_many(
-    limit: SkipLimit, positions: list[int], ends: int | None, together: int
-) -> None:
+def test_a_run_ends_at_the_record_that_is_one_too_many(limit, positions, ends, together):
     """However many are told at a time: blocks and batches are of any size."""
     ended = None
     try:
@@ -67,7 +64,7 @@ def test_a_run_ends_at_the_record_that_is_one_too_many(
         assert f"The first beyond it is a.tar[{ends}] (position {ends}): transform f raised" in str(ended)
 
 
-def test_the_error_says_counts_kinds_and_the_setting() -> None:
+def test_the_error_says_counts_kinds_and_the_setting():
     limit = SkipLimit(share=0.001).plus(skips(*range(6))).plus(skips(6, 7, 8, reason="reading raised OSError: x"))
     with pytest.raises(SkippedError) as raised:
         limit.plus(skips(100, 101))
@@ -79,7 +76,7 @@ def test_the_error_says_counts_kinds_and_the_setting() -> None:
     )
 
 
-def test_kinds_are_told_by_component_and_without_what_each_record_has_for_itself() -> None:
+def test_kinds_are_told_by_component_and_without_what_each_record_has_for_itself():
     assert kind_of(
         Skipped("component 1: component 0: a[1].tar[7]", 9, "element 3 of the record: transform f raised E: 3")
     ) == (
@@ -108,12 +105,12 @@ def test_kinds_are_told_by_component_and_without_what_each_record_has_for_itself
         ("1%", TypeError, "a whole number, a share as 0.01, or None for no limit, got '1%'"),
     ],
 )
-def test_a_limit_that_is_none_is_refused(given: Any, error: type[Exception], message: str) -> None:
+def test_a_limit_that_is_none_is_refused(given, error, message):
     with pytest.raises(error, match=message):
         RandomAccessSourceConfig(on_error="skip", max_skipped=given)
 
 
-def test_the_laxer_share_and_the_stricter_number_hold_for_a_mixture() -> None:
+def test_the_laxer_share_and_the_stricter_number_hold_for_a_mixture():
     one, two = SkipOptions.of(0.01), SkipOptions.of(5)
     assert ((one | two).limit, (two | one).limit) == (SkipLimit(most=5, share=1.0),) * 2
     raising = RandomAccessSourceConfig().skip_options
@@ -124,27 +121,27 @@ def test_the_laxer_share_and_the_stricter_number_hold_for_a_mixture() -> None:
 class Fail:
     """Fails for all elements from `first` on, up to `stop`."""
 
-    def __init__(self, first: int, stop: int = 10**9) -> None:
+    def __init__(self, first, stop=10**9):
         self.first, self.stop = first, stop
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if self.first <= element["x"] < self.stop:
             raise ValueError(f"{element['x']} is too much")
         return element
 
 
-def component(num_records: int, first: int, **config: Any) -> RandomAccessSource:
+def component(num_records, first, **config):
     given = {"num_epochs": -1, "on_error": "skip"} | config
     return RandomAccessSource(
         RandomAccessSourceConfig(**given), {"x": np.arange(num_records)}, transforms=[Fail(first)]
     )
 
 
-def mixed(**config: Any) -> MixtureSource:
+def mixed(**config):
     return MixtureSource([component(50, 50), component(60, 0, **config)], [0.5, 0.5])
 
 
-def lost(source: Any, batch_size: int) -> tuple[int, int, str]:
+def lost(source, batch_size):
     """Where the run ends, how many were skipped, and why."""
     with Pipeline(source=source, batch_size=batch_size, on_host=True) as batches:
         with pytest.raises(SkippedError) as raised:
@@ -153,7 +150,7 @@ def lost(source: Any, batch_size: int) -> tuple[int, int, str]:
 
 
 @pytest.mark.ray
-def test_a_component_that_is_lost_ends_the_run_at_the_same_batch_for_any_actors(ray_local: None) -> None:
+def test_a_component_that_is_lost_ends_the_run_at_the_same_batch_for_any_actors(ray_local):
     position, num_skipped, said = lost(mixed(), 16)
     assert 85 <= num_skipped <= 100
     assert "101 of 10,000 positions in a row could not be read, more than max_skipped=0.01 allows" in said
@@ -163,7 +160,7 @@ def test_a_component_that_is_lost_ends_the_run_at_the_same_batch_for_any_actors(
             assert lost(source, 16) == (position, num_skipped, said)
 
 
-def test_one_line_a_kind_and_counts_by_component_kind_and_file(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_a_kind_and_counts_by_component_kind_and_file(caplog):
     source = mixed(max_skipped=None)
     with Pipeline(source=source, batch_size=100, on_host=True) as batches, caplog.at_level(logging.WARNING):
         list(itertools.islice(batches, 12))
@@ -180,7 +177,7 @@ def test_one_line_a_kind_and_counts_by_component_kind_and_file(caplog: pytest.Lo
         assert counted == {("skipped", *key): count for key, count in stats.skipped.items()}
 
 
-def lossy(limit: Any) -> Pipeline:
+def lossy(limit):
     """50 elements are broken behind the first batch, and all behind the third."""
     fails = [Fail(50, 100), Fail(200)]
     config = RandomAccessSourceConfig(num_epochs=1, on_error="skip", max_skipped=limit)
@@ -189,7 +186,7 @@ def lossy(limit: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize(("limit", "ends", "resumed_ends"), [(0.01, 250, 300), (60, 210, 210)])
-def test_a_resume_counts_a_share_anew_and_a_number_on(limit: Any, ends: int, resumed_ends: int) -> None:
+def test_a_resume_counts_a_share_anew_and_a_number_on(limit, ends, resumed_ends):
     whole, resumed = lossy(limit), lossy(limit)
     assert [(batch["x"][0], whole.num_skipped) for batch in itertools.islice(whole, 2)] == [(0, 0), (100, 50)]
     resumed.set_state(whole.get_state())

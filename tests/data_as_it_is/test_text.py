@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,14 +28,14 @@ from datarax_ray.read.errors import RecordError
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 
 
-def written(folder: Path, *files: Iterable[dict[str, Any]]) -> list[Path]:
+def written(folder, *files):
     paths = [folder / f"{number}.jsonl" for number in range(len(files))]
     for path, objects in zip(paths, files, strict=True):
         path.write_text("".join(json.dumps(row) + "\n" for row in objects))
     return paths
 
 
-def both(paths: Any, **config: Any) -> list[Any]:
+def both(paths, **config):
     """JSON lines by their numbers, and as a stream, whose files take turns of all of their rows."""
     return [
         JSONLinesSource(JSONLinesSourceConfig(num_epochs=1, **config), paths),
@@ -60,7 +58,7 @@ LATE: dict[str, tuple[list[dict[str, Any]], ...]] = {
 
 
 @pytest.mark.parametrize("kind", LATE)
-def test_types_that_show_in_later_files_are_known_at_the_start(tmp_path: Path, kind: str) -> None:
+def test_types_that_show_in_later_files_are_known_at_the_start(tmp_path, kind):
     paths = written(tmp_path, *LATE[kind])
     found = [row for objects in LATE[kind] for row in objects]
     names = {name for row in found for name in row}
@@ -73,7 +71,7 @@ def test_types_that_show_in_later_files_are_known_at_the_start(tmp_path: Path, k
         assert_gives(source.copy, want)
 
 
-def test_a_float_five_megabytes_behind_the_first_rows_is_known(tmp_path: Path) -> None:
+def test_a_float_five_megabytes_behind_the_first_rows_is_known(tmp_path):
     numbers = [*range(10**6), *(i + 0.5 for i in range(10**5))]
     (tmp_path / "a.jsonl").write_text("".join(f'{{"x":{x}}}\n' for x in numbers))
     (tmp_path / "a.csv").write_text("x\n" + "".join(f"{x}\n" for x in numbers))
@@ -83,7 +81,7 @@ def test_a_float_five_megabytes_behind_the_first_rows_is_known(tmp_path: Path) -
         assert source.element_spec()["x"].dtype == float
 
 
-def test_a_field_of_one_late_row_is_known_where_all_rows_decide(tmp_path: Path) -> None:
+def test_a_field_of_one_late_row_is_known_where_all_rows_decide(tmp_path):
     objects: list[dict[str, Any]] = [{"x": i, "t": "t" * 99} for i in range(90_000)]
     objects[-2]["y"] = 1
     (path,) = written(tmp_path, objects)
@@ -97,7 +95,7 @@ def test_a_field_of_one_late_row_is_known_where_all_rows_decide(tmp_path: Path) 
         JSONLinesSourceConfig(schema_rows=0)
 
 
-def test_files_of_other_types_are_told_of_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_other_types_are_told_of_at_the_start(tmp_path, caplog):
     first, second = written(tmp_path, [{"x": 1}] * 9, [{"x": "a"}] * 9)
     for number in range(2):
         source = both([first, second], on_error="skip")[number]
@@ -111,14 +109,14 @@ def test_files_of_other_types_are_told_of_at_the_start(tmp_path: Path, caplog: p
     assert not [line for line in caplog.messages if "do not fit" in line]
 
 
-def test_fields_of_later_files_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fields_of_later_files_are_said(tmp_path, caplog):
     caplog.set_level(logging.INFO, "datarax_ray")
     _, second = paths = written(tmp_path, [{"x": 1}], [{"x": 1, "y": 2}])
     load(paths)
     assert f"{second}: the rows before it lack the field 'y', and have None there." in caplog.messages
 
 
-def test_times_in_json_are_text_unless_they_are_named(tmp_path: Path) -> None:
+def test_times_in_json_are_text_unless_they_are_named(tmp_path):
     times = [f"2019-04-25T12:57:{i:02d}Z" for i in range(9)]
     paths = written(tmp_path, [{"at": at, "in": {"at": at}, "all": [at]} for at in times])
     for source in both(paths):
@@ -135,7 +133,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_text_that_is_none_breaks_its_row_and_is_replaced_where_asked(tmp_path: Path, kind: str) -> None:
+def test_text_that_is_none_breaks_its_row_and_is_replaced_where_asked(tmp_path, kind):
     bad, want = BAD[kind]
     pair = b'{"id": 2, "t": "\\ud83d\\ude00"}'
     path = tmp_path / "a.jsonl"
@@ -151,7 +149,7 @@ def test_text_that_is_none_breaks_its_row_and_is_replaced_where_asked(tmp_path: 
         JSONLinesSourceConfig(errors="ignore")
 
 
-def test_a_row_of_csv_or_text_that_is_no_utf_8_is_broken_alone(tmp_path: Path) -> None:
+def test_a_row_of_csv_or_text_that_is_no_utf_8_is_broken_alone(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"t,u\na,1\nb\xff,2\nc,3\n")
     (tmp_path / "a.txt").write_bytes(b"a\nb\xff\nc\n")
     for config, name in ((CSVSourceConfig, "a.csv"), (TextLinesSourceConfig, "a.txt")):
@@ -166,7 +164,7 @@ def test_a_row_of_csv_or_text_that_is_no_utf_8_is_broken_alone(tmp_path: Path) -
 CONTENT = ["hello", [{"type": "text", "text": 'é"\\'}], {"a": [1, {"b": None}]}, 1, 2.5, True, None, [], [1, 2], 10**30]
 
 
-def test_values_of_any_kind_are_kept_as_python_has_them(tmp_path: Path) -> None:
+def test_values_of_any_kind_are_kept_as_python_has_them(tmp_path):
     objects: list[dict[str, Any]] = [{"id": i, "content": each, "role": "user"} for i, each in enumerate(CONTENT)]
     (path,) = written(tmp_path, objects)
     with pytest.raises(ValueError, match=r"column_types=\{'content': 'json'\} keeps values of any kind"):
@@ -186,14 +184,14 @@ def test_values_of_any_kind_are_kept_as_python_has_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_late_types_and_any_values_are_the_same_over_actors(tmp_path: Path) -> None:
+def test_late_types_and_any_values_are_the_same_over_actors(tmp_path):
     paths = written(tmp_path, [{"x": None, "y": "a"}] * 5, [{"x": [1], "y": {"z": 1}, "k": i} for i in range(6)])
     want = [{"x": None, "y": "a", "k": None}] * 5 + [{"x": [1], "y": {"z": 1}, "k": i} for i in range(6)]
     for source in both(paths, column_types={"y": "json"}):
         assert_gives(source.copy, want, num_actors=2)
 
 
-def test_a_line_of_text_is_an_element(tmp_path: Path) -> None:
+def test_a_line_of_text_is_an_element(tmp_path):
     text = "\ufefffirst\r\n\r\n third \n\nlast"
     (tmp_path / "a.txt").write_text(text, newline="")
     (tmp_path / "b.txt").write_text("", newline="")

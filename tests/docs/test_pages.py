@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 OUTPUT = doctest.OutputChecker()
 
 
-def shell(command: str) -> str:
+def shell(command):
     """What a command prints, on both streams, in the reader's folder."""
     _, *arguments = shlex.split(command)
     done = subprocess.run(
@@ -47,22 +46,22 @@ def shell(command: str) -> str:
     return done.stderr + done.stdout
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
+def blocks(page):
     return [(match[3], match[4]) for match in BLOCK.finditer(PAGES[page])]
 
 
-def programs() -> list[str]:
+def programs():
     return sorted(page for page in PAGES if any(language in RUN | COMPARED for language, _ in blocks(page)))
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
-def test_a_block_is_run_or_said_to_be_a_command_or_output(page: str) -> None:
+def test_a_block_is_run_or_said_to_be_a_command_or_output(page):
     unknown = {language for language, _ in blocks(page)} - RUN - COMPARED - SHOWN
     assert not {language for language in unknown if not language.startswith("{")}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """Where a reader stands: a folder with data/ in it, and a Ray that was started there."""
     import ray
 
@@ -75,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", programs())
-def test_the_programs_of_a_page_run(page: str, folder: Path) -> None:
+def test_the_programs_of_a_page_run(page, folder):
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(PRELUDE, names)

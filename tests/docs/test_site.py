@@ -6,7 +6,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     built = tmp_path_factory.mktemp("site")
     options = ["-q", "-W", "--keep-going", "-d", built / "doctrees"]
     done = subprocess.run(
@@ -37,13 +36,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Page(HTMLParser):
     """What a page links to, and what can be linked to in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__()
         self.links: list[str] = []
         self.anchors: set[str] = set()
         self.feed(path.read_text())
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.append(value)
@@ -51,7 +50,7 @@ class Page(HTMLParser):
                 self.anchors.add(value)
 
 
-def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
+def test_every_link_within_the_site_leads_somewhere(site):
     pages = {path: Page(path) for path in site.rglob("*.html")}
     assert len(pages) > 20
     broken = []
@@ -66,37 +65,37 @@ def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
     assert not broken
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_nothing_is_fetched_from_elsewhere(site):
     asked = re.compile(
         r"""<(?:script|img|iframe)[^>]+src=["']https?:|<link[^>]+rel=["']stylesheet["'][^>]+href=["']https?:"""
     )
     assert [path.name for path in site.rglob("*.html") if asked.search(path.read_text())] == []
 
 
-def test_every_public_name_is_in_the_reference(site: Path) -> None:
+def test_every_public_name_is_in_the_reference(site):
     anchors = Page(site / "reference" / "api.html").anchors
     assert [name for name in datarax_ray.__all__ if f"datarax_ray.{name}" not in anchors] == []
 
 
-def test_every_command_is_in_the_reference(site: Path) -> None:
+def test_every_command_is_in_the_reference(site):
     anchors = Page(site / "reference" / "cli.html").anchors
     assert {"datarax-ray", "datarax-ray-demo", "datarax-ray-bench", "datarax-ray-cluster-init"} <= anchors
 
 
-def links_of_markdown() -> Iterator[tuple[Path, str]]:
+def links_of_markdown():
     for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             if not re.match(r"[a-z]+:|#", link):
                 yield page, link.partition("#")[0]
 
 
-def test_links_lead_somewhere_where_pages_are_read_as_files() -> None:
+def test_links_lead_somewhere_where_pages_are_read_as_files():
     assert [
         f"{page.relative_to(ROOT)}: {link}" for page, link in links_of_markdown() if not (page.parent / link).exists()
     ] == []
 
 
-def test_every_example_is_shown_on_a_page() -> None:
+def test_every_example_is_shown_on_a_page():
     pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
     names = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     assert [name for name in names if f"examples/{name}" not in pages] == []
@@ -105,14 +104,14 @@ def test_every_example_is_shown_on_a_page() -> None:
 PAGES = (ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "cluster").glob("*.md"), ROOT / "tests" / "README.md")
 
 
-def said(beginning: str) -> Iterator[tuple[str, list[str]]]:
+def said(beginning):
     """What follows it in code, on any page: the page, and the words up to the end of the command."""
     for page in PAGES:
         for rest in re.findall(rf"{re.escape(beginning)} ([^`\n#&|;]*)", page.read_text()):
             yield str(page.relative_to(ROOT)), rest.split()
 
 
-def test_every_command_that_a_page_names_is_there_with_its_options() -> None:
+def test_every_command_that_a_page_names_is_there_with_its_options():
     wrong, found = [], 0
     for page, words in [*said("`datarax-ray"), *said("\ndatarax-ray"), *said("bin/datarax-ray")]:
         command: Any = typer.main.get_command(app)
@@ -128,7 +127,7 @@ def test_every_command_that_a_page_names_is_there_with_its_options() -> None:
     assert not wrong
 
 
-def test_every_module_that_a_page_runs_is_there() -> None:
+def test_every_module_that_a_page_runs_is_there():
     named = {words[0] for _, words in said("python -m") if words and words[0].startswith("tests.")}
     assert len(named) > 5
     assert [name for name in sorted(named) if importlib.util.find_spec(name) is None] == []

@@ -1,9 +1,6 @@
 """Who else is asked for what is late: by events and times, and in whole streams over actors of different speeds."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Container
 
 import pytest
 
@@ -26,11 +23,11 @@ from tests.feed.test_flow import KINDS, EndAt, told
 BOTH = (0, 1)
 
 
-def part(chunk: int, actor: int) -> Part:
+def part(chunk, actor):
     return Part(chunk, actor, actor, ReadRequest(10 * chunk, 10 * chunk + 10))
 
 
-def backups(*sent: Part, left: Container[Part] = (), in_doubt: Container[Part] = (), took_s: float = 1.0) -> Backups:
+def backups(*sent, left=(), in_doubt=(), took_s=1.0):
     """With these sent at 1.0, when a first request of each actor has just taken that long."""
     found = Backups(left, in_doubt)
     for actor in BOTH:
@@ -41,7 +38,7 @@ def backups(*sent: Part, left: Container[Part] = (), in_doubt: Container[Part] =
     return found
 
 
-def asked(found: Backups, now: float, actors: tuple[int, ...] = BOTH) -> list[tuple[int, int, int, bool]]:
+def asked(found, now, actors=BOTH):
     """(chunk, of whom, who is asked, whether too) of each."""
     return [(ask.part.chunk, ask.part.actor, ask.copy.actor, ask.is_begun) for ask in found.asks(actors, now)]
 

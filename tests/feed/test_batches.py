@@ -16,7 +16,7 @@ from datarax_ray.read.elements.columns import stack
 from datarax_ray.read.errors import Skipped
 
 
-def element(position: int) -> dict:
+def element(position):
     return {
         "x": np.array([position, -position], np.float64),
         "deep": {"name": f"p{position}", "list": list(range(position % 3))},
@@ -24,13 +24,13 @@ def element(position: int) -> dict:
     }
 
 
-def block(positions, skipped=()) -> Block:
+def block(positions, skipped=()):
     positions = list(positions)
     columns = stack([element(p) for p in positions]) if positions else None
     return Block(np.array(positions, np.int64), columns, tuple(Skipped(f"f[{p}]", p, "broken") for p in skipped))
 
 
-def as_rows(batch) -> list[dict]:
+def as_rows(batch):
     columns = batch.columns
     return [
         {"x": columns["x"][i].tolist(), "n": int(columns["n"][i]), "name": columns["deep"]["name"][i],
@@ -39,7 +39,7 @@ def as_rows(batch) -> list[dict]:
     ]  # fmt: skip
 
 
-def rows_of(positions) -> list[dict]:
+def rows_of(positions):
     return [{"x": [p, -p], "n": p, "name": f"p{p}", "list": list(range(p % 3))} for p in positions]
 
 
@@ -116,7 +116,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
         assert [s.position for s in batcher.intake.skipped_before(None)] == left
 
 
-def batches_of(batcher: Batcher, *chunks) -> list:
+def batches_of(batcher, *chunks):
     out = []
     for first, last, blocks in chunks:
         out += batcher.add(first, last, blocks)
@@ -134,7 +134,7 @@ def test_a_batch_is_not_changed_by_later_ones_nor_by_its_block():
     assert as_rows(second) == rows_of([2, 3])
 
 
-def columns_block(start: int, columns) -> Block:
+def columns_block(start, columns):
     count = len(next(iter(columns.values())))
     return Block(np.arange(start, start + count), columns)
 
@@ -202,7 +202,7 @@ def test_elements_unlike_the_first_end_the_stream_at_their_position_for_any_chun
     got = []
     start = 0
 
-    def feed() -> None:
+    def feed():
         nonlocal start
         for size in cuts:
             positions = np.arange(start, start + size)
@@ -225,7 +225,7 @@ def test_elements_unlike_the_first_end_the_stream_at_their_position_for_any_chun
 # Positions with several elements
 
 
-def several(positions, counts) -> Block:
+def several(positions, counts):
     rows = [(p, i) for p in positions for i in range(counts[p])]
     columns = {"p": np.array([p for p, _ in rows]), "i": np.array([i for _, i in rows])} if rows else None
     return Block(np.array([p for p, _ in rows], np.int64), columns)
@@ -252,7 +252,7 @@ def fanned_batches(counts, cuts, owners, batch_size, share=WHOLE, *, start=0, of
     return got + list(batcher.finish())
 
 
-def pairs(batch) -> list[tuple[int, int]]:
+def pairs(batch):
     return list(zip(batch.columns["p"].tolist(), batch.columns["i"].tolist(), strict=True))
 
 

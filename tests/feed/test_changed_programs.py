@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -132,7 +131,7 @@ THE_SAME = [
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict]:
+def saved(tmp_path_factory):
     """The project, a state of it, and the rows that an uninterrupted run gives next."""
     directory = tmp_path_factory.mktemp("program")
     (directory / "project").mkdir()
@@ -147,9 +146,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict]:
     return directory, said["STATE"], json.loads(following["ROWS"])
 
 
-def run(
-    directory: Path, state: str, environ: dict[str, str] | None = None, allow: tuple[str, ...] = ()
-) -> dict[str, str]:
+def run(directory, state, environ=None, allow=()):
     files = ",".join(sorted(map(str, (directory / "data").iterdir())))
     done = subprocess.run(
         [sys.executable, str(directory / "main.py"), files, *allow],
@@ -166,7 +163,7 @@ def run(
 
 
 @pytest.mark.parametrize("change", [*CHANGED, *THE_SAME], ids=lambda change: change.name)
-def test_rows_that_come_out_otherwise_are_refused_and_all_else_continues(saved, change: Change, tmp_path: Path) -> None:
+def test_rows_that_come_out_otherwise_are_refused_and_all_else_continues(saved, change, tmp_path):
     project, state, following = saved
     other = tmp_path / "another folder"  # a clone of the project elsewhere, of which one file is edited
     shutil.copytree(project, other)
@@ -188,7 +185,7 @@ def test_rows_that_come_out_otherwise_are_refused_and_all_else_continues(saved, 
         assert json.loads(said["ROWS"]) == following
 
 
-def test_the_bytes_of_one_file_at_the_same_size_are_refused(saved, tmp_path: Path) -> None:
+def test_the_bytes_of_one_file_at_the_same_size_are_refused(saved, tmp_path):
     project, state, _ = saved
     other = tmp_path / "other"
     shutil.copytree(project, other)

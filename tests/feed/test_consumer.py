@@ -6,13 +6,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
+from datarax_ray.feed.consumer import Consumed, Consumer, Reading
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.position import ONE_TO_ONE
@@ -24,11 +21,11 @@ BAD = {4, 5, 13, 16}
 N = 17
 
 
-def at(position: int) -> StreamState:
+def at(position):
     return StreamState(position)
 
 
-def skips(lo: int, hi: int) -> tuple[Skipped, ...]:
+def skips(lo, hi):
     return tuple(Skipped(f"file[{p}]", p, "broken") for p in range(lo, hi) if p in BAD)
 
 
@@ -38,17 +35,17 @@ class Stream:
     drop_remainder: the last, which is short, is not given. before: called with the position of each before it is made.
     """
 
-    def __init__(self, *, drop_remainder: bool = False, before: Callable[[int], None] = lambda position: None) -> None:
+    def __init__(self, *, drop_remainder=False, before=lambda position: None):
         self._drop_remainder = drop_remainder
         self._before = before
         self.begun: list[int] = []
         self.num_closed = 0
 
-    def begin(self, consumed: Consumed) -> Reading:
+    def begin(self, consumed):
         self.begun.append(consumed.state.position)
         return Reading(self._deliveries(consumed))
 
-    def _deliveries(self, consumed: Consumed) -> Generator[Delivery, None, None]:
+    def _deliveries(self, consumed):
         try:
             start = consumed.state.position
             while start < N and not (self._drop_remainder and start + 3 > N):
@@ -65,14 +62,14 @@ class Stream:
 class Recorded:
     """A consumer with a list in a file; `take` takes of a stream."""
 
-    def __init__(self, path: Path | None = None, max_skipped: int | None = None) -> None:
+    def __init__(self, path=None, max_skipped=None):
         self.path = path
         self.consumer = Consumer(SkipOptions(max_skipped, None if path is None else str(path)))
 
-    def take(self, stream: Stream, key: Any = "batches", finish: Any = None) -> Any:
+    def take(self, stream, key="batches", finish=None):
         return self.consumer.take(key, stream.begin, finish)
 
-    def rest(self, stream: Stream, **options: Any) -> list[Any]:
+    def rest(self, stream, **options):
         found = []
         while True:
             try:
@@ -81,14 +78,14 @@ class Recorded:
                 return found
 
     @property
-    def told(self) -> tuple[int, list[int], list[int] | None]:
+    def told(self):
         """Skipped records: how many, those listed, those in the file."""
         listed = [skip.position for skip in self.consumer.skipped]
         lines = self.path.read_text().splitlines() if self.path is not None and self.path.exists() else []
         return self.consumer.consumed.num_reported, listed, [json.loads(line)["position"] for line in lines]
 
 
-def told(*positions: int) -> tuple[int, list[int], list[int]]:
+def told(*positions):
     return len(positions), list(positions), list(positions)
 
 
@@ -96,11 +93,11 @@ WHOLE = [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15), (15, 17)]
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Recorded:
+def recorded(tmp_path):
     return Recorded(tmp_path / "skipped.jsonl")
 
 
-def test_what_was_handed_out_moves_with_each_batch_and_tells_of_what_it_leaves_out(recorded: Recorded) -> None:
+def test_what_was_handed_out_moves_with_each_batch_and_tells_of_what_it_leaves_out(recorded):
     stream = Stream()
     assert recorded.consumer.consumed == Consumed(at(0))
     assert recorded.take(stream) == (0, 3)
@@ -114,10 +111,10 @@ def test_what_was_handed_out_moves_with_each_batch_and_tells_of_what_it_leaves_o
 
 
 @pytest.mark.parametrize("fails", ["in the stream", "in what is still to be done"])
-def test_after_a_failure_the_same_batch_comes_again_and_what_was_told_stays(recorded: Recorded, fails: str) -> None:
+def test_after_a_failure_the_same_batch_comes_again_and_what_was_told_stays(recorded, fails):
     broken: list[Exception] = []
 
-    def fail(place: Any) -> Any:
+    def fail(place):
         if broken and place in (6, (6, 9)):
             raise broken[0]
         return place
@@ -138,7 +135,7 @@ def test_after_a_failure_the_same_batch_comes_again_and_what_was_told_stays(reco
     assert recorded.told == told(4, 5, 13, 16)
 
 
-def test_more_skipped_records_than_allowed_stop_before_the_batch(tmp_path: Path) -> None:
+def test_more_skipped_records_than_allowed_stop_before_the_batch(tmp_path):
     recorded = Recorded(tmp_path / "skipped.jsonl", max_skipped=2)
     stream = Stream()
     for _ in range(2):
@@ -147,7 +144,7 @@ def test_more_skipped_records_than_allowed_stop_before_the_batch(tmp_path: Path)
         assert (recorded.consumer.consumed.state, recorded.told) == (at(12), told(4, 5))
 
 
-def test_a_file_that_cannot_be_written_keeps_the_batch_for_later(recorded: Recorded) -> None:
+def test_a_file_that_cannot_be_written_keeps_the_batch_for_later(recorded):
     assert recorded.path is not None
     stream = Stream()
     recorded.take(stream)
@@ -161,7 +158,7 @@ def test_a_file_that_cannot_be_written_keeps_the_batch_for_later(recorded: Recor
     assert recorded.told == told(4, 5, 13, 16)
 
 
-def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_state(recorded: Recorded) -> None:
+def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_state(recorded):
     """As where a short last batch is dropped: who goes on from the state meets these again."""
     stream = Stream(drop_remainder=True)
     assert recorded.rest(stream) == WHOLE[:-1]
@@ -176,9 +173,7 @@ def test_what_the_end_brings_behind_the_state_is_counted_once_and_is_not_in_the_
         assert recorded.told[2] == [4, 5, 13, 16]
 
 
-def test_one_by_one_with_the_state_after_each_or_dropped_in_the_middle_each_skip_is_told_once(
-    recorded: Recorded,
-) -> None:
+def test_one_by_one_with_the_state_after_each_or_dropped_in_the_middle_each_skip_is_told_once(recorded):
     stream = Stream()
     while True:
         try:
@@ -190,7 +185,7 @@ def test_one_by_one_with_the_state_after_each_or_dropped_in_the_middle_each_skip
     assert recorded.told == told(4, 5, 13, 16)
 
 
-def test_going_elsewhere_counts_and_lists_anew_and_strikes_out_what_comes_again(recorded: Recorded) -> None:
+def test_going_elsewhere_counts_and_lists_anew_and_strikes_out_what_comes_again(recorded):
     stream = Stream()
     recorded.rest(stream)
     recorded.consumer.go_to(Consumed(at(6), num_before=2))
@@ -201,12 +196,12 @@ def test_going_elsewhere_counts_and_lists_anew_and_strikes_out_what_comes_again(
     assert recorded.told == (4, [13, 16], [4, 5, 13, 16])
 
 
-def elsewhere_by_a_handler(consumer: Consumer) -> None:
+def elsewhere_by_a_handler(consumer):
     """What a signal's handler does in the thread that takes."""
     consumer.go_to(Consumed(at(9)))
 
 
-def test_what_raises_stop_iteration_is_no_end_of_the_stream(recorded: Recorded) -> None:
+def test_what_raises_stop_iteration_is_no_end_of_the_stream(recorded):
     """Or a loop would be over with no word, as by a stage that calls next() on an iterator that has no more."""
     stream = Stream()
     assert recorded.take(stream) == WHOLE[0]
@@ -217,15 +212,15 @@ def test_what_raises_stop_iteration_is_no_end_of_the_stream(recorded: Recorded) 
     assert recorded.rest(stream) == WHOLE[1:]
 
 
-def elsewhere_by_a_thread(consumer: Consumer) -> None:
+def elsewhere_by_a_thread(consumer):
     thread = threading.Thread(target=elsewhere_by_a_handler, args=(consumer,))
     thread.start()
     thread.join()
 
 
 @pytest.mark.parametrize("move", [elsewhere_by_a_handler, elsewhere_by_a_thread])
-def test_what_was_being_taken_where_the_stream_was_moved_meanwhile_is_refused(recorded: Recorded, move: Any) -> None:
-    def before(position: int) -> None:
+def test_what_was_being_taken_where_the_stream_was_moved_meanwhile_is_refused(recorded, move):
+    def before(position):
         if position == 3:
             move(recorded.consumer)
 
@@ -239,10 +234,10 @@ def test_what_was_being_taken_where_the_stream_was_moved_meanwhile_is_refused(re
     assert recorded.rest(stream) == WHOLE[3:]
 
 
-def test_a_handler_sees_whole_states_and_may_not_take_in_the_middle(recorded: Recorded) -> None:
+def test_a_handler_sees_whole_states_and_may_not_take_in_the_middle(recorded):
     seen, refused = [], []
 
-    def before(position: int) -> None:
+    def before(position):
         seen.append(recorded.consumer.consumed.to_json({}, Kind.order)["position"])
         try:
             recorded.consumer.alone(lambda: recorded.take(stream))
@@ -257,7 +252,7 @@ def test_a_handler_sees_whole_states_and_may_not_take_in_the_middle(recorded: Re
     assert all("a signal's handler asked for a batch while the program" in message for message in refused)
 
 
-def test_several_batches_are_handed_out_together_or_not_at_all(recorded: Recorded) -> None:
+def test_several_batches_are_handed_out_together_or_not_at_all(recorded):
     """As of a compiled loop, which may fail after it took them."""
     stream = Stream()
     for is_whole in (False, True):
@@ -276,9 +271,7 @@ def test_several_batches_are_handed_out_together_or_not_at_all(recorded: Recorde
     assert recorded.rest(stream, key="loop") == WHOLE[5:]
 
 
-def test_the_first_record_of_a_kind_that_is_left_out_is_logged(
-    recorded: Recorded, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_record_of_a_kind_that_is_left_out_is_logged(recorded, caplog):
     with caplog.at_level(logging.WARNING):
         recorded.rest(Stream())
     assert caplog.messages == ["skipped file[4] (position 4): broken"]
@@ -288,20 +281,20 @@ def test_the_first_record_of_a_kind_that_is_left_out_is_logged(
 class Session:
     """One that makes its first batch elsewhere; notes how it is closed."""
 
-    def __init__(self, error: BaseException, *, is_waiting: bool) -> None:
+    def __init__(self, error, *, is_waiting):
         self._error = error
         self.is_waiting = is_waiting
         self.closed: list[float | None] = []
 
-    def next(self) -> Delivery:
+    def next(self):
         raise self._error
 
-    def close(self, timeout_s: float | None, then: Callable[[], None] | None = None) -> None:
+    def close(self, timeout_s, then=None):
         self.closed.append(timeout_s)
 
 
 @pytest.mark.parametrize(("is_waiting", "closed"), [(True, [0]), (False, [None])])
-def test_what_interrupts_a_wait_does_not_wait_for_the_batch(is_waiting: bool, closed: Sequence[Any]) -> None:
+def test_what_interrupts_a_wait_does_not_wait_for_the_batch(is_waiting, closed):
     consumer, session = Consumer(), Session(KeyboardInterrupt(), is_waiting=is_waiting)
     with pytest.raises(KeyboardInterrupt):
         consumer.take("batches", lambda consumed: session)
@@ -315,7 +308,7 @@ class Kind:
     yields = ONE_TO_ONE
 
 
-def test_a_state_is_read_as_it_was_written_with_its_count() -> None:
+def test_a_state_is_read_as_it_was_written_with_its_count():
     consumed = Consumed(at(6), 1, skips(3, 6))
     saved = json.loads(json.dumps(consumed.to_json({"batch_size": 3}, Kind.order)))
     assert saved == {

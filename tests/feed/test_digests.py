@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +35,22 @@ PACKINGS: dict[str, Any] = {"concat": ConcatThenSplit(32, ("tokens", "mask")), "
 class Repeat:
     """Element i comes i % 4 times."""
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [element | {"name": f"{n} of {element['index']}"} for n in range(element["index"] % 4)]
 
 
-def source_of(*transforms: Any, seed: int = 1, num_epochs: int = 2) -> Any:
+def source_of(*transforms, seed=1, num_epochs=2):
     config = RandomAccessSourceConfig(num_epochs=num_epochs, shuffle=True, seed=seed)
     return RandomAccessSource(config, Squares(N), transforms=transforms)
 
 
-def mixture() -> Any:
+def mixture():
     parts = [source_of(AddNoise(), num_epochs=-1), source_of(AddNoise(), Drop(), seed=2, num_epochs=-1)]
     return MixtureSource(parts, weights=[2, 1], length=150)
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def shards(tmp_path_factory):
     directory = tmp_path_factory.mktemp("shards")
     for file, count in enumerate((30, 10, 25)):
         lines = (json.dumps({"index": 100 * file + n}) + "\n" for n in range(count))
@@ -72,7 +71,7 @@ STREAMS: dict[str, Any] = {
 }
 
 
-def totals(stream: Any, pool: Any = None, start: StreamState | None = None, **options: Any) -> list[tuple[Any, int]]:
+def totals(stream, pool=None, start=None, **options):
     """Where each batch ends, and the sum of all digests so far."""
     found, total = [], 0
     for batch in batches(stream, pool, start or StreamState(), StreamOptions(digest=True, **options)):
@@ -81,7 +80,7 @@ def totals(stream: Any, pool: Any = None, start: StreamState | None = None, **op
     return found
 
 
-def plain_total(source: Any, state: StreamState) -> int:
+def plain_total(source, state):
     """One element after the other, each hashed by itself."""
     total = 0
     for position in range(state.position + bool(state.offset)):
@@ -94,7 +93,7 @@ def plain_total(source: Any, state: StreamState) -> int:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_it_is_the_sum_of_a_plain_loop_over_what_the_state_says_was_delivered(stream: str) -> None:
+def test_it_is_the_sum_of_a_plain_loop_over_what_the_state_says_was_delivered(stream):
     source = STREAMS[stream]()
     found = totals(source.describe(), batch_size=7, chunk_size=11)
     assert len(found) > 10
@@ -102,7 +101,7 @@ def test_it_is_the_sum_of_a_plain_loop_over_what_the_state_says_was_delivered(st
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_of_packed_rows_it_counts_each_document_whose_last_token_was_delivered(packing: str) -> None:
+def test_of_packed_rows_it_counts_each_document_whose_last_token_was_delivered(packing):
     source = source_of(tokenise)
     found = totals(source.describe(), batch_size=3, chunk_size=17, packing=PACKINGS[packing])
     fields = PACKINGS[packing].documents.fields
@@ -117,7 +116,7 @@ def test_of_packed_rows_it_counts_each_document_whose_last_token_was_delivered(p
         assert state.offset < len(source.get_batch_at(state.position, 1)[0]["tokens"]) if state.offset else True
 
 
-def sum_of(shares: Mapping[int, Share], steps: Sequence[tuple[StreamState, int]]) -> int:
+def sum_of(shares, steps):
     """What the trainers' digests add up to, each of the same parts once."""
     begun = (RollingDigest.begun(StreamState(), share) for share in shares.values())
     found = added(digest.plus(total) for digest, (_, total) in zip(begun, steps, strict=True))
@@ -125,7 +124,7 @@ def sum_of(shares: Mapping[int, Share], steps: Sequence[tuple[StreamState, int]]
     return found.total
 
 
-def check(stream: Any, data: Any, **options: Any) -> None:
+def check(stream, data, **options):
     """Any split among trainers, from any state on, adds up to one trainer's in other chunks."""
     num_trainers, rows_each = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
     options = {
@@ -160,19 +159,19 @@ def check(stream: Any, data: Any, **options: Any) -> None:
 @pytest.mark.parametrize("stream", STREAMS)
 @given(data=st.data())
 @settings(max_examples=5)
-def test_any_trainers_chunks_and_resumes_give_one_sum(stream: str, data: Any) -> None:
+def test_any_trainers_chunks_and_resumes_give_one_sum(stream, data):
     check(STREAMS[stream]().describe(), data)
 
 
 @pytest.mark.parametrize("packing", [*PACKINGS.values(), FirstFitPack(40, "tokens", too_long="split")], ids=str)
 @given(data=st.data())
 @settings(max_examples=5)
-def test_of_packed_rows_too(packing: Any, data: Any) -> None:
+def test_of_packed_rows_too(packing, data):
     """Of documents that are several of one record, too."""
     check(source_of(Drop(), Repeat(), tokenise).describe(), data, packing=packing)
 
 
-def test_of_a_stream_of_shards_too(shards: Any) -> None:
+def test_of_a_stream_of_shards_too(shards):
     whole = totals(shards.describe(), batch_size=4, chunk_size=9)
     assert len(whole) == 33
     for rank_chunk, number in ((5, 0), (30, 7), (1, 20)):
@@ -185,7 +184,7 @@ def test_of_a_stream_of_shards_too(shards: Any) -> None:
         assert got == [total for _, total in whole[number:]]
 
 
-def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one() -> None:
+def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one():
     """Trainers that share actors ask for places first: the digests come with these, and the rows perhaps later."""
 
     class Unlike:
@@ -193,12 +192,12 @@ def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one() 
 
         calls = 0
 
-        def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        def map(self, element):
             Unlike.calls += 1
             return element | {"calls": Unlike.calls}
 
     class Forgetful(Actor):
-        def read(self, request: Any) -> Any:
+        def read(self, request):
             self._cache._kept.clear()
             return super().read(request)
 

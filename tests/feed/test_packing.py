@@ -1,7 +1,5 @@
 """Packed batches against a plain loop over tokens, and against Grain's own packers."""
 
-from __future__ import annotations
-
 import grain
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ FIELDS = ("x", "mask")
 PAD = {"x": -1}
 
 
-def document(position: int, nth: int, length: int) -> dict[str, np.ndarray]:
+def document(position, nth, length):
     x = 1000 * position + 100 * nth + np.arange(1, length + 1, dtype=np.int32)
     return {"x": x, "mask": (x % 3).astype(np.uint8)}
 
@@ -34,7 +32,7 @@ def streams(draw, longest=14):
     return lengths, cuts, owners
 
 
-def block(positions, lengths, fields) -> Block:
+def block(positions, lengths, fields):
     found = [(p, document(p, nth, n)) for p in positions for nth, n in enumerate(lengths[p])]
     columns = {name: np.concatenate([doc[name] for _, doc in found]) for name in fields} if found else None
     sizes = np.array([len(doc["x"]) for _, doc in found], np.int64)
@@ -53,7 +51,7 @@ def pack(packing, stream, batch_size, share=WHOLE, *, is_padded=False, start=0, 
     return got + list(batcher.finish())
 
 
-def rows_of(batches) -> dict[str, np.ndarray]:
+def rows_of(batches):
     return {key: np.concatenate([b.columns[key] for b in batches]) for key in batches[0].columns} if batches else {}
 
 
@@ -61,12 +59,12 @@ def in_order(lengths):
     return [document(p, nth, n) for p, sizes in enumerate(lengths) for nth, n in enumerate(sizes)]
 
 
-def grains(dataset) -> dict[str, np.ndarray]:
+def grains(dataset):
     rows = list(dataset)
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]} if rows else {}
 
 
-def assert_same(got, want) -> None:
+def assert_same(got, want):
     assert sorted(got) == sorted(want)
     for key in want:
         assert (got[key].dtype, got[key].tolist()) == (want[key].dtype, want[key].tolist()), key
@@ -97,7 +95,7 @@ def test_first_fit_gives_grains_rows_for_any_chunks_and_actors(stream, seq_len, 
     assert_same(got, grains(packed))
 
 
-def tokens(batch) -> list[int]:
+def tokens(batch):
     return batch.columns["x"][batch.columns["x_segment_ids"] > 0].tolist()
 
 

@@ -10,18 +10,18 @@ from datarax_ray.plan.trainer_rows import Share, TrainerRows, within
 from datarax_ray.read.block import Block
 
 
-def selector(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, num_parts=2) -> RowSelector:
+def selector(rank=1, *, stop=100, offset=0, batch_size=4, is_fixed=False, num_parts=2):
     """rank: the part that is taken, or several."""
     parts = (rank,) if isinstance(rank, int) else rank
     rows = TrainerRows(batch_size, Share(num_parts, parts), is_padded=is_fixed)
     return RowSelector(rows, stop=stop, offset=offset, is_fixed=is_fixed)
 
 
-def block(*positions) -> Block:
+def block(*positions):
     return Block(np.array(positions, np.int64), None)
 
 
-def selected(machine: RowSelector, start: int, stop: int, *blocks: Block) -> list[list[int]]:
+def selected(machine, start, stop, *blocks):
     return [rows_of(found).tolist() for found in machine.select(start, stop, blocks)]
 
 

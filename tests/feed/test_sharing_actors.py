@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, joined
-from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import Squares
@@ -32,45 +29,43 @@ PACKINGS = {
 class Actor(OneActor):
     """One actor that all trainers ask, and what it sent."""
 
-    def __init__(self, description: Any) -> None:
+    def __init__(self, description):
         super().__init__(description)
         self._cache = BlockCache(2**27)
         self.num_made = self.nbytes = 0
 
-    def read(self, request: Any) -> Block:
+    def read(self, request):
         block = self._cache.answer(request, self._make)
         self.nbytes += block.nbytes
         return block
 
-    def _make(self, request: Any) -> Block:
+    def _make(self, request):
         self.num_made += 1
         return super().read(request)
 
 
 class Drop:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return bool(element["index"] % 5)
 
 
-def tokenise(element: dict[str, Any]) -> dict[str, Any]:
+def tokenise(element):
     """Document i: i * 7 % 97 tokens; none at all for 0."""
     index = element["index"]
     tokens = index * 1000 + np.arange(index * 7 % 97, dtype=np.int32)
     return {"tokens": tokens, "mask": (tokens % 2).astype(np.int8)}
 
 
-def stream_of(*transforms: Any, **config: Any) -> Any:
+def stream_of(*transforms, **config):
     options: dict[str, Any] = {"num_epochs": 2, "shuffle": True} | config
     return RandomAccessSource(RandomAccessSourceConfig(**options), Squares(N), transforms=transforms).describe()
 
 
-def read(stream: Any, actor: Any, start: StreamState | None = None, **options: Any) -> Iterator[HostBatch]:
+def read(stream, actor, start=None, **options):
     return batches(stream, actor, start or StreamState(), StreamOptions(**options))
 
 
-def check(
-    whole: list[HostBatch], parts: list[tuple[HostBatch, ...]], batch_size: int, shares: list[Share], is_padded: bool
-) -> None:
+def check(whole, parts, batch_size, shares, is_padded):
     """Each trainer has its rows of every batch, and stands where one alone would."""
     assert len(whole) == len(parts)
     for batch, mine in zip(whole, parts, strict=True):
@@ -88,7 +83,7 @@ def check(
 @pytest.mark.parametrize("packing", PACKINGS)
 @given(data=st.data())
 @settings(max_examples=4)
-def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing: str, data: Any) -> None:
+def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing, data):
     num_trainers, rows_each = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
     options: dict[str, Any] = {
         "batch_size": num_trainers * rows_each,
@@ -114,7 +109,7 @@ def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing: str
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_packing_sends_each_trainer_its_rows_alone(packing: str) -> None:
+def test_packing_sends_each_trainer_its_rows_alone(packing):
     num_trainers = 4
     stream = stream_of(tokenise, num_epochs=4)
     options: dict[str, Any] = {"packing": PACKINGS[packing], "batch_size": 8, "chunk_size": 128, "pad_remainder": True}

@@ -5,7 +5,6 @@ import itertools
 import json
 import re
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +36,7 @@ TRANSFORMS = {"noise": [decode, AddNoise()], "filter": [decode, AddNoise(), Drop
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory) -> dict[int, list[Path]]:
+def sets(tmp_path_factory):
     """Files of n records in all, of uneven sizes and some empty."""
     out = {}
     for n, counts in {1: (1,), 2: (0, 2), 10: (3, 0, 7), 23: (11, 12), 1000: (1, 333, 666)}.items():
@@ -46,14 +45,12 @@ def sets(tmp_path_factory) -> dict[int, list[Path]]:
     return out
 
 
-def describe(
-    paths, shuffle="global", *, num_epochs=3, transforms=(decode,), on_error="raise", seed=SEED
-) -> IndexedStream:
+def describe(paths, shuffle="global", *, num_epochs=3, transforms=(decode,), on_error="raise", seed=SEED):
     reader = ArrayRecordReader.of(paths)
     return IndexedStream(reader, order_of(reader.num_records, seed, shuffle), num_epochs, tuple(transforms), on_error)
 
 
-def stream(description: IndexedStream, start=0, pool=None, **options):
+def stream(description, start=0, pool=None, **options):
     return Source(description, pool).batches(start, StreamOptions(**options))
 
 
@@ -69,7 +66,7 @@ def wanted_batches(paths, shuffle, *, num_epochs, transforms, batch_size, drop_r
     return oracle.batches(elements, batch_size, num_epochs * len(records), drop_remainder)
 
 
-def assert_batches(got, want) -> None:
+def assert_batches(got, want):
     got = list(got)
     assert [batch.stop for batch in got] == [stop for stop, _ in want]
     for batch, (_, columns) in zip(got, want, strict=True):
@@ -144,7 +141,7 @@ class Twice:
 class TangledPool(OneActor):
     """Answers in any order, loses every third part once and now and then all, and changes its actors all the time."""
 
-    def __init__(self, description: IndexedStream) -> None:
+    def __init__(self, description):
         super().__init__(description)
         self.random = np.random.default_rng(0)
         self.roster = [0, 1, 2]
@@ -185,7 +182,7 @@ def test_losses_and_changing_actors_change_nothing(sets, shuffle, kind):
 class SharedPool(TangledPool):
     """A tangled pool whose actors are those of other trainers too."""
 
-    def __init__(self, description: IndexedStream, shared: BlockCache, *, is_tangled: bool) -> None:
+    def __init__(self, description, shared, *, is_tangled):
         super().__init__(description)
         self.shared = shared
         self.is_tangled = is_tangled
@@ -254,7 +251,7 @@ def test_while_nobody_runs_the_stream_waits_and_assembles_nothing(sets, shares_a
 class EagerPool(OneActor):
     """One actor that answers what it is asked at once, and keeps as much as a reader actor, in these units."""
 
-    def __init__(self, description: IndexedStream, shared: BlockCache, made: list) -> None:
+    def __init__(self, description, shared, made):
         super().__init__(description)
         self.shared, self.made = shared, made
 
@@ -659,7 +656,7 @@ def test_skipped_records_are_counted_on_and_listed_up_to_a_thousand(sets):
 # States
 
 
-def saved(sets, n=23, **changes) -> dict:
+def saved(sets, n=23, **changes):
     source = Source(describe(sets[n], **changes))
     source.get_batch(5)
     return json.loads(json.dumps(source.get_state()))
@@ -746,7 +743,7 @@ def test_positions_end_with_an_error_and_every_state_before_it_loads(sets):
 
 
 class Named:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.__qualname__ = name
 
     def map(self, element):
@@ -806,7 +803,7 @@ def test_options_that_are_no_whole_numbers_are_refused(name, value):
         StreamOptions(**{"batch_size": 4, name: value})
 
 
-def float_from_4(stored: bytes) -> dict[str, object]:
+def float_from_4(stored):
     index = int(np.frombuffer(stored, "<i4")[0])
     return {"x": index if index < 4 else float(index)}
 

@@ -31,9 +31,9 @@ BOUND_BY_ACTORS = PipelineStats(
 )
 
 
-def but(up_s: float = 11.0, busy_s: float = 10.0, **changes: object) -> PipelineStats:
+def but(up_s=11.0, busy_s=10.0, **changes):
     work = ActorWork(25, 2525, 11 * 2**20, busy_s, busy_s, up_s=up_s)
-    return dataclasses.replace(BOUND_BY_ACTORS, **{"actors": dict.fromkeys(range(4), work), **changes})  # type: ignore[arg-type]
+    return dataclasses.replace(BOUND_BY_ACTORS, **{"actors": dict.fromkeys(range(4), work), **changes})
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def but(up_s: float = 11.0, busy_s: float = 10.0, **changes: object) -> Pipeline
         (but(elapsed_s=0.25, waited_s=0.2), "too early to say: 101 batches, 0.25 s since the first; ask again after 3"),
     ],
 )
-def test_the_verdict_names_what_the_others_wait_for(stats: PipelineStats, verdict: str) -> None:
+def test_the_verdict_names_what_the_others_wait_for(stats, verdict):
     assert verdict in stats.verdict
     assert str(stats).startswith(stats.verdict)
 
 
-def test_the_documents_show_what_is_printed() -> None:
+def test_the_documents_show_what_is_printed():
     printed = str(BOUND_BY_ACTORS)
     page = Path(__file__).parents[2] / "docs" / "operations" / "where-the-time-goes.md"
     assert printed in page.read_text()
@@ -85,12 +85,12 @@ def test_the_documents_show_what_is_printed() -> None:
     assert shown == [str(BOUND_BY_ACTORS)]
 
 
-def test_what_is_counted_is_what_happened() -> None:
+def test_what_is_counted_is_what_happened():
     now = [0.0]
     timings = Timings(lambda: now[0], lambda: now[0])
     assert "too early" in str(timings.stats(2))
 
-    def batch(making_s: float, training_s: float) -> None:
+    def batch(making_s, training_s):
         began = now[0]
         with timings.making.lap("assembling"), timings.making.lap("waiting"):
             now[0] += making_s
@@ -120,15 +120,15 @@ def test_what_is_counted_is_what_happened() -> None:
     )
 
 
-def told(process: str, num_blocks: int, read_s: float, **more: int) -> WorkDone:
+def told(process, num_blocks, read_s, **more):
     return WorkDone(process, num_blocks, 10 * num_blocks, read_s, **more)
 
 
-def block(done: WorkDone | None, read_s: float = 1.0) -> Block:
+def block(done, read_s=1.0):
     return Block(np.arange(10), None, spent={"reading": read_s}, done=done)
 
 
-def test_what_an_actor_does_for_others_counts_as_its_work() -> None:
+def test_what_an_actor_does_for_others_counts_as_its_work():
     timings = Timings(lambda: 0.0, lambda: 9.0)
     timings.arrived(0, block(told("a", 1, 1.0)))
     timings.arrived(0, block(told("a", 4, 6.0, num_retries=2, num_from_memory=30, max_rss_nbytes=5)))
@@ -143,7 +143,7 @@ def test_what_an_actor_does_for_others_counts_as_its_work() -> None:
     assert timings.stats(2).actors[0].hits == 0.75
 
 
-def test_actors_that_several_trainers_share_are_at_work_for_all_of_them() -> None:
+def test_actors_that_several_trainers_share_are_at_work_for_all_of_them():
     half = {index: ActorWork(12, 1262, 2**19, 5.0, busy_s=10.0, up_s=11.0) for index in range(4)}
     of_one = but(reading={"DecodeImage": 20.0}, actors=half, part=0.5)
     assert of_one.at_work == pytest.approx(BOUND_BY_ACTORS.at_work)
@@ -152,7 +152,7 @@ def test_actors_that_several_trainers_share_are_at_work_for_all_of_them() -> Non
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_verdict_table_timeline_and_metrics_give_the_same_figures(seed: int) -> None:
+def test_verdict_table_timeline_and_metrics_give_the_same_figures(seed):
     """A random run: actors start late, are lost, and have read all before the trainer ends; the trainer pauses."""
     rng = random.Random(seed)
     now = [1000.0]

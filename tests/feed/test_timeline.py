@@ -16,7 +16,7 @@ STATS = PipelineStats(
 )  # fmt: skip
 
 
-def test_a_stretch_counts_in_each_bin_for_the_part_that_is_in_it() -> None:
+def test_a_stretch_counts_in_each_bin_for_the_part_that_is_in_it():
     timeline = Timeline(10.0)
     timeline.add("trainer", "waiting", 10.0 + 0.4 * BIN_S, 10.0 + 2.3 * BIN_S)
     drawn = timeline.until(10.0 + 3.5 * BIN_S)
@@ -24,7 +24,7 @@ def test_a_stretch_counts_in_each_bin_for_the_part_that_is_in_it() -> None:
     assert drawn.rows["trainer"]["waiting"] == pytest.approx([0.6 * BIN_S, BIN_S, 0.3 * BIN_S, 0.0])
 
 
-def test_what_an_actor_spent_on_a_block_stands_in_its_order_up_to_when_it_was_read() -> None:
+def test_what_an_actor_spent_on_a_block_stands_in_its_order_up_to_when_it_was_read():
     timeline = Timeline(0.0)
     timeline.read(3, 3 * BIN_S, {"reading": BIN_S, "decode": 2 * BIN_S})
     rows = timeline.until(3.5 * BIN_S).rows[3]
@@ -32,7 +32,7 @@ def test_what_an_actor_spent_on_a_block_stands_in_its_order_up_to_when_it_was_re
     assert rows["decode"] == pytest.approx([0, BIN_S, BIN_S, 0])
 
 
-def test_an_actor_is_lost_until_it_reads_again_or_now() -> None:
+def test_an_actor_is_lost_until_it_reads_again_or_now():
     timeline = Timeline(0.0)
     timeline.lost(0, 1.0)
     timeline.lost(0, 1.5)  # another of its requests
@@ -44,7 +44,7 @@ def test_an_actor_is_lost_until_it_reads_again_or_now() -> None:
     assert sum(timeline.until(5.0).rows[1]["lost"]) == pytest.approx(3.0)
 
 
-def test_the_window_was_as_full_as_it_is_said_to_be_since_it_was_said_last() -> None:
+def test_the_window_was_as_full_as_it_is_said_to_be_since_it_was_said_last():
     timeline = Timeline()
     timeline.filled(0.0, 10.0)
     timeline.filled(0.5, 12.0)
@@ -52,17 +52,17 @@ def test_the_window_was_as_full_as_it_is_said_to_be_since_it_was_said_last() -> 
     assert sum(timeline.until(13.0).rows["window"]["filled"]) == pytest.approx(2.0)
 
 
-def test_a_signals_handler_may_draw_in_the_middle_of_a_count() -> None:
+def test_a_signals_handler_may_draw_in_the_middle_of_a_count():
     timeline, drawn = Timeline(0.0), []
     timeline.lost(0, 0.0)
     bin_of = timeline._bin_of
 
-    def interrupted(time: float) -> int:
-        del timeline._bin_of  # type: ignore[attr-defined]
+    def interrupted(time):
+        del timeline._bin_of
         drawn.append(timeline.until(60.0))  # by the handler; for which bins become longer
         return bin_of(time)
 
-    timeline._bin_of = interrupted  # type: ignore[method-assign]
+    timeline._bin_of = interrupted
     thread = threading.Thread(target=timeline.add, args=("trainer", "waiting", 0.0, 40.0), daemon=True)
     thread.start()
     thread.join(30.0)
@@ -71,7 +71,7 @@ def test_a_signals_handler_may_draw_in_the_middle_of_a_count() -> None:
     assert sum(timeline.until(60.0).rows["trainer"]["waiting"]) == pytest.approx(40.0)
 
 
-def filled() -> Timeline:
+def filled():
     timeline = Timeline(0.0)
     timeline.filled(0.0, 0.0)
     for index in range(10):
@@ -84,7 +84,7 @@ def filled() -> Timeline:
     return timeline
 
 
-def test_the_page_stands_alone_and_shows_every_row() -> None:
+def test_the_page_stands_alone_and_shows_every_row():
     text = page(filled().until(10.0), STATS, "Pipeline(<x>)")
     ElementTree.fromstring(text.partition("</head>")[2].removesuffix("</html>\n"))  # well formed
     assert not re.search("<script|src=|href=|url", text), "something is fetched"

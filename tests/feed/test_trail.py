@@ -71,7 +71,7 @@ class Written:
         return {"x": element["x"], "y": np.zeros(3)}
 
 
-def make(*transforms, num_epochs=2) -> Source:
+def make(*transforms, num_epochs=2):
     reader = ArraysReader({"x": np.arange(N)})
     return Source(IndexedStream(reader, order_of(N, 5, "global"), num_epochs, transforms))
 
@@ -127,10 +127,10 @@ def test_elements_resume_from_every_state(kind):
 
 @pytest.mark.parametrize("size", [16, 65, 128])
 @pytest.mark.parametrize("drops_first", [False, True])
-def test_the_first_rows_of_a_mixture_with_a_stream_are_verified(size: int, drops_first: bool) -> None:
+def test_the_first_rows_of_a_mixture_with_a_stream_are_verified(size, drops_first):
     """Its last rows cannot be made from its state."""
 
-    def mixture(factor: int) -> MixtureSource:
+    def mixture(factor):
         steps = [lambda e: {"i": e["i"] * factor}, *([DropZero()] if drops_first else [])]
         rows = datasets.Dataset.from_dict({"i": list(range(500))}).to_iterable_dataset()
         streamed = HFStreamingSource(HFStreamingConfig(streaming=True, num_epochs=1), dataset=rows, transforms=steps)

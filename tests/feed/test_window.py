@@ -49,12 +49,12 @@ def over(order, rows=None, **given):
     return machine
 
 
-def complete_head(machine: Window, nbytes: int = 10, read_s: float = 0.0) -> None:
+def complete_head(machine, nbytes=10, read_s=0.0):
     for part in machine.head:
         machine.arrived(part, nbytes, read_s)
 
 
-def turned(machine: Window, count: int | None = None, nbytes: float = 10, read_s: float = 0.0, mine=None):
+def turned(machine, count=None, nbytes=10, read_s=0.0, mine=None):
     """(positions, parts) of the next chunks, all of which arrive and are released.
 
     nbytes, read_s: of a position. mine: gives how many of the positions in a range count.
@@ -164,7 +164,7 @@ def test_a_single_position_is_tried_apart_every_other_time_and_never_given_up():
     machine.arrived(part, 1)
 
 
-def deaths_until_found(lethal: set[int], num_actors: int = 3, chunk_size: int = 32) -> int:
+def deaths_until_found(lethal, num_actors=3, chunk_size=32):
     """How many actors end before the first of these positions has been tried, where each ends whoever reads it.
 
     Actors read what they are sent in order, one position after the other in turns, and are back at once.
@@ -347,7 +347,7 @@ def test_the_next_chunk_size_by_bytes_and_seconds(size, per_position, read_s, nu
     assert next_chunk_size(size, per_position, read_s, num_actors=num_actors, max_nbytes=max_nbytes) == wanted
 
 
-def sizes_of(machine: Window, count: int, nbytes: float, read_s: float) -> list[int]:
+def sizes_of(machine, count, nbytes, read_s):
     """Positions in each of the next chunks, where a position has so many bytes and takes so long."""
     return [len(positions) for positions, _ in turned(machine, count, nbytes, read_s)]
 
@@ -391,7 +391,7 @@ def test_what_trainers_read_for_one_chunk_takes_four_seconds_or_what_asking_for_
     assert 0.001 * size == pytest.approx(read_s, rel=0.1)
 
 
-def counted_of(rows: TrainerPositions):
+def counted_of(rows):
     """How many of some positions are this trainer's."""
     return lambda positions: int(rows.contain(np.arange(positions.start, positions.stop)).sum())
 
@@ -413,7 +413,7 @@ class Scheduler:
     Every position has `per_position` bytes, so that bytes in flight are known without asking the window.
     """
 
-    def __init__(self, seed: int, *, shuffle: str, chunk_size: int | None, max_nbytes: int, stop: int | None) -> None:
+    def __init__(self, seed, *, shuffle, chunk_size, max_nbytes, stop):
         self.random = random.Random(seed)
         # not tiny where it is shuffled: each epoch would cost milliseconds
         num_records = self.random.choice([1, 3, 50, 1000] if shuffle == "none" else [1000, 9000])
@@ -436,13 +436,13 @@ class Scheduler:
         self.opened_to = 5
         self.num_released = 0
 
-    def step(self) -> None:
+    def step(self):
         self.random.choices(
             [self.ask, self.arrive, self.lose, self.join, self.leave, self.release], [30, 40, 16, 1, 1, 22]
         )[0]()
         self.check()
 
-    def ask(self) -> None:
+    def ask(self):
         before = set(self.bounds)
         for part in self.window.asks():
             key = (part.chunk, part.index, part.attempt, part.request)
@@ -459,12 +459,12 @@ class Scheduler:
             in_flight = sum(stop - start for start, stop in self.bounds.values()) * self.per_position
             assert in_flight <= self.max_nbytes, "more than one chunk is open only if all of them fit"
 
-    def arrive(self) -> None:
+    def arrive(self):
         if self.in_flight:
             part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
             self._deliver(part)
 
-    def _deliver(self, part: Part) -> None:
+    def _deliver(self, part):
         key = (part.chunk, part.index)
         assert key not in self.delivered, "delivered twice"
         self.delivered[key] = part
@@ -472,23 +472,23 @@ class Scheduler:
         read_s = self.random.choice([0.0, 1e-4, 0.01]) * len(self.positions[part])
         self.window.arrived(part, self.per_position * len(self.positions[part]), read_s)
 
-    def lose(self) -> None:
+    def lose(self):
         if self.in_flight:
             self._lose(self.in_flight.pop(self.random.randrange(len(self.in_flight))))
 
-    def _lose(self, part: Part) -> None:
+    def _lose(self, part):
         was_read = self.random.random() < 0.8  # or it only stood in line
         self.window.lost(part, was_read=was_read)
         if not was_read:
             self.asked[part.chunk, part.index, part.attempt, part.request] -= 1
 
-    def join(self) -> None:
+    def join(self):
         if len(self.actors) < 6:
             self.actors.append(self.next_actor)
             self.next_actor += 1
             self._reassign()
 
-    def leave(self) -> None:
+    def leave(self):
         if len(self.actors) > 1:
             gone = self.actors.pop(self.random.randrange(len(self.actors)))
             known_first = self.random.random() < 0.5
@@ -500,11 +500,11 @@ class Scheduler:
             if not known_first:
                 self._reassign()
 
-    def _reassign(self) -> None:
+    def _reassign(self):
         slow = self.random.choice(self.actors)
         self.window.reassign(self.actors, self.random.choice([None, {slow: 0.25}]))
 
-    def release(self) -> None:
+    def release(self):
         if not self.bounds or self.window.head:
             return
         start, stop = self.window.head_range
@@ -518,7 +518,7 @@ class Scheduler:
         self.position = stop
         self.num_released += 1
 
-    def check(self) -> None:
+    def check(self):
         machine = self.window
         assert len(self.bounds) <= MAX_OPEN_CHUNKS
         assert sorted(self.bounds) == list(range(self.num_released, self.num_released + len(self.bounds)))
@@ -528,7 +528,7 @@ class Scheduler:
         missing = {(p.chunk, p.index) for p in machine.head}
         assert not missing & self.delivered.keys()
 
-    def drain(self) -> None:
+    def drain(self):
         """Only good events from here: the stream must end."""
         for _ in range(10**6):
             if self.window.is_finished:
@@ -541,7 +541,7 @@ class Scheduler:
         raise AssertionError("the window does not finish")
 
 
-def schedules(steps: int) -> None:
+def schedules(steps):
     settings = [
         ("none", 7, 2000, None),
         ("global", 16, 500, None),
@@ -564,7 +564,7 @@ def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
 
 
 def test_chunks_that_trainers_share_meet_wherever_each_began():
-    def chunks(start: int, chunk_size: int | None) -> set[tuple[int, int]]:
+    def chunks(start, chunk_size):
         wanted = Wanted(sharing=Sharing(2, "all"))
         scheduler = RecordScheduler(order_of(10_000), PARTITIONING, start=start, stop=9_000, wanted=wanted)
         machine = Window(scheduler, chunk_size=chunk_size, max_nbytes=BIG)

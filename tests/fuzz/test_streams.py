@@ -1,11 +1,8 @@
 """The random loop over streams: a few cases always, more and over actors with --run-slow; and that it sees faults."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,30 +14,30 @@ from tests.fuzz import pinned_streams, streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw
 
 
-def check(seeds: range, directory: Path, where: object) -> None:
+def check(seeds, directory, where):
     for seed in seeds:
         case = draw(random.Random(f"streams {seed}"))
         wrong = streams.outcome(case, directory, where)
         assert wrong is None, f"{wrong}\npython -m tests.fuzz.streams --case '{case.to_json()}'"
 
 
-def test_random_streams_are_those_of_a_plain_loop(tmp_path: Path) -> None:
+def test_random_streams_are_those_of_a_plain_loop(tmp_path):
     check(range(12), tmp_path, streams.InProcess())
 
 
-def test_streams_are_those_that_were_pinned(tmp_path: Path) -> None:
+def test_streams_are_those_that_were_pinned(tmp_path):
     assert pinned_streams.changed(range(40), tmp_path) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_random_streams_are_those_of_a_plain_loop(tmp_path: Path) -> None:
+def test_many_random_streams_are_those_of_a_plain_loop(tmp_path):
     check(range(1000, 4000), tmp_path, streams.InProcess())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_random_streams_over_actors_that_are_killed_are_those_of_a_plain_loop(tmp_path: Path, ray_local: None) -> None:
+def test_random_streams_over_actors_that_are_killed_are_those_of_a_plain_loop(tmp_path, ray_local):
     check(range(5000, 5060), tmp_path, streams.OnRay())
 
 
@@ -59,7 +56,7 @@ PLAIN = Case(
 )
 
 
-def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path, monkeypatch):
     assert streams.outcome(PLAIN, tmp_path, streams.InProcess()) is None
     right = GlobalShuffle.records
 
@@ -73,9 +70,7 @@ def test_the_loop_sees_an_order_that_is_another_by_two_records(tmp_path: Path, m
     assert "x in row" in wrong
 
 
-def test_the_loop_sees_an_epoch_that_begins_where_the_last_ones_shards_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loop_sees_an_epoch_that_begins_where_the_last_ones_shards_were(tmp_path, monkeypatch):
     reads = (Read("batch", 30, 2), Read("batch", 2, 4), Read("seek", 1), Read("batch", 3, 10**6))
     case = replace(PLAIN, kind="hf stream", shuffle="none", num_epochs=3, steps=(), legs=(), reads=reads)
     assert streams.outcome(case, tmp_path, streams.InProcess()) is None
@@ -89,7 +84,7 @@ def test_the_loop_sees_an_epoch_that_begins_where_the_last_ones_shards_were(
     assert wrong is not None
 
 
-def test_the_loop_sees_what_is_left_out_one_position_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_sees_what_is_left_out_one_position_too_late(tmp_path, monkeypatch):
     case = replace(PLAIN, skip=((7, 9), (40, 70)))
     assert streams.outcome(case, tmp_path, streams.InProcess()) is None
     right = partitions.are_skipped
@@ -100,9 +95,7 @@ def test_the_loop_sees_what_is_left_out_one_position_too_late(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("materialized", "seen"), [(0, "of batch"), (1, "its last rows are not the same any more")])
-def test_the_loop_sees_what_was_materialised_without_an_element(
-    materialized: int, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loop_sees_what_was_materialised_without_an_element(materialized, seen, tmp_path, monkeypatch):
     case = replace(PLAIN, steps=("copies", "noise"), materialized=materialized)
     assert streams.outcome(case, tmp_path / "right", streams.InProcess()) is None
     right = materialize.record_of
@@ -112,8 +105,8 @@ def test_the_loop_sees_what_was_materialised_without_an_element(
     assert seen in wrong
 
 
-def test_a_case_is_made_smaller_while_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(case: Case, *_: object) -> str | None:
+def test_a_case_is_made_smaller_while_it_fails(tmp_path, monkeypatch):
+    def fails(case, *_):
         return "wrong" if "drop" in case.steps and case.num_records > 2 else None
 
     monkeypatch.setattr(streams, "outcome", fails)
@@ -121,7 +114,7 @@ def test_a_case_is_made_smaller_while_it_fails(tmp_path: Path, monkeypatch: pyte
     assert (less.steps, less.num_records, less.packing, len(less.legs)) == (("drop",), 7, None, 1)
 
 
-def test_a_case_comes_back_from_its_line(tmp_path: Path) -> None:
+def test_a_case_comes_back_from_its_line(tmp_path):
     for seed in range(20):
         case = draw(random.Random(seed))
         assert Case.from_json(case.to_json()) == case

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from typing import Any
 
 import grain.python as grain
@@ -12,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datarax_ray.feed.flow import Arrived, Lost, Pool
+from datarax_ray.feed.flow import Arrived, Pool
 from datarax_ray.feed.source import Source
-from datarax_ray.feed.window import Part
 from datarax_ray.grain import DataLoader
 from datarax_ray.grain.engine.stream import Sampling
 from datarax_ray.grain.translation import sampling_of, size_of
@@ -26,13 +24,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Grain's pr
 class PicklingPool(Pool):
     """Actors without Ray: each part is answered from a pickled copy, last asked first, and by pickle."""
 
-    def __init__(self, description: Any, num_actors: int) -> None:
+    def __init__(self, description, num_actors):
         self._descriptions = [pickle.loads(pickle.dumps(description)) for _ in range(num_actors)]
 
-    def actors(self) -> tuple[int, ...]:
+    def actors(self):
         return tuple(range(len(self._descriptions)))
 
-    def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost:
+    def receive(self, sent):
         part = list(sent)[-1]
         block = self._descriptions[part.actor].read(part.request)
         buffers: list[Any] = []
@@ -41,7 +39,7 @@ class PicklingPool(Pool):
         return Arrived(part, pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers]))
 
 
-def loader(arguments: dict[str, Any], num_actors: int) -> DataLoader:
+def loader(arguments, num_actors):
     made = DataLoader(**arguments, worker_count=num_actors)
     if num_actors:
         made._source = Source(made.describe(), PicklingPool(made.describe(), num_actors))
@@ -49,7 +47,7 @@ def loader(arguments: dict[str, Any], num_actors: int) -> DataLoader:
 
 
 @st.composite
-def shards(draw: Any) -> grain.ShardOptions:
+def shards(draw):
     if draw(st.booleans()):
         return grain.NoSharding()
     count = draw(st.integers(1, 4))
@@ -57,7 +55,7 @@ def shards(draw: Any) -> grain.ShardOptions:
 
 
 @st.composite
-def samplers(draw: Any, num_records: int) -> tuple[Any, grain.ShardOptions | None]:
+def samplers(draw, num_records):
     shard = draw(shards())
     seed = draw(st.sampled_from([0, 1, 42, 2**32 - 1]))
     match draw(st.sampled_from(["index", "index", "sequential", "own"])):
@@ -72,7 +70,7 @@ def samplers(draw: Any, num_records: int) -> tuple[Any, grain.ShardOptions | Non
     return grain.IndexSampler(num_records, shard, shuffle, epochs, seed), given_shard
 
 
-def batches() -> st.SearchStrategy[Any]:
+def batches():
     return st.builds(
         grain.Batch,
         st.integers(1, 5),
@@ -81,14 +79,14 @@ def batches() -> st.SearchStrategy[Any]:
     )
 
 
-def transforms() -> st.SearchStrategy[Any]:
+def transforms():
     return (
         st.sampled_from([Tree(), Uneven(), Noise(1.0), Noise(2.0), Keep(2), Keep(3), Repeat(), Fragile()]) | batches()
     )
 
 
 @st.composite
-def arguments(draw: Any) -> dict[str, Any]:
+def arguments(draw):
     num_records = draw(st.integers(1, 30))
     sampler, shard = draw(samplers(num_records))
     length = draw(st.sampled_from([num_records, max(1, num_records - 2)]))  # a source shorter than the sampler says
@@ -102,7 +100,7 @@ def arguments(draw: Any) -> dict[str, Any]:
     }
 
 
-def is_possible(arguments: dict[str, Any]) -> bool:
+def is_possible(arguments):
     """Whether Grain can run it: with an empty shard its sampler divides by zero."""
     sampler = arguments["sampler"]
     keys = getattr(sampler, "_record_keys", None)
@@ -110,7 +108,7 @@ def is_possible(arguments: dict[str, Any]) -> bool:
 
 
 @given(arguments(), st.sampled_from([0, 1, 2, 3]))
-def test_every_output_is_grains(arguments: dict[str, Any], num_actors: int) -> None:
+def test_every_output_is_grains(arguments, num_actors):
     if not is_possible(arguments):
         return
     # Endless, and with nothing kept, Grain would not come back
@@ -126,9 +124,7 @@ def test_every_output_is_grains(arguments: dict[str, Any], num_actors: int) -> N
 
 
 @given(arguments(), st.sampled_from([(0, 2), (3, 0), (1, 3), (2, 1)]), st.integers(0, 1000))
-def test_every_state_goes_on_with_another_number_of_actors(
-    arguments: dict[str, Any], numbers: tuple[int, int], at: int
-) -> None:
+def test_every_state_goes_on_with_another_number_of_actors(arguments, numbers, at):
     if not is_possible(arguments) or getattr(arguments["sampler"], "_num_epochs", 1) is None:
         return
     before, after = numbers
@@ -148,7 +144,7 @@ def test_every_state_goes_on_with_another_number_of_actors(
 
 
 @given(arguments(), st.integers(0, 1000))
-def test_a_state_of_grains_goes_on_here(arguments: dict[str, Any], at: int) -> None:
+def test_a_state_of_grains_goes_on_here(arguments, at):
     has_flat_map = any(isinstance(operation, Repeat) for operation in arguments["operations"])
     if not is_possible(arguments) or getattr(arguments["sampler"], "_num_epochs", 1) is None or has_flat_map:
         return
@@ -168,7 +164,7 @@ def test_a_state_of_grains_goes_on_here(arguments: dict[str, Any], at: int) -> N
 
 @pytest.mark.parametrize("num_records", [5, 1000, 8193, 65536, 65537])
 @pytest.mark.parametrize("num_actors", [0, 2])
-def test_a_shuffle_is_grains_at_any_size(num_records: int, num_actors: int) -> None:
+def test_a_shuffle_is_grains_at_any_size(num_records, num_actors):
     arguments = {
         "data_source": grain.RangeDataSource(0, num_records, 1),
         "sampler": grain.IndexSampler(num_records, grain.NoSharding(), True, None, 3),
@@ -180,9 +176,7 @@ def test_a_shuffle_is_grains_at_any_size(num_records: int, num_actors: int) -> N
 
 
 @given(st.integers(1, 60), shards(), st.booleans(), st.sampled_from([1, 3, None]), st.sampled_from([0, 7, 2**32 - 1]))
-def test_grains_samplers_are_computed_for_whole_arrays(
-    num_records: int, shard: grain.ShardOptions, shuffle: bool, num_epochs: int | None, seed: int
-) -> None:
+def test_grains_samplers_are_computed_for_whole_arrays(num_records, shard, shuffle, num_epochs, seed):
     sampler = grain.IndexSampler(num_records, shard, shuffle, num_epochs, seed)
     size = size_of(sampler)
     sampling = sampling_of(sampler, size)
@@ -194,9 +188,9 @@ def test_grains_samplers_are_computed_for_whole_arrays(
     assert sampling.records(indices).tolist() == [sampler[index].record_key for index in indices.tolist()]
 
 
-def test_what_is_not_grains_own_sampler_is_asked_itself() -> None:
+def test_what_is_not_grains_own_sampler_is_asked_itself():
     class Fewer(grain.IndexSampler):
-        def __getitem__(self, index: int) -> grain.RecordMetadata:
+        def __getitem__(self, index):
             return super().__getitem__(0)
 
     for sampler in (Backwards(7), Fewer(7, grain.NoSharding(), False, 1)):

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import grain.python as grain
@@ -39,7 +38,7 @@ from tests.grain_transforms import (
 NUMBERS = grain.RangeDataSource(0, 10, 1)
 
 
-def numbers(operations: Any = (), *, num_epochs: int | None = 1, **arguments: Any) -> ours.DataLoader:
+def numbers(operations=(), *, num_epochs=1, **arguments):
     sampler = arguments.pop("sampler", None) or grain.IndexSampler(10, grain.NoSharding(), False, num_epochs, 0)
     return ours.DataLoader(
         data_source=arguments.pop("data_source", NUMBERS), sampler=sampler, operations=operations, **arguments
@@ -54,11 +53,11 @@ class TestFace:
             ("shuffle", "It takes data_source, sampler"),
         ],
     )
-    def test_an_argument_of_another_name_is_told_which_is_meant(self, name: str, said: str) -> None:
+    def test_an_argument_of_another_name_is_told_which_is_meant(self, name, said):
         with pytest.raises(TypeError, match=f"DataLoader takes no argument '{name}'.* {said}"):
             numbers(**{name: 2})
 
-    def test_one_changed_import_is_enough_in_every_way_to_write_it(self) -> None:
+    def test_one_changed_import_is_enough_in_every_way_to_write_it(self):
         import datarax_ray.grain.python as ours_python
         from datarax_ray.grain.python import DataLoader
 
@@ -74,12 +73,12 @@ class TestFace:
         with pytest.raises(AttributeError, match="has an attribute 'Loader'"):
             _ = ours.Loader
 
-    def test_no_name_of_grains_is_silently_grains_own_loader(self) -> None:
+    def test_no_name_of_grains_is_silently_grains_own_loader(self):
         own = [grain.DataLoader, grain.load, grain.PyGrainDatasetIterator]
         for module in (ours, ours.python):
             assert [name for name in dir(module) if any(getattr(module, name) is value for value in own)] == []
 
-    def test_load_is_grains_load(self) -> None:
+    def test_load_is_grains_load(self):
         arguments: dict[str, Any] = {
             "num_epochs": 2,
             "shuffle": True,
@@ -92,12 +91,12 @@ class TestFace:
         assert_same(list(ours.load(NUMBERS, **arguments)), list(grain.load(NUMBERS, **arguments)))
         assert_same(list(ours.load(NUMBERS, num_epochs=1)), list(range(10)))
 
-    def test_map_with_index_gets_the_samplers_index(self) -> None:
+    def test_map_with_index_gets_the_samplers_index(self):
         sampler = grain.IndexSampler(10, grain.ShardOptions(1, 2), False, 1)
         loader = numbers([WithIndex(), grain.Batch(2, batch_fn=as_list), WithIndex()], sampler=sampler)
         assert next(iter(loader)) == (3, {"values": [(1, 5), (3, 6)], "count": 2})
 
-    def test_operations_of_the_old_kind_are_taken(self) -> None:
+    def test_operations_of_the_old_kind_are_taken(self):
         operations = [
             grain.MapOperation(lambda x: x + 1),
             grain.FilterOperation(lambda x: x % 2),
@@ -111,7 +110,7 @@ class TestFace:
         }
         assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
 
-    def test_what_is_no_operation_is_refused(self) -> None:
+    def test_what_is_no_operation_is_refused(self):
         with pytest.raises(TypeError, match="operation 1 .* has no state that can be saved.* write a Map"):
             numbers([Keep(2), lambda records: records])
         with pytest.raises(TypeError, match="operation 0 is the class Tree; pass an instance"):
@@ -119,7 +118,7 @@ class TestFace:
         with pytest.raises(ValueError, match="batch_size must be positive, got 0 in operation 0"):
             numbers([grain.Batch(0)])
 
-    def test_arguments_out_of_range_are_refused(self) -> None:
+    def test_arguments_out_of_range_are_refused(self):
         with pytest.raises(ValueError, match="worker_count must be at least 0, .* got -1"):
             numbers(worker_count=-1)
         with pytest.raises(ValueError, match="worker_buffer_size must be at least 0, got -1"):
@@ -127,13 +126,13 @@ class TestFace:
         with pytest.raises(ValueError, match="no shard_options were given, and Backwards brings none"):
             numbers(sampler=Backwards(10))
 
-    def test_transforms_run_as_their_results_are_asked_for(self) -> None:
+    def test_transforms_run_as_their_results_are_asked_for(self):
         seen: list[int] = []
         operations = [grain.MapOperation(lambda x: seen.append(x) or x), grain.Batch(3)]
         next(iter(numbers(operations)))
         assert seen == [0, 1, 2]
 
-    def test_a_source_is_entered_read_in_lists_and_left(self) -> None:
+    def test_a_source_is_entered_read_in_lists_and_left(self):
         letters = Letters(30)
         arguments: dict[str, Any] = {"sampler": grain.SequentialSampler(30, grain.NoSharding())}
         with numbers(data_source=letters, read_options=grain.ReadOptions(2, 7), **arguments) as loader:
@@ -145,7 +144,7 @@ class TestFace:
             next(iter(loader))
         assert loader.stats() == {}
 
-    def test_what_pickle_refuses_runs_in_this_process_as_in_grain(self) -> None:
+    def test_what_pickle_refuses_runs_in_this_process_as_in_grain(self):
         arguments: dict[str, Any] = {
             "data_source": Stuck(10),
             "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 1, 3),
@@ -159,7 +158,7 @@ class TestFace:
         resumed.set_state(state)
         assert_same(list(resumed), want)
 
-    def test_closing_ends_the_iterators_that_are_open_and_their_states_go_on_in_another(self) -> None:
+    def test_closing_ends_the_iterators_that_are_open_and_their_states_go_on_in_another(self):
         letters = Letters(30)
         loader = numbers(data_source=letters, sampler=grain.SequentialSampler(30, grain.NoSharding()))
         going, ended = iter(loader), iter(loader)
@@ -179,7 +178,7 @@ class TestFace:
 
 
 class TestState:
-    def test_it_is_small_json_and_does_not_name_the_actors(self) -> None:
+    def test_it_is_small_json_and_does_not_name_the_actors(self):
         iterator = iter(numbers([grain.Batch(4)], num_epochs=None))
         for _ in range(3):
             next(iterator)
@@ -189,7 +188,7 @@ class TestState:
         assert "worker" not in json.dumps(state)
         assert len(iterator.get_state()) < 4096
 
-    def test_in_the_middle_of_a_flat_map_before_and_after_a_batch(self) -> None:
+    def test_in_the_middle_of_a_flat_map_before_and_after_a_batch(self):
         operations = [Repeat(), grain.Batch(3), Repeat(), grain.Batch(2), Repeat()]
         loader = numbers(operations, num_epochs=3)
         iterator = iter(loader)
@@ -216,21 +215,21 @@ class TestState:
             ({"operations": [Keep(3), grain.Batch(3, drop_remainder=True)]}, "drop_remainder: .*False, .* True"),
         ],
     )
-    def test_another_stream_is_refused(self, arguments: dict[str, Any], setting: str) -> None:
+    def test_another_stream_is_refused(self, arguments, setting):
         state = iter(numbers([Keep(3), grain.Batch(3)])).get_state()
         other = iter(numbers(**({"operations": [Keep(3), grain.Batch(3)]} | arguments)))
         with pytest.raises(DriftError, match=setting):
             other.set_state(state)
 
-    def test_a_change_that_is_meant_is_named(self) -> None:
+    def test_a_change_that_is_meant_is_named(self):
         iterator = iter(numbers([grain.Batch(3)]))
         next(iterator)
         other = iter(numbers([grain.Batch(4)]))
         other.set_state(iterator.get_state(), allow_drift=("batch_size",))
         assert next(other).tolist() == [3, 4, 5, 6]
 
-    def test_a_sampler_of_ones_own_is_known_by_its_length(self) -> None:
-        def at(sampler: Any) -> Any:
+    def test_a_sampler_of_ones_own_is_known_by_its_length(self):
+        def at(sampler):
             return iter(numbers(sampler=sampler, shard_options=grain.NoSharding()))
 
         state = at(Backwards(10)).get_state()
@@ -246,17 +245,17 @@ class TestState:
             (b'{"parent": {"next_index": 3}, "next_index_in_buffer": 1}', "grain.DataLoader with a FlatMap"),
         ],
     )
-    def test_what_is_no_state_is_refused(self, state: bytes, message: str) -> None:
+    def test_what_is_no_state_is_refused(self, state, message):
         with pytest.raises(ValueError, match=message):
             iter(numbers()).set_state(state)
 
-    def test_offsets_that_do_not_fit_are_refused(self) -> None:
+    def test_offsets_that_do_not_fit_are_refused(self):
         state = json.loads(iter(numbers([Repeat(), grain.Batch(1), Repeat()])).get_state())
         other = written(state["position"], {"offsets": [1]}, state["settings"])
         with pytest.raises(ValueError, match="1 offsets in its position, these operations have 2"):
             iter(numbers([Repeat(), grain.Batch(1), Repeat()])).set_state(json.dumps(other).encode())
 
-    def test_grains_own_state_is_taken_where_it_is_exact(self) -> None:
+    def test_grains_own_state_is_taken_where_it_is_exact(self):
         arguments: dict[str, Any] = {
             "data_source": NUMBERS,
             "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 2, 4),
@@ -277,11 +276,11 @@ class TestState:
         with pytest.raises(ValueError, match="position 4000 is outside a stream of 20 elements"):
             iterator.set_state(json.dumps(json.loads(written) | {"last_seen_indices": {"0": 3999}}).encode())
 
-    def test_grains_own_state_of_another_shard_is_refused(self) -> None:
+    def test_grains_own_state_of_another_shard_is_refused(self):
         """Where the shard is the loader's, not the sampler's, no setting in Grain's state tells them apart."""
         sampler = grain.IndexSampler(10, grain.NoSharding(), False, 2, 0)
 
-        def arguments(shard: int) -> dict[str, Any]:
+        def arguments(shard):
             options = grain.ShardOptions(shard, 3)
             return {"data_source": NUMBERS, "sampler": sampler, "operations": [], "shard_options": options}
 
@@ -300,14 +299,14 @@ class TestState:
                 ):
                     other.set_state(state)
 
-    def test_iterators_of_one_loader_are_apart(self) -> None:
+    def test_iterators_of_one_loader_are_apart(self):
         loader = numbers()
         first, second = iter(loader), iter(loader)
         assert [next(first), next(first), next(second)] == [0, 1, 0]
 
 
 class TestErrors:
-    def test_it_names_operation_record_and_position_after_everything_before_it(self) -> None:
+    def test_it_names_operation_record_and_position_after_everything_before_it(self):
         sampler = grain.IndexSampler(10, grain.NoSharding(), True, 1, 0)
         order = [int(x) for x in grain.DataLoader(data_source=NUMBERS, sampler=sampler)]
         loader = numbers([Noise(1.0), FailOn(order[4])], sampler=sampler)
@@ -318,20 +317,20 @@ class TestErrors:
             with pytest.raises(RecordError, match=message):
                 next(iterator)
 
-    def test_of_a_batch_it_names_the_positions(self) -> None:
+    def test_of_a_batch_it_names_the_positions(self):
         iterator = iter(numbers([grain.Batch(3), FailOn(4)]))
         next(iterator)
         with pytest.raises(RecordError, match=r"positions 3 to 5 .*operation 1 \(FailOn\) raised ZeroDivisionError"):
             next(iterator)
 
-    def test_elements_that_do_not_stack_are_grains_error_with_their_place(self) -> None:
+    def test_elements_that_do_not_stack_are_grains_error_with_their_place(self):
         operations = [grain.MapOperation(lambda x: np.zeros(x)), grain.Batch(4)]
         with pytest.raises(RecordError, match=r"positions 0 to 3.*Batch of 4\) raised ValueError: Expected all input"):
             next(iter(numbers(operations)))
 
-    def test_a_record_that_cannot_be_read_is_named(self) -> None:
+    def test_a_record_that_cannot_be_read_is_named(self):
         class Torn(Letters):
-            def __getitems__(self, indices: list[int]) -> list[str]:
+            def __getitems__(self, indices):
                 if 6 in indices:
                     raise OSError("disk gone")
                 return super().__getitems__(indices)
@@ -341,9 +340,9 @@ class TestErrors:
         with pytest.raises(RecordError, match=r"\[6\] \(position 6\): reading raised OSError: disk gone"):
             next(iterator)
 
-    def test_a_sampler_that_raises_is_named(self) -> None:
+    def test_a_sampler_that_raises_is_named(self):
         class Short(Backwards):
-            def __len__(self) -> int:
+            def __len__(self):
                 return self.num_records + 1
 
         iterator = iter(numbers(sampler=Short(10), shard_options=grain.NoSharding()))
@@ -351,7 +350,7 @@ class TestErrors:
         with pytest.raises(RecordError, match=r"Short\[10\] \(position 10\): the sampler raised IndexError: 10"):
             next(iterator)
 
-    def test_filters_that_drop_everything_say_so(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_filters_that_drop_everything_say_so(self, caplog):
         assert list(numbers([grain.FilterOperation(lambda x: False)], num_epochs=3)) == []
         assert "no output of the 30 positions up to 30" in caplog.text
 
@@ -366,7 +365,7 @@ class TestActors:
             [Noise(2.0), grain.Batch(3), Noise(1.0), Repeat(), grain.Batch(2, batch_fn=as_list)],
         ],
     )
-    def test_any_number_gives_grains_outputs_and_resumes(self, operations: list[Any]) -> None:
+    def test_any_number_gives_grains_outputs_and_resumes(self, operations):
         source = grain.RangeDataSource(0, 300, 1)
         arguments: dict[str, Any] = {
             "data_source": source,
@@ -388,7 +387,7 @@ class TestActors:
         resumed.set_state(state)
         assert_same(list(resumed), want[len(want) :])
 
-    def test_grains_orbax_handler_saves_and_restores_with_another_number(self, tmp_path: Path) -> None:
+    def test_grains_orbax_handler_saves_and_restores_with_another_number(self, tmp_path):
         operations = [Noise(1.0), Repeat(), grain.Batch(4)]
         whole = list(numbers(operations, num_epochs=2))
         model = {"w": np.arange(3)}
@@ -406,7 +405,7 @@ class TestActors:
                     assert manager.restore(step, args=ocp.args.Composite(**args))["data"] is restored
                     assert_same(list(restored), whole[step:])
 
-    def test_actors_load_no_jax_where_the_operations_do_not(self) -> None:
+    def test_actors_load_no_jax_where_the_operations_do_not(self):
         with ours.DataLoader(
             data_source=list(range(20)),
             sampler=grain.IndexSampler(20, grain.NoSharding(), True, 1, 0),
@@ -416,10 +415,10 @@ class TestActors:
             assert len(list(loader)) == 5
             from tests.data import loaded_modules
 
-            handle = loader._source._actors._set.actors[0].handle  # type: ignore[union-attr]
+            handle = loader._source._actors._set.actors[0].handle
             assert not {"jax", "grain"} & set(ray.get(handle.__ray_call__.remote(loaded_modules)))
 
-    def test_the_source_is_entered_and_left_in_every_actor(self, tmp_path: Path) -> None:
+    def test_the_source_is_entered_and_left_in_every_actor(self, tmp_path):
         sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
         with numbers(data_source=Visited(10, tmp_path), sampler=sampler, worker_count=2) as loader:
             assert list(loader) == list(range(10))
@@ -430,7 +429,7 @@ class TestActors:
         assert set(map(tuple, calls.values())) == {("entered", "left")}
 
     @pytest.mark.parametrize("in_threads", [False, True])
-    def test_iterators_that_prefetch_at_once_share_the_actors(self, in_threads: bool, tmp_path: Path) -> None:
+    def test_iterators_that_prefetch_at_once_share_the_actors(self, in_threads, tmp_path):
         """A local Ray ends with the thread that started it; of two sources, the loader would close one."""
         sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
         PICKLED_IN.clear()

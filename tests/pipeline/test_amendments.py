@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -36,7 +34,7 @@ from tests.resume import assert_equal, assert_resumes, joined, on_host, run_savi
 N, SEED = 120, 5
 
 
-def numbers(element: dict[str, Any]) -> dict[str, Any]:
+def numbers(element):
     """What of an element a device holds, as it does."""
     found = {name: element[name] for name in ("index", "copy") if name in element}
     return {name: np.int32(value) for name, value in found.items()} | {
@@ -45,33 +43,33 @@ def numbers(element: dict[str, Any]) -> dict[str, Any]:
 
 
 class Copies:
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [element | {"copy": copy} for copy in range(element["index"] % 3)]
 
 
 class Tokens:
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return {"x": np.arange(element["index"] % 9 + 1, dtype=np.int32) + 100 * element["index"]}
 
 
-def of_files(files: list[Path], *transforms: Any, num_epochs: int = 2, **config: Any) -> ArrayRecordSourceModule:
+def of_files(files, *transforms, num_epochs=2, **config):
     options = ArrayRecordSourceConfig(**{"shuffle_files": True, "seed": SEED, "num_epochs": num_epochs} | config)
     return ArrayRecordSourceModule(options, files, transforms=transforms or [decode, AddNoise(), numbers])
 
 
-def make(source: Any, batch_size: int = 8, **options: Any) -> Pipeline:
+def make(source, batch_size=8, **options):
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def take(pipeline: Pipeline, count: int) -> list[Any]:
+def take(pipeline, count):
     return [on_host(batch) for batch in islice(pipeline, count)]
 
 
-def left(pipeline: Pipeline) -> list[Any]:
+def left(pipeline):
     return [on_host(batch) for batch in pipeline]
 
 
-def amended(make_source: Any, batches: int = 3, batch_size: int = 8, options: Any = None, **change: Any) -> Pipeline:
+def amended(make_source, batches=3, batch_size=8, options=None, **change):
     """A pipeline that has given so many batches, and is changed then."""
     pipeline = make(make_source, batch_size, **(options or {}))
     take(pipeline, batches)
@@ -79,13 +77,13 @@ def amended(make_source: Any, batches: int = 3, batch_size: int = 8, options: An
     return pipeline
 
 
-def in_batches(elements: Iterable[Any], size: int) -> list[dict[str, Any]]:
+def in_batches(elements, size):
     rows = list(elements)
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]
     return [{name: np.stack([row[name] for row in part]) for name in part[0]} for part in parts]
 
 
-def order_of_epochs(num_epochs: int) -> list[int]:
+def order_of_epochs(num_epochs):
     return [record for epoch in range(num_epochs) for record in oracle.order(N, epoch, SEED)]
 
 
@@ -94,9 +92,7 @@ GONE = {*range(30, 47), 60, *range(100, 131), 239}
 
 
 class TestSkip:
-    def test_what_comes_is_a_plain_loop_without_these_positions_and_every_state_resumes(
-        self, files: list[Path]
-    ) -> None:
+    def test_what_comes_is_a_plain_loop_without_these_positions_and_every_state_resumes(self, files):
         transforms = [decode, AddNoise(), numbers]
         plain = list(
             oracle.elements(oracle.stored(files), seed=SEED, num_epochs=2, transforms=transforms, rng_seed=SEED)
@@ -117,7 +113,7 @@ class TestSkip:
         assert "rest" not in json.loads(before)
 
     @pytest.mark.parametrize("case", ["filter", "flat_map", "file order", "tokens", "documents", "digest"])
-    def test_with_whatever_else_makes_the_batches(self, files: list[Path], case: str) -> None:
+    def test_with_whatever_else_makes_the_batches(self, files, case):
         """Each element of the rest is what that position gives alone."""
         transforms: dict[str, list[Any]] = {
             "filter": [decode, DropThirds(), AddNoise(), numbers],
@@ -155,7 +151,7 @@ class TestSkip:
             *(pytest.param(case, marks=pytest.mark.slow) for case in ("positions", "records", "tokens")),
         ],
     )
-    def test_any_actors_and_trainers_give_the_same(self, files: list[Path], case: str) -> None:
+    def test_any_actors_and_trainers_give_the_same(self, files, case):
         options: dict[str, Any] = {"packing": ConcatThenSplit(16, "x")} if case == "tokens" else {}
         mine: dict[str, list[Any]] = {
             "tokens": [decode, Tokens()],
@@ -178,7 +174,7 @@ class TestSkip:
         for each in sources:
             each.close()
 
-    def test_a_record_is_left_out_in_every_epoch_and_a_position_in_one(self, files: list[Path]) -> None:
+    def test_a_record_is_left_out_in_every_epoch_and_a_position_in_one(self, files):
         order = order_of_epochs(3)
         source = of_files(files, decode, numbers, num_epochs=3)
         for every_epoch in (False, True):
@@ -187,7 +183,7 @@ class TestSkip:
             gone = {order[p] for p in range(24, 32)}
             assert seen == [r for p, r in enumerate(order) if not (r in gone if every_epoch else 24 <= p < 32)]
 
-    def test_records_are_named_as_errors_name_them(self, files: list[Path]) -> None:
+    def test_records_are_named_as_errors_name_them(self, files):
         source = of_files(files, decode, numbers)
         with make(source) as pipeline:
             told = [origin.record for origin in pipeline.locate(20)]
@@ -207,7 +203,7 @@ class TestSkip:
             with pytest.raises(ValueError, match="a record is named by its place in a file"):
                 pipeline.amend(skip=["part"])
 
-    def test_what_was_given_already_cannot_be_left_out(self, files: list[Path]) -> None:
+    def test_what_was_given_already_cannot_be_left_out(self, files):
         with make(of_files(files)) as pipeline:
             take(pipeline, 3)
             with pytest.raises(ValueError, match="position 23 was delivered already, and the next is 24"):
@@ -229,7 +225,7 @@ class TestSkip:
             with pytest.raises(ValueError, match="a text of at most 200 characters"):
                 pipeline.amend(skip=[99], why="x" * 201)
 
-    def test_who_says_it_again_after_a_restart_changes_nothing(self, files: list[Path]) -> None:
+    def test_who_says_it_again_after_a_restart_changes_nothing(self, files):
         pipeline = amended(of_files(files), skip=SKIPPED, why="first")
         take(pipeline, 9)
         state = pipeline.get_state()
@@ -239,9 +235,7 @@ class TestSkip:
         assert restarted.get_state() == state
         assert_equal(left(restarted), left(pipeline))
 
-    def test_a_state_says_what_was_changed_and_one_without_ends_it_with_a_word(
-        self, files: list[Path], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_state_says_what_was_changed_and_one_without_ends_it_with_a_word(self, files, caplog):
         pipeline = make(of_files(files))
         take(pipeline, 2)
         state = pipeline.get_state()
@@ -258,7 +252,7 @@ class TestSkip:
             "and more, 50 in all) are not in the state, and so are gone; call amend again"
         ]
 
-    def test_seek_locate_and_replay_are_of_the_amended_stream(self, files: list[Path]) -> None:
+    def test_seek_locate_and_replay_are_of_the_amended_stream(self, files):
         whole = [b["index"].tolist() for b in left(make(of_files(files)))]
         pipeline = amended(of_files(files), skip=SKIPPED)
         state, batches = pipeline.get_state(), left(pipeline)
@@ -275,7 +269,7 @@ class TestSkip:
         with pytest.raises(TypeError, match="positions that an amendment skips"):
             len(pipeline)
 
-    def test_the_digest_is_the_same_up_to_there_and_of_what_was_consumed_from_there(self, files: list[Path]) -> None:
+    def test_the_digest_is_the_same_up_to_there_and_of_what_was_consumed_from_there(self, files):
         plain = make(of_files(files), digest=True)
         pipeline = make(of_files(files), digest=True)
         take(plain, 3), take(pipeline, 3)
@@ -295,7 +289,7 @@ class TestSkip:
         assert whole is not None
         assert whole.to_json() == state["digest"]
 
-    def test_a_source_alone_goes_on_from_such_a_state(self, files: list[Path]) -> None:
+    def test_a_source_alone_goes_on_from_such_a_state(self, files):
         pipeline = amended(of_files(files), skip=SKIPPED)
         state = json.loads(json.dumps(pipeline.get_state()))
         state["settings"] = of_files(files).get_state()["settings"]
@@ -316,22 +310,22 @@ class TestSkip:
 class _Same(list[Any]):
     """Batches that equal others byte for byte."""
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         assert isinstance(other, list)
         assert_equal(other, list(self))
         return True
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 class TestStreams:
-    def source(self, *transforms: Any) -> HFStreamingSource:
+    def source(self, *transforms):
         dataset = datasets.Dataset.from_dict({"index": list(range(90))}).to_iterable_dataset(num_shards=3)
         config = HFStreamingConfig(shuffle=True, num_epochs=2, shuffle_buffer_size=7, turn_size=2)
         return HFStreamingSource(config, dataset=dataset, transforms=transforms)
 
     @pytest.mark.usefixtures("ray_local")
-    def test_positions_of_one_epoch_are_left_out_for_any_actors(self) -> None:
+    def test_positions_of_one_epoch_are_left_out_for_any_actors(self):
         plain = make(self.source(), 5)
         take(plain, 2)
         told = [origin for step in range(36 - 2) for origin in plain.locate(step, plain.get_state())]
@@ -348,7 +342,7 @@ class TestStreams:
             resumed.set_state(json.loads(states[3]))
             assert_equal(left(resumed), batches[3:])
 
-    def test_records_and_weights_are_refused_with_the_remedy(self) -> None:
+    def test_records_and_weights_are_refused_with_the_remedy(self):
         pipeline = make(self.source(), 5)
         with pytest.raises(ValueError, match="every_epoch=True .* give the positions of each epoch, as locate"):
             pipeline.amend(skip=[3], every_epoch=True)
@@ -358,23 +352,23 @@ class TestStreams:
             pipeline.amend(weights=[1])
 
 
-def component(number: int, size: int, *transforms: Any) -> RandomAccessSource:
+def component(number, size, *transforms):
     options = RandomAccessSourceConfig(seed=number, shuffle=True)
     data = {"index": np.arange(size, dtype=np.int32), "source": np.full(size, number, np.int32)}
     return RandomAccessSource(options, data, transforms=[*transforms, AddNoise()])
 
 
-def mixture(weights: Any = (3, 1, 0), length: int = 200, *transforms: Any) -> MixtureSource:
+def mixture(weights=(3, 1, 0), length=200, *transforms):
     sources = [component(number, size, *transforms) for number, size in enumerate((31, 50, 13))]
     return MixtureSource(sources, weights, length=length)
 
 
-def alone(number: int, count: int) -> list[Any]:
+def alone(number, count):
     """The first elements that a source gives without the mixture."""
     return mixture()._sources[number].get_batch_at(0, count)
 
 
-def assert_each_goes_on(batches: list[Any]) -> np.ndarray:
+def assert_each_goes_on(batches):
     """Every source gives what it gives alone, one after the other. Returns the source of each row."""
     drawn = np.concatenate([batch["source"] for batch in batches])
     for number in range(3):
@@ -389,7 +383,7 @@ LINEAR = WeightSchedule([(0, [1, 0, 0]), (80, [0, 1, 1])], num_steps=8)
 
 
 class TestWeights:
-    def test_a_schedule_is_a_function_of_the_position(self) -> None:
+    def test_a_schedule_is_a_function_of_the_position(self):
         batches, states = run_saving(make(mixture(LINEAR)))
         drawn = assert_each_goes_on(batches)
         for step in range(8):
@@ -405,7 +399,7 @@ class TestWeights:
             make(mixture()).set_state(json.loads(states[3]))
 
     @pytest.mark.parametrize("weights", [(1, 1, 2), LINEAR])
-    def test_they_hold_from_a_position_on_and_nothing_is_repeated_or_lost(self, weights: Any) -> None:
+    def test_they_hold_from_a_position_on_and_nothing_is_repeated_or_lost(self, weights):
         first = take(make(mixture()), 4)
         pipeline = amended(mixture(), 4, weights=weights)
         batches, states = run_saving(pipeline)
@@ -415,7 +409,7 @@ class TestWeights:
         assert_resumes(lambda _: make(mixture()), batches, states, every=5)
         assert max(map(len, states)) < 4096
 
-    def test_ahead_of_time_twice_and_with_positions_left_out(self) -> None:
+    def test_ahead_of_time_twice_and_with_positions_left_out(self):
         pipeline = amended(mixture(), 2, weights=[1, 1, 1], at=40, why="stage two")
         pipeline.amend(weights=LINEAR, at=100)
         pipeline.amend(skip=[range(60, 70)])
@@ -431,12 +425,12 @@ class TestWeights:
         assert_resumes(lambda _: make(mixture()), batches, states, every=6)
         assert [str(each) for each in pipeline.amendments][:1] == ["from position 40 on: weights [1, 1, 1] (stage two)"]
 
-    def test_in_the_middle_of_a_record_it_is_given_to_its_end(self) -> None:
+    def test_in_the_middle_of_a_record_it_is_given_to_its_end(self):
         class Thrice:
-            def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+            def flat_map(self, element):
                 return [element | {"copy": np.int64(copy)} for copy in range(3)]
 
-        def of_copies() -> MixtureSource:
+        def of_copies():
             return mixture((3, 1, 0), 60, Thrice())
 
         whole = take(make(of_copies(), 4), 5)
@@ -451,8 +445,8 @@ class TestWeights:
         assert_resumes(lambda _: make(of_copies(), 4), rest, states, every=6)
 
     @pytest.mark.parametrize("weights", [(3, 1, 1), LINEAR])
-    def test_a_record_of_one_source_is_left_out_wherever_it_comes(self, weights: Any) -> None:
-        def rows(batches: list[Any]) -> list[tuple[int, int]]:
+    def test_a_record_of_one_source_is_left_out_wherever_it_comes(self, weights):
+        def rows(batches):
             return [row for b in batches for row in zip(b["source"].tolist(), b["index"].tolist(), strict=True)]
 
         whole = rows(left(make(mixture(weights))))
@@ -465,7 +459,7 @@ class TestWeights:
         gone = {(0, 7), (2, 3), (2, 4)}
         assert rows(left(pipeline)) == [row for row in whole if row not in gone]
 
-    def test_what_means_nothing_is_refused(self) -> None:
+    def test_what_means_nothing_is_refused(self):
         pipeline = make(mixture())
         take(pipeline, 2)
         for weights, error, message in (
@@ -481,8 +475,8 @@ class TestWeights:
         with pytest.raises(ValueError, match=r"components without an end, and \[1\] have one"):
             make(finite).amend(weights=[1, 2])
 
-    def test_a_schedule_ends_where_a_finite_source_has_no_more(self) -> None:
-        def drawn(weights: Any) -> list[int]:
+    def test_a_schedule_ends_where_a_finite_source_has_no_more(self):
+        def drawn(weights):
             options = RandomAccessSourceConfig(num_epochs=1)
             sources = [
                 RandomAccessSource(options, {"source": np.full(size, number)}) for number, size in enumerate((9, 40))
@@ -499,18 +493,16 @@ class TestNamesOfFiles:
     """Of two files of one name, in two folders; the state that is said of them, by value."""
 
     @pytest.fixture
-    def stream(self, tmp_path: Path) -> Any:
+    def stream(self, tmp_path):
         for folder, count in (("a/day1", 20), ("b/day1", 12)):
             (tmp_path / folder).mkdir(parents=True)
             (tmp_path / folder / "part-0.jsonl").write_text("".join(f'{{"id": {i}}}\n' for i in range(count)))
         return load([str(tmp_path / each / "part-0.jsonl") for each in ("a/day1", "b/day1")]).describe()
 
-    def records(self, stream: Any, name: str) -> Any:
+    def records(self, stream, name):
         return [each.records for each in amended_state(stream, BEGIN, skip=[name]).amendments]
 
-    def test_a_name_that_several_have_is_refused_with_one_that_tells_them_apart(
-        self, stream: Any, tmp_path: Path
-    ) -> None:
+    def test_a_name_that_several_have_is_refused_with_one_that_tells_them_apart(self, stream, tmp_path):
         for name in ("part-0.jsonl[3]", "day1/part-0.jsonl[3]"):
             said = rf"2 files, such as {tmp_path}/a/day1/part-0.jsonl and {tmp_path}/b/day1/part-0.jsonl; give"
             with pytest.raises(ValueError, match=said):

@@ -1,11 +1,7 @@
 """Checkpoints through Orbax: with the model in one step, async, after every batch, refused when they do not fit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
@@ -20,21 +16,19 @@ from tests.data import AddNoise, DropThirds, decode
 from tests.resume import assert_equal, on_host
 
 
-def source(files: Any, **config: Any) -> ArrayRecordSourceModule:
+def source(files, **config):
     options = {"shuffle_files": True, "num_epochs": 3} | config
     return ArrayRecordSourceModule(
         ArrayRecordSourceConfig(**options), files, transforms=[decode, AddNoise(), DropThirds()]
     )
 
 
-def pipeline(of: Any, batch_size: int = 30) -> Pipeline:
+def pipeline(of, batch_size=30):
     return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0))
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_saved_after_every_batch_beside_the_model_any_step_restores_with_other_actors(
-    files: list[Path], tmp_path: Path
-) -> None:
+def test_saved_after_every_batch_beside_the_model_any_step_restores_with_other_actors(files, tmp_path):
     options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True)
     want = [on_host(batch) for batch in pipeline(source(files))]
     with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
@@ -62,7 +56,7 @@ def test_saved_after_every_batch_beside_the_model_any_step_restores_with_other_a
     assert max(sizes.values()) < 4096
 
 
-def test_the_state_is_that_of_the_call_to_save_though_writing_is_later(files: list[Path], tmp_path: Path) -> None:
+def test_the_state_is_that_of_the_call_to_save_though_writing_is_later(files, tmp_path):
     options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True)
     going = pipeline(source(files))
     with ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
@@ -76,7 +70,7 @@ def test_the_state_is_that_of_the_call_to_save_though_writing_is_later(files: li
     assert json.loads(saved.read_text())["position"] == position
 
 
-def test_only_the_data_in_one_line(files: list[Path], tmp_path: Path) -> None:
+def test_only_the_data_in_one_line(files, tmp_path):
     going = pipeline(source(files))
     going.step()
     save_pipeline(tmp_path / "data", going)
@@ -86,7 +80,7 @@ def test_only_the_data_in_one_line(files: list[Path], tmp_path: Path) -> None:
     assert_equal([on_host(batch) for batch in resumed], want)
 
 
-def test_it_is_json_for_people(files: list[Path], tmp_path: Path) -> None:
+def test_it_is_json_for_people(files, tmp_path):
     save_pipeline(tmp_path / "data", pipeline(source(files)))
     state = json.loads((tmp_path / "data" / "datarax_ray.json").read_text())
     assert state["version"] == 1
@@ -95,7 +89,7 @@ def test_it_is_json_for_people(files: list[Path], tmp_path: Path) -> None:
     assert state["settings"]["transforms"]["names"] == ["decode", "AddNoise", "DropThirds"]
 
 
-def test_another_stream_is_refused_unless_it_is_meant(files: list[Path], tmp_path: Path) -> None:
+def test_another_stream_is_refused_unless_it_is_meant(files, tmp_path):
     save_pipeline(tmp_path / "data", pipeline(source(files)))
     with pytest.raises(DriftError, match=r"order.num_epochs: the checkpoint was written with 3, this pipeline has 5"):
         restore_pipeline(tmp_path / "data", pipeline(source(files, num_epochs=5)))
@@ -104,7 +98,7 @@ def test_another_stream_is_refused_unless_it_is_meant(files: list[Path], tmp_pat
     assert longer.position == 0
 
 
-def with_checksum(**state: Any) -> str:
+def with_checksum(**state):
     text = json.dumps(state, sort_keys=True, separators=(",", ":"))
     return json.dumps(state | {"checksum": hashlib.sha256(text.encode()).hexdigest()[:16]})
 
@@ -129,9 +123,7 @@ def with_checksum(**state: Any) -> str:
         ("\xff", "is no JSON"),
     ],
 )
-def test_damaged_files_are_refused_with_their_reason(
-    files: list[Path], tmp_path: Path, text: str, message: str
-) -> None:
+def test_damaged_files_are_refused_with_their_reason(files, tmp_path, text, message):
     target = pipeline(source(files))
     save_pipeline(tmp_path / "data", target)
     (tmp_path / "data" / "datarax_ray.json").write_text(text, encoding="latin-1")
@@ -142,7 +134,7 @@ def test_damaged_files_are_refused_with_their_reason(
     assert target.position == 5
 
 
-def test_no_checkpoint_is_said_with_the_path(files: list[Path], tmp_path: Path) -> None:
+def test_no_checkpoint_is_said_with_the_path(files, tmp_path):
     save_pipeline(tmp_path / "data", pipeline(source(files)))
     (tmp_path / "data" / "datarax_ray.json").unlink()
     with pytest.raises(FileNotFoundError, match="datarax_ray.json: there is no saved pipeline here"):
@@ -158,7 +150,7 @@ def test_no_checkpoint_is_said_with_the_path(files: list[Path], tmp_path: Path) 
         ({"num_skipped": True}, "got {'num_skipped': True}"),
     ],
 )
-def test_a_refused_state_leaves_the_pipeline_where_it_was(files: list[Path], statistics: Any, message: str) -> None:
+def test_a_refused_state_leaves_the_pipeline_where_it_was(files, statistics, message):
     target = pipeline(source(files))
     target.step()
     position = target.position
@@ -167,7 +159,7 @@ def test_a_refused_state_leaves_the_pipeline_where_it_was(files: list[Path], sta
     assert target.position == position
 
 
-def test_restored_without_a_pipeline_it_is_the_state_itself(files: list[Path], tmp_path: Path) -> None:
+def test_restored_without_a_pipeline_it_is_the_state_itself(files, tmp_path):
     going = pipeline(source(files))
     going.step()
     with ocp.CheckpointManager(tmp_path / "run") as manager:
@@ -183,6 +175,6 @@ def test_restored_without_a_pipeline_it_is_the_state_itself(files: list[Path], t
 
 
 @pytest.mark.parametrize("kind", [PipelineSave, PipelineRestore])
-def test_a_state_in_the_place_of_the_pipeline_is_told_at_once(kind: Any) -> None:
+def test_a_state_in_the_place_of_the_pipeline_is_told_at_once(kind):
     with pytest.raises(TypeError, match="take the pipeline itself, got dict"):
         kind({"version": 1})

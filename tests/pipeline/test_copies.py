@@ -33,22 +33,22 @@ N = 20
 
 
 class Scale(nnx.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         self.scale = nnx.Param(jnp.ones(()))
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch):
         return {"x": batch["x"] * self.scale[...]}
 
 
-def arrays() -> RandomAccessSource:
+def arrays():
     return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(N, dtype=np.float32)})
 
 
-def dataset() -> datasets.Dataset:
+def dataset():
     return datasets.Dataset.from_dict({"x": np.arange(N, dtype=np.float32)})
 
 
-def pipeline() -> Pipeline:
+def pipeline():
     return Pipeline(source=arrays(), batch_size=4, stages=[Scale()], rngs=nnx.Rngs(0))
 
 
@@ -76,7 +76,7 @@ NNX_WAYS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def begun(make: Callable[[], Any]) -> Any:
+def begun(make):
     """One that reads ahead."""
     holder = make()
     holder.step() if isinstance(holder, Pipeline) else next(iter(holder))
@@ -85,7 +85,7 @@ def begun(make: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", HOLDERS)
-def test_a_copy_is_refused_with_what_to_do_instead(kind: str, way: str) -> None:
+def test_a_copy_is_refused_with_what_to_do_instead(kind, way):
     holder = begun(HOLDERS[kind])
     with pytest.raises(TypeError, match=r"cannot be (copied|pickled): .* one position.*(set_state|clone\(\))"):
         WAYS[way](holder)
@@ -95,7 +95,7 @@ def test_a_copy_is_refused_with_what_to_do_instead(kind: str, way: str) -> None:
 
 @pytest.mark.parametrize("way", NNX_WAYS)
 @pytest.mark.parametrize("kind", [kind for kind in HOLDERS if kind != "host source"])
-def test_so_is_one_by_nnx_and_the_original_skips_nothing(kind: str, way: str) -> None:
+def test_so_is_one_by_nnx_and_the_original_skips_nothing(kind, way):
     holder = begun(HOLDERS[kind])
     with pytest.raises(TypeError, match=r"cannot be made by nnx\.clone or nnx\.merge: both would move one position"):
         NNX_WAYS[way](holder)
@@ -105,7 +105,7 @@ def test_so_is_one_by_nnx_and_the_original_skips_nothing(kind: str, way: str) ->
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_a_sources_own_clone_goes_on_from_its_state_alone(kind: str) -> None:
+def test_a_sources_own_clone_goes_on_from_its_state_alone(kind):
     source = begun(SOURCES[kind])
     clone = source.clone()
     left = [float(element["x"]) for element in clone]
@@ -114,7 +114,7 @@ def test_a_sources_own_clone_goes_on_from_its_state_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HOLDERS if kind != "host source"])
-def test_a_models_checkpoint_of_it_holds_no_data(kind: str) -> None:
+def test_a_models_checkpoint_of_it_holds_no_data(kind):
     holder = HOLDERS[kind]()
     sizes = [np.size(leaf) for leaf in jax.tree.leaves(nnx.state(holder)) if not isinstance(leaf, str)]
     assert max(sizes, default=0) <= 1
@@ -134,23 +134,23 @@ class TestTraces:
         ],
         ids=["nnx.jit", "nnx.jit of a closure", "jax.jit", "jax.grad", "iteration", "scan"],
     )
-    def test_a_step_under_one_says_what_to_do_and_changes_nothing(self, call: Callable[[Pipeline], Any]) -> None:
+    def test_a_step_under_one_says_what_to_do_and_changes_nothing(self, call):
         going = begun(pipeline)
         for _ in range(2):
             with pytest.raises(RuntimeError, match=r"a constant of the compiled program.*Call step\(\) outside.*scan"):
                 call(going)
         assert [batch["x"].tolist() for batch in going] == [list(range(start, start + 4)) for start in range(4, N, 4)]
 
-    def test_a_module_that_holds_a_pipeline_passes_through_and_is_compiled_once(self) -> None:
+    def test_a_module_that_holds_a_pipeline_passes_through_and_is_compiled_once(self):
         class Trainer(nnx.Module):
-            def __init__(self) -> None:
+            def __init__(self):
                 self.pipeline = nnx.data(pipeline())
                 self.weight = nnx.Param(jnp.zeros(()))
 
         traces = []
 
         @nnx.jit
-        def train(trainer: Trainer, batch: Any) -> None:
+        def train(trainer, batch):
             traces.append(1)
             trainer.weight[...] += batch["x"].sum()
 
@@ -162,7 +162,7 @@ class TestTraces:
         assert len(traces) == 1
 
 
-def test_a_closed_pipeline_says_so_and_gives_its_state() -> None:
+def test_a_closed_pipeline_says_so_and_gives_its_state():
     going = begun(pipeline)
     going.close()
     state = going.get_state()
@@ -202,7 +202,7 @@ print("done")
 """
 
 
-def test_a_program_that_ends_with_one_open_says_nothing() -> None:
+def test_a_program_that_ends_with_one_open_says_nothing():
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=120, env=environment)
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

@@ -1,14 +1,11 @@
 """The rolling digest in the state: one at the end, however often, by whomever and from wherever it was gone on from."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orbax.checkpoint as ocp
@@ -27,25 +24,25 @@ from tests.ports import free_port
 ROOT = Path(__file__).parents[2]
 
 
-def pipeline(source: Any, batch_size: int = 12, digest: bool = True, **options: Any) -> Pipeline:
+def pipeline(source, batch_size=12, digest=True, **options):
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), digest=digest, **options)
 
 
-def states(made: Pipeline) -> list[str]:
+def states(made):
     return [json.dumps(made.get_state()), *(json.dumps(made.get_state()) for _ in made)]
 
 
-def without_evidence(saved: list[str]) -> list[dict[str, Any]]:
+def without_evidence(saved):
     """A pipeline that went on from a state has evidence from there on alone."""
     return [{name: value for name, value in json.loads(each).items() if name != "evidence"} for each in saved]
 
 
-def digest_in(state: str | Any) -> Any:
+def digest_in(state):
     return (json.loads(state) if isinstance(state, str) else state)["digest"]
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_resumed_at_every_batch_it_ends_as_the_same(stream: str) -> None:
+def test_resumed_at_every_batch_it_ends_as_the_same(stream):
     want = states(pipeline(STREAMS[stream]()))
     assert len({digest_in(state)["sum"] for state in want}) >= len(want) - 1  # the last state may add nothing
     assert digest_in(want[0]) == {"sum": "0" * 16, "since": [0, 0]}
@@ -55,20 +52,20 @@ def test_resumed_at_every_batch_it_ends_as_the_same(stream: str) -> None:
         assert without_evidence(states(resumed)) == without_evidence(want[number:])
 
 
-def test_batch_size_padding_and_prefetch_are_nothing_of_it() -> None:
+def test_batch_size_padding_and_prefetch_are_nothing_of_it():
     last = digest_in(states(pipeline(mixture()))[-1])
     for options in ({"batch_size": 1}, {"batch_size": 31, "pad_remainder": True}, {"batch_size": 400}, {"prefetch": 0}):
         assert digest_in(states(pipeline(mixture(), **options))[-1]) == last
 
 
-def test_what_is_dropped_at_the_end_was_not_consumed() -> None:
+def test_what_is_dropped_at_the_end_was_not_consumed():
     made = pipeline(mixture(), 31, drop_remainder=True)
     saved = states(made)
     assert digest_in(made.get_state()) == digest_in(saved[-1])
     assert digest_in(saved[-1]) == digest_in(states(pipeline(mixture(), 31))[len(saved) - 1])
 
 
-def test_a_scan_and_steps_give_the_same() -> None:
+def test_a_scan_and_steps_give_the_same():
     made, other = pipeline(source_of()), pipeline(source_of())
     made.scan(lambda carry, batch: (carry + batch["index"].sum(), 0), length=3, init_carry=0)
     for _ in range(3):
@@ -76,12 +73,12 @@ def test_a_scan_and_steps_give_the_same() -> None:
     assert made.get_state() == other.get_state()
 
 
-def test_another_order_another_row_or_another_seed_is_another_digest() -> None:
+def test_another_order_another_row_or_another_seed_is_another_digest():
     sums = [digest_in(states(pipeline(source))[-1])["sum"] for source in (source_of(), source_of(seed=2), mixture())]
     assert len(set(sums)) == 3
 
 
-def test_it_begins_anew_where_a_person_seeks_or_a_state_has_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_begins_anew_where_a_person_seeks_or_a_state_has_none(caplog):
     made = pipeline(source_of())
     made.step()
     made.seek(24)
@@ -100,7 +97,7 @@ def test_it_begins_anew_where_a_person_seeks_or_a_state_has_none(caplog: pytest.
     ]
 
 
-def test_a_damaged_one_is_refused_and_nothing_moves() -> None:
+def test_a_damaged_one_is_refused_and_nothing_moves():
     made = pipeline(source_of())
     made.step()
     state = made.get_state()
@@ -109,7 +106,7 @@ def test_a_damaged_one_is_refused_and_nothing_moves() -> None:
     assert made.get_state() == state
 
 
-def worker(rank: int, count: int, port: int, directory: str, number: int) -> None:
+def worker(rank, count, port, directory, number):
     """Goes on from step `number` of the run, two batches, each saved by all processes."""
     import jax
 
@@ -136,7 +133,7 @@ def worker(rank: int, count: int, port: int, directory: str, number: int) -> Non
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("other", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(tmp_path: Path, other: int) -> None:
+def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(tmp_path, other):
     want = states(pipeline(source_of(AddNoise(), seed=5)))
     for number, count in ((0, 2), (2, other)):
         port = free_port()
@@ -160,8 +157,8 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
         assert without_evidence([json.dumps(state)]) == without_evidence([want[step]]), step
 
 
-def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None:
-    def state(seed: int, num_steps: int, rank: int = 0, **options: Any) -> dict[str, Any]:
+def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told():
+    def state(seed, num_steps, rank=0, **options):
         made = pipeline(source_of(AddNoise(), seed=seed), process_index=rank, process_count=3, **options)
         for _ in range(num_steps):
             made.step()
@@ -180,7 +177,7 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
     with pytest.raises(ValueError, match="trainer 1 stands at position 36, and trainer 0 at 24"):
         check_trainers([same[0], state(5, 3)])
 
-    def amended(stop: int, why: str) -> dict[str, Any]:
+    def amended(stop, why):
         made = pipeline(source_of())
         made.amend(skip=[(3, stop)], why=why)
         return made.get_state()
@@ -190,7 +187,7 @@ def test_trainers_that_read_two_streams_or_stand_at_two_steps_are_told() -> None
         check_trainers([amended(5, ""), amended(6, "")])
 
 
-def test_what_it_was_is_made_once_more_from_a_state() -> None:
+def test_what_it_was_is_made_once_more_from_a_state():
     made = pipeline(source_of(AddNoise()))
     made.seek(5)
     saved = [made.get_state(), *(made.get_state() for _ in made)]

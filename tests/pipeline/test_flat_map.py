@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,13 +24,13 @@ class Crops:
 
     max_fan_out = 3
 
-    def flat_map(self, element: dict[str, Any]) -> Any:
+    def flat_map(self, element):
         for crop in range(element["index"] % 4):
             yield {"index": element["index"], "crop": crop}
 
 
 class KeepOdd:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return (element["index"] + element["crop"]) % 2 == 1
 
 
@@ -42,7 +41,7 @@ TRANSFORMS = {
 }
 
 
-def wanted(files: list[Path], transforms: list[Any], num_epochs: int = 2) -> list[dict[str, Any]]:
+def wanted(files, transforms, num_epochs=2):
     """A plain loop over records in Grain's order."""
     records, out = oracle.stored(files), []
     n = len(records)
@@ -62,16 +61,16 @@ def wanted(files: list[Path], transforms: list[Any], num_epochs: int = 2) -> lis
     return out
 
 
-def make_source(files: Any, transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+def make_source(files, transforms, **config):
     options: dict[str, Any] = {"num_epochs": 2, "shuffle_files": True, "seed": SEED} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
 
 
-def make(of: Any, batch_size: int = 7, **options: Any) -> Pipeline:
+def make(of, batch_size=7, **options):
     return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def rows(batches: list[Any]) -> list[dict[str, Any]]:
+def rows(batches):
     return [
         {key: column[row].tolist() for key, column in batch.items()}
         for batch in map(on_host, batches)
@@ -81,7 +80,7 @@ def rows(batches: list[Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", TRANSFORMS)
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
-def test_the_stream_is_the_plain_loops(files: list[Path], kind: str, batch_size: int) -> None:
+def test_the_stream_is_the_plain_loops(files, kind, batch_size):
     transforms = TRANSFORMS[kind]
     got = rows(list(make(make_source(files[:3], transforms), batch_size)))
     want = wanted(files[:3], transforms)
@@ -89,7 +88,7 @@ def test_the_stream_is_the_plain_loops(files: list[Path], kind: str, batch_size:
 
 
 @pytest.mark.parametrize("kind", TRANSFORMS)
-def test_every_batch_is_followed_by_the_ones_that_were_left_also_inside_a_record(files: list[Path], kind: str) -> None:
+def test_every_batch_is_followed_by_the_ones_that_were_left_also_inside_a_record(files, kind):
     source = make_source(files[:3], TRANSFORMS[kind])
     batches, states = run_saving(make(source, 2))
     assert any("offset" in json.loads(state).get("rest", {}) for state in states)
@@ -97,14 +96,14 @@ def test_every_batch_is_followed_by_the_ones_that_were_left_also_inside_a_record
     assert_resumes(lambda _: make(source, 2), batches, states)
 
 
-def test_a_position_is_a_record_for_random_access(files: list[Path]) -> None:
+def test_a_position_is_a_record_for_random_access(files):
     source = make_source(files[:3], TRANSFORMS["crops"], shuffle_files=False)
     assert [(e["index"], e["crop"]) for e in source.get_batch_at(2, 3)] == [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
     with pytest.raises(TypeError, match="an index gives any number of elements; get_batch_at"):
         source[3]
 
 
-def test_without_the_flat_map_a_state_inside_a_record_is_refused(files: list[Path]) -> None:
+def test_without_the_flat_map_a_state_inside_a_record_is_refused(files):
     pipeline = make(make_source(files[:3], TRANSFORMS["crops"], shuffle_files=False), 2)
     pipeline.step()
     state = pipeline.get_state()
@@ -118,19 +117,19 @@ def test_without_the_flat_map_a_state_inside_a_record_is_refused(files: list[Pat
 class Noise(nnx.Module):
     """A number for the batch, from rngs of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.rngs = nnx.Rngs(1)
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch):
         return batch | {"batch": jax.random.uniform(self.rngs(), batch["crop"].shape)}
 
 
-def add_keys(batch: Any, keys: Any) -> Any:
+def add_keys(batch, keys):
     return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
 
 
-def test_rows_and_batches_inside_one_record_draw_other_numbers_in_random_stages(files: list[Path]) -> None:
-    def pipeline(_: int = 0) -> Pipeline:
+def test_rows_and_batches_inside_one_record_draw_other_numbers_in_random_stages(files):
+    def pipeline(_=0):
         return make(make_source(files[:3], TRANSFORMS["crops"]), 1, stages=[add_keys, Noise()])
 
     batches, states = run_saving(pipeline())

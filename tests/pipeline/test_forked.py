@@ -1,11 +1,8 @@
 """A process that is forked off in the middle of a stream: refused at once or right, and the other one goes on."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -83,7 +80,7 @@ print("same", got == [whole.get_batch(8)["index"].tolist() for _ in got])
 
 
 @pytest.mark.parametrize("kind", ["here", pytest.param("ray", marks=pytest.mark.slow)])
-def test_a_forked_process_is_told_at_once_or_right_and_the_other_loses_nothing(files: list[Path], kind: str) -> None:
+def test_a_forked_process_is_told_at_once_or_right_and_the_other_loses_nothing(files, kind):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, kind, *map(str, files)],
         capture_output=True,

@@ -1,14 +1,11 @@
 """A program that is interrupted, or just ends, in the middle of a stream: at once, with nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,7 +42,7 @@ if __name__ == "__main__":
 """
 
 
-def start(mode: str, directory: Path) -> subprocess.Popen[str]:
+def start(mode, directory):
     script = directory / "script.py"
     script.write_text(SCRIPT)
     return subprocess.Popen(
@@ -58,7 +55,7 @@ def start(mode: str, directory: Path) -> subprocess.Popen[str]:
     )
 
 
-def processes_of(session: int) -> list[str]:
+def processes_of(session):
     """Commands of the processes that the driver started, and their children."""
     found = []
     for path in Path("/proc").iterdir():
@@ -81,9 +78,7 @@ def processes_of(session: int) -> list[str]:
         pytest.param("ray", 1, marks=pytest.mark.slow),
     ],
 )
-def test_an_interrupt_ends_at_once_and_leaves_no_process_and_a_state_that_resumes(
-    tmp_path: Path, mode: str, num_batches: int
-) -> None:
+def test_an_interrupt_ends_at_once_and_leaves_no_process_and_a_state_that_resumes(tmp_path, mode, num_batches):
     write_files(tmp_path, (60, 40))
     driver = start(mode, tmp_path)
     assert driver.stdout is not None
@@ -103,7 +98,7 @@ def test_an_interrupt_ends_at_once_and_leaves_no_process_and_a_state_that_resume
     assert_equal(batches_from(tmp_path, state), want[number:])
 
 
-def batches_from(directory: Path, state: dict[str, Any] | None) -> list[Any]:
+def batches_from(directory, state):
     """The batches of the first three epochs, from a state on."""
     with Pipeline(source=slow_stream.make(directory), batch_size=4) as pipeline:
         if state is not None:
@@ -111,7 +106,7 @@ def batches_from(directory: Path, state: dict[str, Any] | None) -> list[Any]:
         return [on_host(pipeline.step()) for _ in range((300 - pipeline.position) // 4)]
 
 
-def test_a_program_that_ends_in_the_middle_does_not_wait_for_the_rest(tmp_path: Path) -> None:
+def test_a_program_that_ends_in_the_middle_does_not_wait_for_the_rest(tmp_path):
     write_files(tmp_path, (60, 40))
     driver = start("ends", tmp_path)
     _, errors = driver.communicate(timeout=60)

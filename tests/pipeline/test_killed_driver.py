@@ -1,14 +1,10 @@
 """A driver that dies without a word: while it saves, or with the head of its cluster. What was saved goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
@@ -77,7 +73,7 @@ if __name__ == "__main__":
 """
 
 
-def start(directory: Path, text: str, *arguments: Any, **env: str) -> subprocess.Popen[str]:
+def start(directory, text, *arguments, **env):
     script = directory / "script.py"
     script.write_text(text)
     return subprocess.Popen(
@@ -89,7 +85,7 @@ def start(directory: Path, text: str, *arguments: Any, **env: str) -> subprocess
     )
 
 
-def end_of(driver: subprocess.Popen[str]) -> str:
+def end_of(driver):
     """What it has said when it has ended by itself."""
     try:
         return driver.communicate(timeout=150)[0]
@@ -97,17 +93,17 @@ def end_of(driver: subprocess.Popen[str]) -> str:
         driver.kill()
 
 
-def rest(pipeline: Pipeline, stop: int = 300) -> list[Any]:
+def rest(pipeline, stop=300):
     return [on_host(pipeline.step()) for _ in range((stop - pipeline.position) // 4)]
 
 
-def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path: Path) -> None:
+def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path):
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()
     write_files(data, (60, 40))
     driver = start(tmp_path, SAVING, data, run, NUM_WEIGHTS)
 
-    def is_saving() -> bool:
+    def is_saving():
         """The first steps are complete, and another is being written."""
         names = [path.name for path in run.glob("*")] if run.exists() else []
         return sum(name.isdigit() for name in names) >= 2 and any("tmp" in name for name in names)
@@ -142,9 +138,7 @@ def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path: 
         ("restart", "the head of the Ray cluster was started again and knows nothing of this program"),
     ],
 )
-def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes_on(
-    tmp_path: Path, then: str, reason: str
-) -> None:
+def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes_on(tmp_path, then, reason):
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()
     write_files(data, (60, 40))

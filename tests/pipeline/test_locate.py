@@ -1,10 +1,6 @@
 """What stood in a batch, told afterwards, against the batches themselves: each record holds its own number."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -28,32 +24,32 @@ STARTS = dict(enumerate(np.cumsum((0, *COUNTS)).tolist()))
 
 
 class Twice:
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [element | {"copy": copy} for copy in range(element["index"] % 3)]
 
 
 class Tokens:
     """A document whose tokens say which record it is of, and which of its tokens they are."""
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return {"x": np.arange(element["index"] % 9 + 1, dtype=np.int32) + 100 * element["index"]}
 
 
-def in_files(path: Path, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+def in_files(path, *transforms, **config):
     if not list(path.glob("*.array_record")):
         write_files(path, COUNTS)
     config = {"num_epochs": 2, "shuffle_files": True, "seed": 3} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), path, transforms=[decode, *transforms])
 
 
-def number(record: str) -> int:
+def number(record):
     """Of a record by its place: "…part-00002.array_record[5]"."""
     found = re.fullmatch(r".*part-(\d+)\.array_record\[(\d+)\]", record)
     assert found, record
     return STARTS[int(found[1])] + int(found[2])
 
 
-def all_batches(pipeline: Pipeline) -> list[dict[str, Any]]:
+def all_batches(pipeline):
     return [{name: np.asarray(column) for name, column in batch.items()} for batch in pipeline]
 
 
@@ -69,7 +65,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("taken", [0, 2])
-def test_every_row_is_the_record_that_is_told(tmp_path: Path, case: str, taken: int) -> None:
+def test_every_row_is_the_record_that_is_told(tmp_path, case, taken):
     transforms, config = CASES[case]
     with Pipeline(source=in_files(tmp_path, *transforms, **config), batch_size=8) as pipeline:
         for _ in range(taken):
@@ -90,7 +86,7 @@ def test_every_row_is_the_record_that_is_told(tmp_path: Path, case: str, taken: 
         assert pipeline.get_state() == after
 
 
-def test_where_rows_are_positions_nothing_is_read(tmp_path: Path) -> None:
+def test_where_rows_are_positions_nothing_is_read(tmp_path):
     source = in_files(tmp_path, num_epochs=-1)
     with Pipeline(source=source, batch_size=8) as pipeline:
         for path in tmp_path.glob("*.array_record"):
@@ -99,7 +95,7 @@ def test_where_rows_are_positions_nothing_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_rows_are_those_of_the_global_batch_whichever_trainer_asks(tmp_path: Path, index: int) -> None:
+def test_rows_are_those_of_the_global_batch_whichever_trainer_asks(tmp_path, index):
     source = in_files(tmp_path, DropThirds())
     with Pipeline(source=source, batch_size=8) as whole:
         want = [whole.locate(step) for step in range(3)]
@@ -112,9 +108,7 @@ def test_rows_are_those_of_the_global_batch_whichever_trainer_asks(tmp_path: Pat
 
 @pytest.mark.parametrize("packing", [ConcatThenSplit(16, "x"), FirstFitPack(16, "x")], ids=repr)
 @pytest.mark.parametrize("transforms", [[], [Twice()], [DropThirds()]], ids=["plain", "flat_map", "filter"])
-def test_every_piece_of_a_packed_row_is_the_document_that_is_told(
-    tmp_path: Path, packing: Any, transforms: list[Any]
-) -> None:
+def test_every_piece_of_a_packed_row_is_the_document_that_is_told(tmp_path, packing, transforms):
     with Pipeline(source=in_files(tmp_path, *transforms, Tokens()), batch_size=3, packing=packing) as pipeline:
         state = pipeline.get_state()
         pipeline.step()
@@ -136,7 +130,7 @@ def test_every_piece_of_a_packed_row_is_the_document_that_is_told(
                 assert (covered == (batch["x_segment_ids"] > 0)).all()
 
 
-def test_a_mixture_tells_the_component_s_file(tmp_path: Path) -> None:
+def test_a_mixture_tells_the_component_s_file(tmp_path):
     squares = RandomAccessSource(RandomAccessSourceConfig(shuffle=True, num_epochs=-1), Squares(30), transforms=[only])
     files = in_files(tmp_path, only, num_epochs=-1)
     mixture = MixtureSource([files, squares], weights=[2, 1])
@@ -149,16 +143,14 @@ def test_a_mixture_tells_the_component_s_file(tmp_path: Path) -> None:
             assert sum("part-" in record for record in records) == 8
 
 
-def only(element: dict[str, Any]) -> dict[str, Any]:
+def only(element):
     return {"index": element["index"]}
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize(("taken", "num_epochs", "batch_size"), [(0, 2, 7), (3, 2, 7), (0, 12, 400)])
-def test_a_stream_tells_shard_and_row_also_in_the_last_windows(
-    shuffle: bool, taken: int, num_epochs: int, batch_size: int
-) -> None:
-    def rows(shards: list[int]) -> Any:
+def test_a_stream_tells_shard_and_row_also_in_the_last_windows(shuffle, taken, num_epochs, batch_size):
+    def rows(shards):
         for shard in shards:
             for row in range(13 + shard):
                 yield {"shard": shard, "row": row}
@@ -176,7 +168,7 @@ def test_a_stream_tells_shard_and_row_also_in_the_last_windows(
             )
 
 
-def test_batches_come_again_as_they_were_before_stages(tmp_path: Path) -> None:
+def test_batches_come_again_as_they_were_before_stages(tmp_path):
     source = in_files(tmp_path, AddNoise(), DropThirds())
     with Pipeline(
         source=source, batch_size=8, stages=[lambda batch: batch | {"index": batch["index"] * 0}]
@@ -189,13 +181,13 @@ def test_batches_come_again_as_they_were_before_stages(tmp_path: Path) -> None:
         assert got["index"].any()
 
 
-def test_what_is_no_step_and_another_stream_s_state_are_refused(tmp_path: Path) -> None:
+def test_what_is_no_step_and_another_stream_s_state_are_refused(tmp_path):
     source, other = in_files(tmp_path), in_files(tmp_path, seed=4)
     with Pipeline(source=source, batch_size=8) as pipeline, Pipeline(source=other, batch_size=8) as of_other:
         with pytest.raises(ValueError, match="step must be at least 0, got -1"):
             pipeline.locate(-1)
         with pytest.raises(TypeError, match=r"step is a whole number, got 1.5; batches are counted from 0"):
-            pipeline.locate(1.5)  # type: ignore[arg-type]
+            pipeline.locate(1.5)
         with pytest.raises(ValueError, match=r"steps \[3, 3\) are none"):
             pipeline.replay(3, 3)  # at once, not at the first batch
         with pytest.raises(DriftError, match=r"order\.seed"):

@@ -11,7 +11,6 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster
@@ -25,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory):
     """Four files of JSON lines, 80 rows in all: the shards of a stream."""
     directory = tmp_path_factory.mktemp("corpus")
     for file, count in enumerate((30, 10, 25, 15)):
@@ -34,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def reports(num_processes: int, directory: Path, scratch: Path, ray_address: str = "") -> list[dict[str, Any]]:
+def reports(num_processes, directory, scratch, ray_address=""):
     """What each of so many processes has to tell; 8 devices in all."""
     port = free_port()
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={8 // num_processes}"  # the last counts
@@ -54,7 +53,7 @@ def reports(num_processes: int, directory: Path, scratch: Path, ray_address: str
     return [pickle.loads(out.read_bytes()) for out in outs]
 
 
-def check(found: list[dict[str, Any]], directory: Path) -> None:
+def check(found, directory):
     """Every shard of every array, and the rows of host fields, against one process without a mesh."""
     for stream in found[0]:
         with mesh_worker.pipeline(stream, mesh_worker.source_of(stream, str(directory))) as alone:
@@ -75,7 +74,7 @@ def check(found: list[dict[str, Any]], directory: Path) -> None:
                     assert counted == sum(batch["index"].sum() for batch in want[skipped : skipped + 3]), where
 
 
-def check_batch(batch: dict[str, Any], want: dict[str, Any], where: str) -> None:
+def check_batch(batch, want, where):
     assert sorted(batch) in (sorted(want), sorted(want.keys() - {"name"})), where  # scan leaves out host fields
     rows: set[int] = set()
     for name, value in batch.items():
@@ -95,11 +94,11 @@ def check_batch(batch: dict[str, Any], want: dict[str, Any], where: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_in_four_processes_too_on_every_mesh_and_behind_a_filter(corpus: Path, tmp_path: Path) -> None:
+def test_in_four_processes_too_on_every_mesh_and_behind_a_filter(corpus, tmp_path):
     check(reports(4, corpus, tmp_path), corpus)
 
 
-def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus: Path, tmp_path: Path) -> None:
+def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus, tmp_path):
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 * 2**20} | BARE)
     try:
         found = reports(2, corpus, tmp_path, cluster.address)

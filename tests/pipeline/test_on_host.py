@@ -1,10 +1,6 @@
 """Batches for loops that make their own device arrays: on the host, or row by row as a device asks for them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,17 +15,17 @@ from tests.data import AddNoise, decode
 from tests.resume import assert_equal, on_host
 
 
-def source(files: Any, *transforms: Any, **config: Any) -> ArrayRecordSourceModule:
+def source(files, *transforms, **config):
     options = {"num_epochs": 2, "shuffle_files": True} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=[decode, *transforms])
 
 
-def make(of: Any, batch_size: int = 50, **options: Any) -> Pipeline:
+def make(of, batch_size=50, **options):
     return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
 class TestBatches:
-    def test_they_are_the_same_rows_as_numpy_arrays_of_their_own_types(self, files: list[Path]) -> None:
+    def test_they_are_the_same_rows_as_numpy_arrays_of_their_own_types(self, files):
         want = [on_host(batch) for batch in make(source(files, AddNoise()))]
         got = list(make(source(files, AddNoise()), on_host=True))
         assert {type(column) for batch in got for column in batch.values()} == {np.ndarray}
@@ -37,14 +33,14 @@ class TestBatches:
         as_on_device = [batch | {"index": batch["index"].astype(np.int32)} for batch in got]
         assert_equal(as_on_device, want)
 
-    def test_a_state_goes_on_on_the_device_and_back(self, files: list[Path]) -> None:
+    def test_a_state_goes_on_on_the_device_and_back(self, files):
         on_device, kept = make(source(files)), make(source(files), on_host=True)
         next(iter(on_device))
         kept.set_state(json.loads(json.dumps(on_device.get_state())))
         want = [batch["index"].tolist() for batch in on_device]
         assert [batch["index"].tolist() for batch in kept] == want
 
-    def test_the_rows_say_where_they_belong(self, files: list[Path]) -> None:
+    def test_the_rows_say_where_they_belong(self, files):
         whole = next(iter(make(source(files), on_host=True)))
         devices = np.array(jax.devices()[:2])[::-1]
         for options in (
@@ -56,7 +52,7 @@ class TestBatches:
             rows = [row for lo, hi in pipeline.rows for row in range(lo, hi)]
             assert batch["index"].tolist() == whole["index"][rows].tolist()
 
-    def test_stages_and_scan_are_refused(self, files: list[Path]) -> None:
+    def test_stages_and_scan_are_refused(self, files):
         with pytest.raises(ValueError, match="stages run on the device, .*on_host=True"):
             make(source(files), stages=[lambda batch: batch], on_host=True)
         with pytest.raises(ValueError, match="scan runs on the device, .*on_host=True.*iterate"):

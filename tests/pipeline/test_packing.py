@@ -25,23 +25,23 @@ PACKINGS = {
 }
 
 
-def tokenise(element: dict[str, Any]) -> dict[str, Any]:
+def tokenise(element):
     """Document i: i * 7 % 41 tokens; none at all for 0."""
     index = element["index"]
     tokens = index * 1000 + np.arange(index * 7 % 41, dtype=np.int32)
     return {"tokens": tokens, "mask": (tokens % 2).astype(np.int8), "index": index}
 
 
-def make_source(*transforms: Any, **config: Any) -> RandomAccessSource:
+def make_source(*transforms, **config):
     options: dict[str, Any] = {"num_epochs": 2, "shuffle": True} | config
     return RandomAccessSource(RandomAccessSourceConfig(**options), Squares(N), transforms=[*transforms, tokenise])
 
 
-def make(of: Any, packing: Any, batch_size: int = 3, **options: Any) -> Pipeline:
+def make(of, packing, batch_size=3, **options):
     return Pipeline(source=of, batch_size=batch_size, packing=packing, rngs=nnx.Rngs(0), **options)
 
 
-def test_concat_then_split_is_the_tokens_of_a_plain_loop_cut() -> None:
+def test_concat_then_split_is_the_tokens_of_a_plain_loop_cut():
     order = [element["index"] for element in make_source()]
     line = np.concatenate([tokenise({"index": index})["tokens"] for index in order])
     batches = list(make(make_source(), PACKINGS["concat"]))
@@ -53,7 +53,7 @@ def test_concat_then_split_is_the_tokens_of_a_plain_loop_cut() -> None:
     )
 
 
-def test_who_writes_to_one_array_of_a_batch_on_the_host_writes_to_no_other() -> None:
+def test_who_writes_to_one_array_of_a_batch_on_the_host_writes_to_no_other():
     """As a loop does that masks what is no target; the segments of tokens and mask are alike, and were one array."""
     (batch,) = islice(make(make_source(), PACKINGS["concat"], on_host=True), 1)
     want = {name: array.copy() for name, array in batch.items()}
@@ -63,7 +63,7 @@ def test_who_writes_to_one_array_of_a_batch_on_the_host_writes_to_no_other() -> 
         assert_equal([batch], [want])
 
 
-def test_first_fit_keeps_documents_whole() -> None:
+def test_first_fit_keeps_documents_whole():
     order = [element["index"] for element in make_source()]
     found = []
     for batch in make(make_source(), PACKINGS["first fit"]):
@@ -74,7 +74,7 @@ def test_first_fit_keeps_documents_whole() -> None:
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state(packing: str) -> None:
+def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state(packing):
     batches, states = run_saving(make(make_source(), PACKINGS[packing]))
     assert max(map(len, states)) < 2048
     rests = [json.loads(state).get("rest") for state in states]
@@ -85,19 +85,19 @@ def test_after_every_batch_exactly_the_rest_follows_and_no_token_is_in_the_state
 
 
 class Keep:
-    def __init__(self, indices: list[int]) -> None:
+    def __init__(self, indices):
         self.indices = indices
 
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return element["index"] in self.indices
 
 
 class Twice:
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [element, element]
 
 
-def test_a_filter_and_a_flat_map_before_it_are_resumed_too() -> None:
+def test_a_filter_and_a_flat_map_before_it_are_resumed_too():
     for packing in PACKINGS.values():
         pipelines = lambda _=0, packing=packing: make(make_source(Keep([3, 5, 8, 11]), Twice()), packing, 2)  # noqa: E731
         batches, states = run_saving(pipelines())
@@ -105,8 +105,8 @@ def test_a_filter_and_a_flat_map_before_it_are_resumed_too() -> None:
         assert_resumes(pipelines, batches, states)
 
 
-def test_rows_of_one_document_draw_other_numbers_in_random_stages() -> None:
-    def add_keys(batch: Any, keys: Any) -> Any:
+def test_rows_of_one_document_draw_other_numbers_in_random_stages():
+    def add_keys(batch, keys):
         return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
 
     batches = list(make(make_source(), ConcatThenSplit(3), 2, stages=[add_keys]))
@@ -114,7 +114,7 @@ def test_rows_of_one_document_draw_other_numbers_in_random_stages() -> None:
     assert len(np.unique(numbers)) == len(numbers)
 
 
-def test_a_scan_takes_packed_batches() -> None:
+def test_a_scan_takes_packed_batches():
     want = [on_host(b) for b in make(make_source(), PACKINGS["concat"])]
     pipeline = make(make_source(), PACKINGS["concat"])
     sums = pipeline.scan(lambda batch: batch["tokens"].sum(), length=5)
@@ -122,13 +122,13 @@ def test_a_scan_takes_packed_batches() -> None:
     assert_equal([on_host(b) for b in pipeline], want[5:])
 
 
-def test_documents_that_are_all_empty_end_in_an_error_and_not_in_an_endless_search() -> None:
+def test_documents_that_are_all_empty_end_in_an_error_and_not_in_an_endless_search():
     endless = make_source(Keep([0]), num_epochs=-1)
     with pytest.raises(RuntimeError, match="no element of the 23 positions"):
         make(endless, PACKINGS["concat"]).step()
 
 
-def test_other_packing_is_refused_and_another_length_taken_on_purpose() -> None:
+def test_other_packing_is_refused_and_another_length_taken_on_purpose():
     pipeline = make(make_source(), PACKINGS["concat"])
     seen = [on_host(next(iter(pipeline)))["tokens"] for _ in range(3)]
     state = pipeline.get_state()
@@ -147,7 +147,7 @@ def test_other_packing_is_refused_and_another_length_taken_on_purpose() -> None:
         other.set_state(state, allow_drift=["packing"])
 
 
-def test_a_document_that_is_too_long_names_record_and_remedy() -> None:
+def test_a_document_that_is_too_long_names_record_and_remedy():
     pipeline = make(make_source(shuffle=False), FirstFitPack(30))
     with pytest.raises(ValueError, match=r"Squares\(23\)\[5\] \(position 5\): .*'tokens' has 35 tokens.*too_long="):
         list(pipeline)

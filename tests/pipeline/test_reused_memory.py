@@ -69,24 +69,24 @@ class LateDevice:
     What comes of a transfer are copies: an array of a CPU device would show the memory itself, and hold it for longer.
     """
 
-    def __init__(self, late: int) -> None:
+    def __init__(self, late):
         self._late = late
         self._put, self._make = jax.device_put, jax.make_array_from_callback
         self._unread: deque[tuple[np.ndarray, bytes]] = deque()
         self.addresses: list[int] = []
 
-    def device_put(self, tree: Any, *args: Any, **options: Any) -> Any:
+    def device_put(self, tree, *args, **options):
         return self._put(jax.tree.map(self._take, tree), *args, **options)
 
-    def make_array_from_callback(self, shape: Any, sharding: Any, callback: Callable[[Any], Any]) -> jax.Array:
+    def make_array_from_callback(self, shape, sharding, callback):
         return self._make(shape, sharding, lambda index: self._take(callback(index)))
 
-    def read(self, left: int = 0) -> None:
+    def read(self, left=0):
         while len(self._unread) > left:
             array, given = self._unread.popleft()
             assert array.tobytes() == given, "memory was written to before it was read"
 
-    def _take(self, leaf: Any) -> Any:
+    def _take(self, leaf):
         if not isinstance(leaf, np.ndarray):
             return leaf
         self.addresses.append(leaf.ctypes.data)
@@ -96,7 +96,7 @@ class LateDevice:
 
 
 @pytest.fixture(params=[1, 9], ids="read {} later".format)
-def late_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LateDevice:
+def late_device(request, monkeypatch):
     """One, beside batches whose memory is used again however small they are."""
     device = LateDevice(request.param)
     monkeypatch.setattr(jax, "device_put", device.device_put)
@@ -105,26 +105,26 @@ def late_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return device
 
 
-def array_record(files: list[Path], *transforms: Any) -> ArrayRecordSourceModule:
+def array_record(files, *transforms):
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
     return ArrayRecordSourceModule(config, files, transforms=[decode, *transforms])
 
 
-def tokens(element: dict[str, Any]) -> dict[str, Any]:
+def tokens(element):
     return {"tokens": np.full(1 + element["index"] % 5, element["index"], np.int32)}
 
 
-def mixture(files: list[Path], directory: Path) -> MixtureSource:
+def mixture(files, directory):
     paths = write_tables(directory, (40, 40), row_group=8)
     tables = ParquetSource(ParquetSourceConfig(shuffle=True), paths, columns=["index"])
     return MixtureSource([array_record(files, only_index), tables], weights=[2, 1], length=200)
 
 
-def only_index(element: dict[str, Any]) -> dict[str, Any]:
+def only_index(element):
     return {"index": np.int64(element["index"])}
 
 
-def over_two() -> NamedSharding:
+def over_two():
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
     return NamedSharding(mesh, PartitionSpec("data"))
 
@@ -141,21 +141,21 @@ STREAMS: dict[str, Callable[[list[Path], Path], tuple[Any, dict[str, Any]]]] = {
 
 
 @pytest.fixture(params=list(STREAMS))
-def make(request: pytest.FixtureRequest, files: list[Path], tmp_path: Path) -> Callable[..., Pipeline]:
-    def make(**options: Any) -> Pipeline:
+def make(request, files, tmp_path):
+    def make(**options):
         source, own = STREAMS[request.param](files, tmp_path)
         return Pipeline(source=source, batch_size=8, **{"prefetch": 3} | own | options)
 
     return make
 
 
-def assert_same(got: list[Any], want: list[Any]) -> None:
+def assert_same(got, want):
     for batch, expected in zip(got, want, strict=True):
         assert batch.keys() == expected.keys()
         assert all(np.array_equal(batch[name], expected[name]) for name in batch)
 
 
-def test_a_device_that_reads_late_reads_each_batch(make: Callable[..., Pipeline], late_device: LateDevice) -> None:
+def test_a_device_that_reads_late_reads_each_batch(make, late_device):
     want = list(make(on_host=True))
     with make() as pipeline:
         assert_same([on_host(batch) for batch in pipeline], want)
@@ -163,9 +163,7 @@ def test_a_device_that_reads_late_reads_each_batch(make: Callable[..., Pipeline]
     assert len(set(late_device.addresses)) < len(late_device.addresses), "some were in the memory of one before"
 
 
-def test_so_it_does_when_the_pipeline_is_closed_before_and_another_goes_on(
-    make: Callable[..., Pipeline], late_device: LateDevice
-) -> None:
+def test_so_it_does_when_the_pipeline_is_closed_before_and_another_goes_on(make, late_device):
     want = list(make(on_host=True))
     with make() as pipeline:
         got = [on_host(pipeline.step()) for _ in range(3)]
@@ -178,7 +176,7 @@ def test_so_it_does_when_the_pipeline_is_closed_before_and_another_goes_on(
     late_device.read()
 
 
-def test_a_device_holds_the_batches_made_ahead_and_no_more(make: Callable[..., Pipeline]) -> None:
+def test_a_device_holds_the_batches_made_ahead_and_no_more(make):
     """Without the garbage collector, which may come late."""
     gc.collect()
     gc.disable()
@@ -194,11 +192,11 @@ def test_a_device_holds_the_batches_made_ahead_and_no_more(make: Callable[..., P
     assert left <= 0  # less where another test's went meanwhile
 
 
-def nbytes(arrays: list[Any]) -> int:
+def nbytes(arrays):
     return sum(array.nbytes for array in arrays if isinstance(array, jax.Array))
 
 
-def test_so_it_does_of_what_actors_read(files: list[Path], late_device: LateDevice, ray_local: None) -> None:
+def test_so_it_does_of_what_actors_read(files, late_device, ray_local):
     want = list(Pipeline(source=array_record(files), batch_size=8, on_host=True))
     with (
         RaySource(array_record(files), num_actors=2, num_cpus=0.5) as source,

@@ -1,12 +1,8 @@
 """Pipeline.scan: the batches of iteration in one compiled loop, and nothing changed where it cannot be completed."""
 
-from __future__ import annotations
-
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,30 +21,30 @@ from tests.resume import assert_equal, on_host
 NOISY = (decode, AddNoise())
 
 
-def source(files: Any, transforms: Any = NOISY, **config: Any) -> ArrayRecordSourceModule:
+def source(files, transforms=NOISY, **config):
     options = {"num_epochs": 2, "shuffle_files": True} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
 
 
-def make(of: Any, batch_size: int = 32, **options: Any) -> Pipeline:
+def make(of, batch_size=32, **options):
     return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def same(batch: Any) -> Any:
+def same(batch):
     return batch
 
 
-def add_keys(batch: Any, keys: Any) -> Any:
+def add_keys(batch, keys):
     return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
 
 
 class Dropped(nnx.Module):
     """Dropout, after arithmetic that a compiler would like to fuse with what follows."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(3))
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch):
         scaled = batch["values"].astype(jnp.float32) * 0.1 + batch["noise"][:, :1]
         return batch | {"dropped": self.dropout(scaled)}
 
@@ -56,33 +52,33 @@ class Dropped(nnx.Module):
 STAGES = {"none": list, "random": lambda: [add_keys, Dropped()]}
 
 
-def on_device(batches: Any) -> list[Any]:
+def on_device(batches):
     """What iteration yields, without the fields that stay on the host."""
     return [{k: np.asarray(v) for k, v in batch.items() if isinstance(v, jax.Array)} for batch in batches]
 
 
-def prefetching() -> set[threading.Thread]:
+def prefetching():
     return {thread for thread in threading.enumerate() if thread.name.startswith("datarax_ray-prefetch")}
 
 
-def unstacked(outs: Any) -> list[Any]:
+def unstacked(outs):
     """The batches that were stacked."""
     length = len(jax.tree.leaves(outs)[0])
     return [jax.tree.map(lambda array, i=i: np.asarray(array[i]), outs) for i in range(length)]
 
 
 class Model(nnx.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         self.linear = nnx.Linear(5, 1, rngs=nnx.Rngs(0))
         self.norm = nnx.BatchNorm(5, rngs=nnx.Rngs(0))
         self.dropout = nnx.Dropout(0.1, rngs=nnx.Rngs(1))
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch):
         return self.linear(self.dropout(self.norm(batch["values"].astype(jnp.float32))))[:, 0]
 
 
-def train(model: Model, optimizer: nnx.Optimizer, batch: Any) -> Any:
-    def loss(model: Model) -> Any:
+def train(model, optimizer, batch):
+    def loss(model):
         return jnp.mean((model(batch) - batch["noise"][:, 0]) ** 2)
 
     value, grads = nnx.value_and_grad(loss)(model)
@@ -93,12 +89,12 @@ def train(model: Model, optimizer: nnx.Optimizer, batch: Any) -> Any:
 ADAM = optax.adam(1e-2)  # compared by identity: another one is another program
 
 
-def learner() -> tuple[Model, nnx.Optimizer]:
+def learner():
     model = Model()
     return model, nnx.Optimizer(model, ADAM, wrt=nnx.Param)
 
 
-def variables(modules: Any) -> list[bytes]:
+def variables(modules):
     return [
         np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf).tobytes()
         for leaf in jax.tree.leaves(nnx.state(modules))
@@ -108,9 +104,7 @@ def variables(modules: Any) -> list[bytes]:
 class TestBatches:
     @pytest.mark.parametrize("stages", STAGES)
     @pytest.mark.parametrize("prefetch", [0, 2])
-    def test_they_are_iterations_byte_for_byte_from_any_position(
-        self, files: list[Path], stages: str, prefetch: int
-    ) -> None:
+    def test_they_are_iterations_byte_for_byte_from_any_position(self, files, stages, prefetch):
         want = list(make(source(files), stages=STAGES[stages]()))
         pipeline = make(source(files), stages=STAGES[stages](), prefetch=prefetch)
         for before in range(3):
@@ -124,27 +118,27 @@ class TestBatches:
                 assert_equal([on_host(batch) for batch in rest], [on_host(b) for b in want[before + length :]])
 
     @pytest.mark.usefixtures("ray_local")
-    def test_from_actors_they_are_the_same(self, files: list[Path]) -> None:
+    def test_from_actors_they_are_the_same(self, files):
         want = on_device(make(source(files), stages=STAGES["random"]()))
         with make(RaySource(source(files), num_actors=2, num_cpus=0.5), stages=STAGES["random"]()) as pipeline:
             got = unstacked(pipeline.scan(same, length=3)) + unstacked(pipeline.scan(same, length=4))
             assert_equal(got + on_device(pipeline), want)
 
     @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-    def test_over_a_mesh_they_are_laid_out_as_in_iteration(self, files: list[Path], kind: AxisType) -> None:
+    def test_over_a_mesh_they_are_laid_out_as_in_iteration(self, files, kind):
         sharding = NamedSharding(jax.make_mesh((2,), ("data",), axis_types=(kind,)), PartitionSpec("data"))
         options = {"stages": STAGES["random"](), "drop_remainder": True, "sharding": sharding}
         want = on_device(make(source(files), **options))  # laid out otherwise, XLA may round otherwise
         seen = []
 
-        def look(batch: Any) -> Any:
+        def look(batch):
             jax.debug.inspect_array_sharding(batch["values"], callback=lambda found: seen.append(found.spec))
             return batch
 
         assert_equal(unstacked(make(source(files), **options).scan(look, length=7)), want)
         assert set(seen) == {PartitionSpec("data")}
 
-    def test_fields_that_stay_on_the_host_are_left_out(self, files: list[Path]) -> None:
+    def test_fields_that_stay_on_the_host_are_left_out(self, files):
         seen = []
         make(source(files)).scan(lambda batch: seen.append(sorted(batch)), length=2)
         assert seen == [["index", "noise", "values"]]
@@ -153,7 +147,7 @@ class TestBatches:
 
 
 class TestTraining:
-    def test_it_is_a_loop_of_train_steps(self, files: list[Path]) -> None:
+    def test_it_is_a_loop_of_train_steps(self, files):
         stepping, looped = make(source(files)), learner()
         step = nnx.jit(train)
         want = []
@@ -171,8 +165,8 @@ class TestTraining:
                 left, right = jax.random.key_data(left), jax.random.key_data(right)
             np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
 
-    def test_a_carry_goes_from_step_to_step(self, files: list[Path]) -> None:
-        def count(carry: Any, batch: Any) -> Any:
+    def test_a_carry_goes_from_step_to_step(self, files):
+        def count(carry, batch):
             total = carry + batch["index"].sum()
             return total, total
 
@@ -181,8 +175,8 @@ class TestTraining:
         carry, outs = make(source(files)).scan(count, length=5, init_carry=0)
         assert (int(carry), outs.tolist()) == (want[-1], want.tolist())
 
-    def test_a_carry_comes_before_the_modules(self, files: list[Path]) -> None:
-        def step(carry: Any, model: Model, optimizer: nnx.Optimizer, batch: Any) -> Any:
+    def test_a_carry_comes_before_the_modules(self, files):
+        def step(carry, model, optimizer, batch):
             return {"loss": carry["loss"] + train(model, optimizer, batch)}, None
 
         carry, outs = make(source(files)).scan(step, length=2, modules=learner(), init_carry={"loss": jnp.float32(0)})
@@ -190,12 +184,12 @@ class TestTraining:
         assert float(carry["loss"]) == pytest.approx(float(want.sum()))
         assert outs is None
 
-    def test_a_stage_that_the_steps_would_change_is_refused(self, files: list[Path]) -> None:
+    def test_a_stage_that_the_steps_would_change_is_refused(self, files):
         class Embed(nnx.Module):
-            def __init__(self, linear: nnx.Linear) -> None:
+            def __init__(self, linear):
                 self.linear = linear
 
-            def __call__(self, batch: Any) -> Any:
+            def __call__(self, batch):
                 return batch | {"embedded": self.linear(batch["noise"][:, :1])}
 
         linear, other = (nnx.Linear(1, 1, rngs=nnx.Rngs(0)) for _ in range(2))
@@ -207,8 +201,8 @@ class TestTraining:
             pipeline.scan(lambda *modules_batch: 0, length=2, modules=(other,))
             assert pipeline.position == 64
 
-    def test_a_step_that_gives_its_modules_another_structure_is_refused(self, files: list[Path]) -> None:
-        def step(model: Model, batch: Any) -> Any:
+    def test_a_step_that_gives_its_modules_another_structure_is_refused(self, files):
+        def step(model, batch):
             model.seen = nnx.Variable(batch["index"])
 
         pipeline = make(source(files))
@@ -218,7 +212,7 @@ class TestTraining:
 
 
 class TestState:
-    def test_it_is_that_of_iteration(self, files: list[Path]) -> None:
+    def test_it_is_that_of_iteration(self, files):
         stepping, scanning = make(source(files), 50), make(source(files), 50)
         for _ in range(3):
             stepping.step()
@@ -230,14 +224,14 @@ class TestState:
 
 
 class TestCompiling:
-    def test_a_second_scan_does_not_trace_again(self, files: list[Path]) -> None:
+    def test_a_second_scan_does_not_trace_again(self, files):
         steps, stages = [], []
 
-        def stage(batch: Any) -> Any:
+        def stage(batch):
             stages.append(1)
             return batch
 
-        def step(model: Model, optimizer: nnx.Optimizer, batch: Any) -> Any:
+        def step(model, optimizer, batch):
             steps.append(1)
             return train(model, optimizer, batch)
 
@@ -253,12 +247,12 @@ class TestCompiling:
         pipeline.scan(step, length=3, modules=modules)
         assert len(steps) == 2
 
-    def test_what_changes_in_a_stage_between_scans_is_seen(self, files: list[Path]) -> None:
+    def test_what_changes_in_a_stage_between_scans_is_seen(self, files):
         class Scaled(nnx.Module):
-            def __init__(self) -> None:
+            def __init__(self):
                 self.scale = nnx.Variable(jnp.float32(1))
 
-            def __call__(self, batch: Any) -> Any:
+            def __call__(self, batch):
                 return {"x": batch["values"][:, 0] * self.scale[...]}
 
         stage = Scaled()
@@ -271,11 +265,11 @@ class TestCompiling:
 class Interrupted:
     """A source with Ctrl-C in place of its fifth batch, once."""
 
-    def __init__(self, of: ArrayRecordSourceModule) -> None:
+    def __init__(self, of):
         self.of, self.is_due = of, True
         self.describe, self.skip_options = of.describe, of.skip_options
 
-    def batches(self, start: Any, options: Any) -> Iterator[Any]:
+    def batches(self, start, options):
         for number, batch in enumerate(self.of.batches(start, options)):
             if number == 4 and self.is_due:
                 self.is_due = False
@@ -284,7 +278,7 @@ class Interrupted:
 
 
 class TestErrors:
-    def test_an_error_of_the_source_is_that_error_and_nothing_has_changed(self, files: list[Path]) -> None:
+    def test_an_error_of_the_source_is_that_error_and_nothing_has_changed(self, files):
         threads = prefetching()
         modules = learner()
         before = variables(modules)
@@ -305,7 +299,7 @@ class TestErrors:
         assert_equal(unstacked(pipeline.scan(same, length=7)), whole[1:8])
         assert pipeline.position == 80
 
-    def test_an_interrupt_ends_the_loop_and_changes_nothing(self, files: list[Path]) -> None:
+    def test_an_interrupt_ends_the_loop_and_changes_nothing(self, files):
         pipeline = make(Interrupted(source(files)))
         with pytest.raises(KeyboardInterrupt) as caught:
             pipeline.scan(same, length=7)
@@ -313,8 +307,8 @@ class TestErrors:
         assert pipeline.position == 0
         assert_equal(unstacked(pipeline.scan(same, length=7)), on_device(make(source(files)))[:7])
 
-    def test_an_error_of_the_step_changes_nothing(self, files: list[Path]) -> None:
-        def step(batch: Any) -> Any:
+    def test_an_error_of_the_step_changes_nothing(self, files):
+        def step(batch):
             raise ZeroDivisionError("in the step")
 
         pipeline = make(source(files))
@@ -323,7 +317,7 @@ class TestErrors:
         assert pipeline.position == 0
         pipeline.scan(same, length=2)
 
-    def test_more_batches_than_are_left_are_refused_before_anything_is_read(self, files: list[Path]) -> None:
+    def test_more_batches_than_are_left_are_refused_before_anything_is_read(self, files):
         pipeline = make(source(files, [decode, FailAt(0), FailAt(119)], num_epochs=1, shuffle_files=False), 50)
         message = (
             r"scan\(length=3\) needs 3 batches of 50 rows, and from position 0 to the end of the stream there are 2;"
@@ -334,7 +328,7 @@ class TestErrors:
         with pytest.raises(ValueError, match="from position 120 to the end of the stream there are 0"):
             pipeline.scan(same, length=1)
 
-    def test_behind_filters_they_are_found_out_and_nothing_has_changed(self, files: list[Path]) -> None:
+    def test_behind_filters_they_are_found_out_and_nothing_has_changed(self, files):
         modules = learner()
         before = variables(modules)
         pipeline = make(source(files, [decode, AddNoise(), DropThirds()]))
@@ -347,12 +341,10 @@ class TestErrors:
         pipeline.scan(train, length=4, modules=modules)
         assert [len(batch["index"]) for batch in pipeline] == []
 
-    def test_without_a_cpu_device_it_is_refused_and_iteration_goes_on(
-        self, files: list[Path], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_without_a_cpu_device_it_is_refused_and_iteration_goes_on(self, files, monkeypatch):
         pipeline = make(source(files))
 
-        def of_cuda_alone(backend: str) -> Any:
+        def of_cuda_alone(backend):
             raise RuntimeError(f"Unknown backend {backend}. Available backends are ['cuda']")
 
         with monkeypatch.context() as there:
@@ -364,7 +356,7 @@ class TestErrors:
         pipeline.scan(same, length=2)
 
     @pytest.mark.parametrize("length", [0, -1])
-    def test_a_length_below_one_is_refused(self, files: list[Path], length: int) -> None:
+    def test_a_length_below_one_is_refused(self, files, length):
         with pytest.raises(ValueError, match=f"length must be at least 1, got {length}"):
             make(source(files)).scan(same, length=length)
 
@@ -372,7 +364,7 @@ class TestErrors:
 class Layered(nnx.Module):
     """Several variables, which an update sets one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.a, self.b, self.c = (nnx.Param(jnp.zeros(())) for _ in range(3))
 
 
@@ -388,11 +380,11 @@ class Layered(nnx.Module):
     ],
 )
 def test_an_interrupt_at_the_end_of_a_loop_leaves_modules_and_position_both_changed_or_neither(
-    files: list[Path], function: str, event: str, number: int, is_done: bool
-) -> None:
+    files, function, event, number, is_done
+):
     pipeline, model, seen = make(source(files)), Layered(), []
 
-    def add(model: Layered, batch: Any) -> Any:
+    def add(model, batch):
         total = batch["index"].sum()
         model.a[...], model.b[...], model.c[...] = model.a + 1, model.b + total, model.c + 2
         return total
@@ -401,7 +393,7 @@ def test_an_interrupt_at_the_end_of_a_loop_leaves_modules_and_position_both_chan
     position = pipeline.position
     target = {Path(nnx.__file__).parent.name, "consumer", "scan"}
 
-    def interrupt(frame: Any, what: str, _: Any) -> Any:
+    def interrupt(frame, what, _):
         path = Path(frame.f_code.co_filename)
         name = frame.f_code.co_qualname
         is_it = name.endswith(function) if function.startswith(".") else name == function

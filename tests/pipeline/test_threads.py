@@ -16,17 +16,17 @@ N = 10**6
 FAR = N // 2
 
 
-def pipeline(data: Any) -> Pipeline:
+def pipeline(data):
     return Pipeline(source=RandomAccessSource(RandomAccessSourceConfig(), data), batch_size=1, on_host=True)
 
 
 @pytest.mark.usefixtures("switching")
-def test_a_seek_holds_whatever_another_thread_is_taking() -> None:
+def test_a_seek_holds_whatever_another_thread_is_taking():
     """Its batch, of the place before, must not bring the pipeline back there."""
     going = pipeline(Squares(N))
     is_over = threading.Event()
 
-    def take() -> None:
+    def take():
         while not is_over.is_set():
             try:
                 going.step()
@@ -49,23 +49,23 @@ def test_a_seek_holds_whatever_another_thread_is_taking() -> None:
 class Interrupting(Squares):
     """Sends the main thread a signal in the middle of a read, and goes on once it was handled."""
 
-    def __init__(self, n: int, handled: threading.Event) -> None:
+    def __init__(self, n, handled):
         super().__init__(n)
         self.handled = handled
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         if index == 20 and not self.handled.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
             assert self.handled.wait(20)
         return super().__getitem__(index)
 
 
-def test_a_handler_that_asks_for_a_batch_in_the_middle_of_a_step_is_refused_and_the_step_goes_on() -> None:
+def test_a_handler_that_asks_for_a_batch_in_the_middle_of_a_step_is_refused_and_the_step_goes_on():
     """It would wait for a step that goes on when the handler is over."""
     handled, said = threading.Event(), []
     going = pipeline(Interrupting(40, handled))
 
-    def handle(*_: Any) -> None:
+    def handle(*_):
         try:
             going.step()
         except RuntimeError as error:
@@ -84,11 +84,11 @@ def test_a_handler_that_asks_for_a_batch_in_the_middle_of_a_step_is_refused_and_
 class Alone:
     """A transform that says whether a second thread came into it while a first one was in it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.entered, self.met = threading.Event(), threading.Event()
         self.inside: list[None] = []
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if self.inside:
             self.met.set()
         self.inside.append(None)
@@ -98,22 +98,22 @@ class Alone:
         self.inside.pop()
         return element
 
-    def fingerprint(self) -> str:
+    def fingerprint(self):
         return "alone"
 
 
 class SquaresAlone(Squares):
     """As of a file that is read where it stands."""
 
-    def __init__(self, alone: Alone) -> None:
+    def __init__(self, alone):
         super().__init__(N)
         self.alone = alone
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         return self.alone.map(super().__getitem__(index))
 
 
-def squares(*transforms: Any, seed: int = 0, data: Any = None) -> RandomAccessSource:
+def squares(*transforms, seed=0, data=None):
     given = Squares(N) if data is None else data
     return RandomAccessSource(RandomAccessSourceConfig(seed=seed), given, transforms=transforms)
 
@@ -122,7 +122,7 @@ OTHERS = ["another source", "its copy", "its method", "its data", "a component",
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_transform_or_data_that_two_sources_have_are_used_by_one_thread_at_a_time(other: str) -> None:
+def test_a_transform_or_data_that_two_sources_have_are_used_by_one_thread_at_a_time(other):
     """As of training and evaluation: one with a scratch array, or an open file, would give either the other's rows."""
     alone = Alone()
     one = squares(alone)
@@ -149,11 +149,11 @@ def test_a_transform_or_data_that_two_sources_have_are_used_by_one_thread_at_a_t
     assert not alone.met.is_set()
 
 
-def test_a_transform_that_takes_from_another_pipeline_does_not_wait_for_it_for_ever() -> None:
+def test_a_transform_that_takes_from_another_pipeline_does_not_wait_for_it_for_ever():
     """That one reads in a thread of its own, and has other transforms."""
     with pipeline(Squares(N)) as others:
 
-        def beside(element: dict[str, Any]) -> dict[str, Any]:
+        def beside(element):
             return element | {"other": others.step()["index"][0]}
 
         with Pipeline(source=squares(beside), batch_size=4, on_host=True) as going:

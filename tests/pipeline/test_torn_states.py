@@ -6,9 +6,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -22,29 +20,29 @@ N = 60
 class OneToThree:
     """Records of three, two and one elements, and some that fail: position, offset and count all move."""
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         if element["index"] % 7 == 0:
             raise ValueError("a multiple of seven")
         return [{"index": element["index"], "copy": copy} for copy in range(element["index"] % 3 + 1)]
 
 
-def source() -> RandomAccessSource:
+def source():
     config = RandomAccessSourceConfig(shuffle=True, num_epochs=2, on_error="skip")
     return RandomAccessSource(config, Squares(N), transforms=[OneToThree()])
 
 
-def pipeline() -> Pipeline:
+def pipeline():
     return Pipeline(source=source(), batch_size=3, prefetch=0)
 
 
 @contextmanager
-def taken_by_a_signal(take: Callable[[], Any]) -> Iterator[list[str]]:
+def taken_by_a_signal(take):
     """What `take` gave, after half a millisecond of work since the last time: by the clock, a busy machine would give
     all time to the handler.
     """
     found: list[str] = []
 
-    def handle(*_: Any) -> None:
+    def handle(*_):
         found.append(json.dumps(take()))
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0005)
 
@@ -58,11 +56,11 @@ def taken_by_a_signal(take: Callable[[], Any]) -> Iterator[list[str]]:
 
 
 @contextmanager
-def taken_by_a_thread(take: Callable[[], Any]) -> Iterator[list[str]]:
+def taken_by_a_thread(take):
     found: list[str] = []
     is_over = threading.Event()
 
-    def run() -> None:
+    def run():
         while not is_over.is_set():
             found.append(json.dumps(take()))
 
@@ -82,7 +80,7 @@ TAKERS = pytest.mark.parametrize("taken", [taken_by_a_signal, taken_by_a_thread]
 
 
 @TAKERS
-def test_a_pipelines_is(taken: Any) -> None:
+def test_a_pipelines_is(taken):
     going = pipeline()
     whole = {json.dumps(going.get_state())} | {json.dumps(going.get_state()) for _ in going}
     with taken(lambda: going.get_state()) as found:
@@ -94,12 +92,12 @@ def test_a_pipelines_is(taken: Any) -> None:
     assert not set(found) - whole
 
 
-def indices(batch: Any) -> Any:
+def indices(batch):
     return batch["index"]
 
 
 @TAKERS
-def test_between_two_scans_it_is(taken: Any) -> None:
+def test_between_two_scans_it_is(taken):
     going = pipeline()
     whole = {json.dumps(going.get_state())}
     for _ in range(8):

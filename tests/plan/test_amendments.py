@@ -1,9 +1,6 @@
 """What people change of a running stream, as values: the log, and weights that change, against counting."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,14 +35,14 @@ LOG = (
 
 
 class TestSkipping:
-    def test_positions_give_nothing_once_and_records_nothing_from_there_on(self) -> None:
+    def test_positions_give_nothing_once_and_records_nothing_from_there_on(self):
         positions = np.arange(60)
         records = positions % 10
         gone = positions[are_skipped(LOG, positions, records)].tolist()
         assert gone == [12, 13, 14, 20, 33, 34, 43, 44, 53, 54]
         assert positions[are_skipped(LOG, positions)].tolist() == [12, 13, 14, 20]
 
-    def test_a_request_selects_what_is_left_whoever_reads(self) -> None:
+    def test_a_request_selects_what_is_left_whoever_reads(self):
         order = order_of(10, 3, "global")
         partitioning = order.partitioning(2)
         wanted = Wanted(amendments=LOG[:2])
@@ -59,7 +56,7 @@ class TestSkipping:
             found = [ReadRequest(0, 60, partitioning, part, wanted).select(order)[0] for part in parts.values()]
             assert np.sort(np.concatenate(found)).tolist() == left
 
-    def test_batches_are_found_by_counting_again_behind_the_last_position(self) -> None:
+    def test_batches_are_found_by_counting_again_behind_the_last_position(self):
         assert [skips_from(LOG[:1], position) for position in (0, 20, 21)] == [True, True, False]
         assert skips_from(LOG[1:2], 10**9)
         assert not skips_from(LOG[2:], 0)
@@ -78,13 +75,13 @@ class TestSkipping:
             ([(0, 2**62 + 1)], ValueError, "got .0, 4611686018427387905"),
         ],
     )
-    def test_what_is_no_range_is_refused(self, given: Any, error: Any, message: str) -> None:
+    def test_what_is_no_range_is_refused(self, given, error, message):
         with pytest.raises(error, match=message):
             ranges_of(given)
 
 
 class TestLog:
-    def test_what_was_said_already_changes_nothing(self) -> None:
+    def test_what_was_said_already_changes_nothing(self):
         log = LOG
         for each in LOG[:3]:
             assert amended(log, each, first=1000) == log
@@ -92,7 +89,7 @@ class TestLog:
         assert amended(log, Amendment(13, positions=((13, 15),)), first=1000) == log
         assert amended(log[:3], Amendment(900, weights=(1, 1)), first=900) == log[:3]
 
-    def test_of_what_is_new_only_that_is_added(self) -> None:
+    def test_of_what_is_new_only_that_is_added(self):
         assert amended(LOG, Amendment(14, positions=((14, 30),), why="more"), first=14)[-1] == Amendment(
             15, positions=((15, 20), (21, 30)), why="more"
         )
@@ -110,16 +107,16 @@ class TestLog:
             (Amendment(100, positions=tuple((n, n + 1) for n in range(100, 9000, 2))), "with 4096 ranges in all"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, new: Amendment, message: str) -> None:
+    def test_what_cannot_be_is_refused(self, new, message):
         with pytest.raises(ValueError, match=message):
             amended(LOG, new, first=10)
 
-    def test_there_is_a_last_one(self) -> None:
+    def test_there_is_a_last_one(self):
         log = tuple(Amendment(n, weights=(n + 1, 1)) for n in range(256))
         with pytest.raises(ValueError, match="a stream takes 256 amendments"):
             amended(log, Amendment(300, weights=(1, 1)), first=0)
 
-    def test_it_is_told_to_people(self) -> None:
+    def test_it_is_told_to_people(self):
         assert [str(each) for each in LOG] == [
             "from position 12 on: skips positions [12, 15), [20, 21) (a loss spike)",
             "from position 30 on: skips records [3, 5)",
@@ -133,14 +130,14 @@ class TestLog:
 class TestStates:
     MIXED = MixtureOrder(Mixture((2, 1), seed=3), (order_of(5), order_of(7)))
 
-    def test_what_was_written_is_read_and_a_state_without_is_as_ever(self) -> None:
+    def test_what_was_written_is_read_and_a_state_without_is_as_ever(self):
         state = StreamState(45, amendments=LOG)
         plain = json.loads(json.dumps(state.to_json({})))
         assert list(plain["rest"]) == ["amendments"]
         assert StreamState.from_json(plain, _Stream(self.MIXED), {}) == state
         assert StreamState(45).to_json({}) == {"version": 1, "position": 45, "settings": {}}
 
-    def test_another_position_of_the_stream_has_them_too(self) -> None:
+    def test_another_position_of_the_stream_has_them_too(self):
         assert StreamState(45, amendments=LOG).moved(7) == StreamState(7, amendments=LOG)
 
     @pytest.mark.parametrize(
@@ -155,11 +152,11 @@ class TestStates:
             [{"at": 3, "weights": "ab"}],
         ],
     )
-    def test_a_log_that_cannot_be_read_is_refused(self, plain: Any) -> None:
+    def test_a_log_that_cannot_be_read_is_refused(self, plain):
         with pytest.raises(ValueError, match="the state's amendments cannot be read: .* restore an earlier one"):
             saved_amendments(plain)
 
-    def test_what_is_of_another_stream_is_refused(self) -> None:
+    def test_what_is_of_another_stream_is_refused(self):
         state = StreamState(45, amendments=(Amendment(3, weights=(1, 1, 1)),)).to_json({})
         with pytest.raises(ValueError, match="the mixture has 2 sources, and 3 weights were given"):
             StreamState.from_json(state, _Stream(self.MIXED), {})
@@ -175,12 +172,12 @@ class TestStates:
 class _Stream:
     yields = ONE_TO_ONE
 
-    def __init__(self, order: Any) -> None:
+    def __init__(self, order):
         self.order = order
 
 
 class TestSchedules:
-    def test_shares_go_evenly_from_point_to_point_in_steps(self) -> None:
+    def test_shares_go_evenly_from_point_to_point_in_steps(self):
         schedule = WeightSchedule([(0, [1, 0, 1]), (8, [0, 1, 1]), (9, [0, 0, 1])], num_steps=4)
         assert schedule.pieces == (
             (0, (1, 0, 1)),
@@ -192,7 +189,7 @@ class TestSchedules:
         )
         assert WeightSchedule([(0, [3, 1]), (10, [1, 1])]).pieces == ((0, (3, 1)), (10, (1, 1)))
 
-    def test_shares_with_large_denominators_are_rounded_and_none_is_lost(self) -> None:
+    def test_shares_with_large_denominators_are_rounded_and_none_is_lost(self):
         schedule = WeightSchedule([(0, [999_983, 1]), (7000, [1, 999_979])], num_steps=7)
         for step, (_, (one, other)) in enumerate(schedule.pieces):
             part = (7 - step) / 7
@@ -215,7 +212,7 @@ class TestSchedules:
             ([(n, [1]) for n in range(20)], 64, ValueError, "20 points with 64 steps .* more than 1024"),
         ],
     )
-    def test_what_is_none_is_refused(self, points: Any, num_steps: int, error: Any, message: str) -> None:
+    def test_what_is_none_is_refused(self, points, num_steps, error, message):
         with pytest.raises(error, match=message):
             WeightSchedule(points, num_steps)
 
@@ -223,7 +220,7 @@ class TestSchedules:
 weightings = st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any).map(whole_weights)
 
 
-def counted(mixture: Mixture, changes: list[tuple[int, tuple[int, ...]]], length: int) -> list[tuple[int, int]]:
+def counted(mixture, changes, length):
     """(component, its own position) at each position: constant weights one behind the other, and each counted on."""
     seen, found = [0] * len(mixture.weights), []
     for position in range(length):

@@ -1,7 +1,5 @@
 """Arguments that Python would take for something else."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -20,28 +18,28 @@ from datarax_ray import (
 from datarax_ray.plan.arguments import flag, whole
 
 
-def source(**options: object) -> RandomAccessSource:
+def source(**options):
     return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)}, **options)
 
 
 @pytest.mark.parametrize("value", ["no", "False", "", None, 1000, 0.0, []])
-def test_only_true_and_false_are_claims(value: object) -> None:
+def test_only_true_and_false_are_claims(value):
     with pytest.raises(TypeError, match=r"shuffle is True or False, got "):
         flag("shuffle", value)
 
 
 @pytest.mark.parametrize("value", [True, np.True_, 1])
-def test_a_claim_becomes_a_plain_bool(value: object) -> None:
+def test_a_claim_becomes_a_plain_bool(value):
     assert flag("shuffle", value) is True
 
 
 @pytest.mark.parametrize("value", [1.0, "1", None])
-def test_only_integers_are_whole_numbers(value: object) -> None:
+def test_only_integers_are_whole_numbers(value):
     with pytest.raises(TypeError, match=r"num_epochs is a whole number, got .*; -1 for endless"):
         whole("num_epochs", value, "; -1 for endless")
 
 
-def test_a_number_of_numpy_becomes_a_plain_one() -> None:
+def test_a_number_of_numpy_becomes_a_plain_one():
     assert type(whole("batch_size", np.int64(3))) is int
 
 
@@ -60,11 +58,11 @@ def test_a_number_of_numpy_becomes_a_plain_one() -> None:
         ("weights", lambda: MixtureSource([source(), source()], {0.3, 0.7})),
     ],
 )
-def test_what_has_an_order_is_no_set_which_is_another_in_every_process(name: str, make: Callable[[], object]) -> None:
+def test_what_has_an_order_is_no_set_which_is_another_in_every_process(name, make):
     with pytest.raises(TypeError, match=rf"{name} is a (frozen)?set, which has no order; give a list"):
         make()
 
 
-def test_weights_by_source_are_refused_as_their_keys_may_be_numbers() -> None:
+def test_weights_by_source_are_refused_as_their_keys_may_be_numbers():
     with pytest.raises(TypeError, match=r"weights is a list of numbers, one for each source .*got \{0: 0.3, 1: 0.7\}"):
         MixtureSource([source(), source()], {0: 0.3, 1: 0.7})

@@ -15,7 +15,7 @@ ROUNDS = [4, 6, 8, 24, 70]
 BROKEN = [4**k + 1 for k in range(8, 31)]
 
 
-def some_indices(n: int) -> list[int]:
+def some_indices(n):
     """The ends, the middle and some between."""
     return sorted({0, n - 1, n // 2, n // 3, *range(min(n, 4)), *(n * k // 7 for k in range(1, 7))})
 
@@ -67,7 +67,7 @@ def test_grain_is_broken_exactly_one_above_a_power_of_four_from_the_eighth_on():
     assert not any(cipher.grain_is_broken_at(n + d) for n in BROKEN for d in (-2, -1, 1, 2))
 
 
-def lag_1(rounds: int, seed: int = 42, n: int = 10**6) -> float:
+def lag_1(rounds, seed=42, n=10**6):
     """Correlation of each record with the next one of the order."""
     order = permute(np.arange(n), n, seed=seed, rounds=rounds).astype(np.float64)
     return abs(float(np.corrcoef(order[:-1], order[1:])[0, 1]))

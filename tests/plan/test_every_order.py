@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import KINDS, order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
-from datarax_ray.plan.orders.order import EpochOrder, Order, RunRecords
+from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -26,7 +26,7 @@ LARGE = np.random.default_rng(0).integers(100, 3000, 20).tolist()  # owners reme
 N = 9_001
 
 
-def grouped(sizes: list[int] | tuple[int, ...], shuffle: str, **options: int) -> EpochOrder:
+def grouped(sizes, shuffle, **options):
     return order_of(sum(sizes), 3, shuffle, groups=RecordGroups(sizes), **options)
 
 
@@ -82,11 +82,11 @@ ALL = ORDERS | MIXED
 every_order = pytest.mark.parametrize("name", ALL)
 
 
-def run_records(order: Order) -> RunRecords:
+def run_records(order):
     return tuple(map(run_records, order.orders)) if isinstance(order, MixtureOrder) else 4
 
 
-def chunks(order: Order) -> list[tuple[int, int]]:
+def chunks(order):
     """Small ones, whole epochs, several epochs, and one far out; twice, since owners are quicker the second time."""
     n = order.num_records
     chunks = [

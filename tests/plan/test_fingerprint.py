@@ -39,7 +39,7 @@ CHANGES = [
 ]
 
 
-def changed(path: str, value: object) -> dict:
+def changed(path, value):
     settings = copy.deepcopy(SETTINGS)
     *parents, last = path.split(".")
     place = settings
@@ -49,7 +49,7 @@ def changed(path: str, value: object) -> dict:
     return settings
 
 
-def value_at(path: str) -> object:
+def value_at(path):
     place = SETTINGS
     for key in path.split("."):
         place = place[key]

@@ -1,7 +1,5 @@
 """Files that some nodes alone have: every position is read once, by an actor whose node has its record."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

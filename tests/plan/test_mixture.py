@@ -1,7 +1,5 @@
 """The closed form of a mixture against counting, and its proportions against what it promises."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

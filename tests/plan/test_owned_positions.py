@@ -9,7 +9,7 @@ import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
-from datarax_ray.plan.orders.order import MAX_HELD, Order, OwnedPositions, RunRecords, Span, ascending
+from datarax_ray.plan.orders.order import MAX_HELD, Order, OwnedPositions, Span, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -43,11 +43,11 @@ MIXED["nested"] = MixtureOrder(Mixture((2, 1), 9), (MIXED["mixture"], ORDERS["sm
 ALL: dict[str, Order] = ORDERS | MIXED
 
 
-def run_records(order: Order) -> RunRecords:
+def run_records(order):
     return tuple(map(run_records, order.orders)) if isinstance(order, MixtureOrder) else 64
 
 
-def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = None) -> list[ReadRequest]:
+def requests(order, size=17_001, rows=None):
     """Of chunks one after the other, of three epochs if they are small, for each of three owners."""
     partitioning = order.partitioning(run_records(order))
     owners = assign(partitioning, (0, 1, 2))
@@ -59,7 +59,7 @@ def requests(order: Order, size: int = 17_001, rows: TrainerPositions | None = N
     ]
 
 
-def forwards(order: Order, request: ReadRequest) -> tuple[list[int], list[int]]:
+def forwards(order, request):
     """Of all positions, those whose records are in the partitions."""
     assert request.partitioning is not None
     assert request.partitions is not None
@@ -139,7 +139,7 @@ def test_what_one_remembers_and_takes_to_find_it_does_not_grow_with_what_one_hol
 def test_what_owners_ask_for_in_turns_is_found_once_for_each(num_held, num_owners, num_made):
     owned, made = OwnedPositions(), []
 
-    def held_in(span: Span) -> tuple[np.ndarray, np.ndarray]:
+    def held_in(span):
         made.append(span)
         return np.arange(span.size), np.arange(span.size)
 

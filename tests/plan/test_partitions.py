@@ -21,7 +21,7 @@ from datarax_ray.plan.partitions import (
 )
 
 
-def fewest_moves(before: tuple[int, ...], actors: list[int]) -> int:
+def fewest_moves(before, actors):
     """The fewest partitions that must move to be even: every actor keeps what it holds up to its quota, and the
     larger quotas go to those who can use them."""
     base, larger = divmod(len(before), len(actors))
@@ -31,7 +31,7 @@ def fewest_moves(before: tuple[int, ...], actors: list[int]) -> int:
     return len(before) - kept
 
 
-def check_even(owners: tuple[int, ...], actors: list[int], num_partitions: int) -> None:
+def check_even(owners, actors, num_partitions):
     counts = Counter(owners)
     assert len(owners) == num_partitions
     assert set(counts) <= set(actors)

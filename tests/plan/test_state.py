@@ -32,7 +32,7 @@ SETTINGS = {"mixture": {"weights": [2, 1]}, "batch_size": 4}
 E = EPOCH_POSITIONS
 
 
-def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any]:
+def state(position, settings=SETTINGS, **rest):
     return written(position, rest, settings)
 
 
@@ -49,23 +49,23 @@ def state(position: int, settings: Any = SETTINGS, **rest: Any) -> dict[str, Any
         (SHARDS, "tokens", StreamState(12, 3, "tokens", ShardCursors(0, {}, {}))),
     ],
 )
-def test_what_was_written_is_read(stream: Stream, unit: Any, wanted: StreamState) -> None:
+def test_what_was_written_is_read(stream, unit, wanted):
     plain = json.loads(json.dumps(wanted.to_json(SETTINGS)))
     found = StreamState.from_json(plain, stream, SETTINGS, unit=unit)
     assert found == wanted
     assert found.to_json(SETTINGS) == plain
 
 
-def test_a_position_alone_says_no_more() -> None:
+def test_a_position_alone_says_no_more():
     assert StreamState(7, 0, "tokens").to_json(SETTINGS) == state(7)
 
 
-def test_where_a_shard_stood_that_has_no_more_to_give_is_not_saved() -> None:
+def test_where_a_shard_stood_that_has_no_more_to_give_is_not_saved():
     extra = ShardCursors(0, {0: Cursor(4), 1: Cursor(4)}, {0: 4, 1: 5})
     assert set(extra.plain()["cursors"]) == {"1"}
 
 
-def nested(depth: int) -> dict[str, Any]:
+def nested(depth):
     settings: dict[str, Any] = {}
     for _ in range(depth):
         settings = {"a": settings}
@@ -112,7 +112,7 @@ def test_what_is_no_state_is_refused(state, error, message):
         (RECORDS, "elements", {"offset": 2}, "behind 2 elements of one record, and without a flat_map it gives"),
     ],
 )
-def test_a_state_of_another_stream_is_refused(stream, unit, rest, message) -> None:
+def test_a_state_of_another_stream_is_refused(stream, unit, rest, message):
     with pytest.raises(ValueError, match=message):
         StreamState.from_json(state(7, **rest), stream, SETTINGS, unit=unit)
 
@@ -129,7 +129,7 @@ WHOLE = [
 
 
 @given(data=st.data())
-def test_a_state_with_anything_changed_beside_its_position_is_refused(data: Any) -> None:
+def test_a_state_with_anything_changed_beside_its_position_is_refused(data):
     """Each example replaces, adds or removes one value, anywhere in what a state holds beside its settings."""
     stream, whole = data.draw(st.sampled_from(WHOLE))
     mutant = holder = copy.deepcopy(whole)

@@ -26,7 +26,7 @@ def shares(draw, max_parts=9):
     return Share(num_parts, tuple(sorted(draw(st.sets(st.integers(0, num_parts - 1), min_size=1)))))
 
 
-def rows_of(ranges) -> list[int]:
+def rows_of(ranges):
     return [row for lo, hi in ranges for row in range(lo, hi)]
 
 

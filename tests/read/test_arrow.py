@@ -2,7 +2,6 @@
 
 import datetime as dt
 import decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +15,14 @@ from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 
 
-def table_columns(table: pa.Table, fill: dict[str, object]):
+def table_columns(table, fill):
     """The columns as their types alone decide."""
     fills = OnNull.of(fill).fills([])
     fields = sorted((Field.of_type(part.name, part.type, fills) for part in table.schema), key=lambda field: field.path)
     return ColumnTypes(tuple(fields)).columns(table)
 
 
-def columns(values: pa.Array, **fill: object):
+def columns(values, **fill):
     """The column of a table that has one row more before and after, so that offsets count."""
     padded = pa.concat_arrays([values.slice(0, 1), values, values.slice(0, 1)])
     return table_columns(pa.table({"x": padded}).slice(1, len(values)), fill)["x"]
@@ -166,12 +165,12 @@ def test_the_size_of_a_value_is_that_of_its_array():
 # Decided by the rows
 
 
-def plain(column: Any) -> list[Any]:
+def plain(column):
     """The rows, with lists in place of the arrays of a ragged column."""
     return [row.tolist() if isinstance(row, np.ndarray | np.generic) else row for row in column]
 
 
-def chunked(*chunks: Any, kind: Any = None) -> pa.Table:
+def chunked(*chunks, kind=None):
     kind = kind or pa.array([value for chunk in chunks for value in chunk]).type
     return pa.table({"x": pa.chunked_array([pa.array(chunk, kind) for chunk in chunks])})
 
@@ -201,7 +200,7 @@ def chunked(*chunks: Any, kind: Any = None) -> pa.Table:
         (chunked([None, None, None]), "object", ()),
     ],
 )
-def test_every_part_has_the_dtype_and_shape_of_the_whole(table: pa.Table, dtype: str, shape: tuple[int, ...]) -> None:
+def test_every_part_has_the_dtype_and_shape_of_the_whole(table, dtype, shape):
     types = ColumnTypes.of(table)
     want = table.column("x").to_pylist()
     for start in range(3):
@@ -213,7 +212,7 @@ def test_every_part_has_the_dtype_and_shape_of_the_whole(table: pa.Table, dtype:
     assert (str(taken.dtype), plain(taken)) == (dtype, [want[2], want[0], want[2]])
 
 
-def test_a_struct_is_a_dict_of_columns() -> None:
+def test_a_struct_is_a_dict_of_columns():
     rows = [{"a": i, "b": {"c": [i, i], "d": None if i == 1 else i, "e": [0] * i}} for i in range(3)]
     table = pa.table({"x": rows})
     columns = ColumnTypes.of(table).columns(table.slice(1))["x"]
@@ -223,7 +222,7 @@ def test_a_struct_is_a_dict_of_columns() -> None:
     assert plain(columns["b"]["e"]) == [[0], [0, 0]]
 
 
-def test_structs_without_fields_are_objects_at_any_depth() -> None:
+def test_structs_without_fields_are_objects_at_any_depth():
     rows = [{"a": {}, "b": {"c": {}}, "d": i} for i in range(3)]
     for fill in ({}, {"x.a": {}}):
         column = ColumnTypes.of(pa.table({"x": rows}), on_null=fill).columns(pa.table({"x": rows[1:]}))["x"]
@@ -231,7 +230,7 @@ def test_structs_without_fields_are_objects_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("fill", [{"x.f": 7}, {"x.f": 7, "x.t": "host"}], ids=str)
-def test_a_field_is_filled_beside_a_struct_that_is_null(fill: dict[str, Any]) -> None:
+def test_a_field_is_filled_beside_a_struct_that_is_null(fill):
     rows = [{"f": None, "t": {"g": [1, 2]}}, {"f": 5, "t": None}, {"f": 6, "t": {"g": [3, 4]}}]
     types = ColumnTypes.of(pa.table({"x": rows}), on_null=fill)
     for start in range(3):
@@ -251,7 +250,7 @@ def test_a_field_is_filled_beside_a_struct_that_is_null(fill: dict[str, Any]) ->
         ([{"y": 1}, None, {"y": 2}], [0, 2], None, ()),
     ],
 )
-def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], dtype: str, shape: Any) -> None:
+def test_only_the_rows_that_are_used_count(values, rows, dtype, shape):
     table = pa.table({"x": pa.array(values)})
     found = ColumnTypes.of(table, np.array(rows)).columns(table.take(rows))["x"]
     if dtype is None:
@@ -261,7 +260,7 @@ def test_only_the_rows_that_are_used_count(values: list[Any], rows: list[int], d
         assert plain(found) == [values[row] for row in rows]
 
 
-def test_rows_are_looked_at_to_the_last_however_many_there_are() -> None:
+def test_rows_are_looked_at_to_the_last_however_many_there_are():
     """They are looked at in strips of 65,536."""
     same = pa.array([[1]] * 70_000)
     table = pa.table(

@@ -6,7 +6,6 @@ import datetime
 import decimal
 import pickle
 import random
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -61,7 +60,7 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """A NumPy value as `datasets` gives it."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
@@ -70,7 +69,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def a_feature(rng: random.Random, depth: int = 0) -> Any:
+def a_feature(rng, depth=0):
     kind = rng.random() if depth < 3 else 1.0
     if kind < 0.2:
         return {f"k{i}": a_feature(rng, depth + 1) for i in range(rng.randint(1, 3))}
@@ -79,7 +78,7 @@ def a_feature(rng: random.Random, depth: int = 0) -> Any:
     return rng.choice([Array2D((2, 2), "int32"), *map(Value, ("int8", "int64", "float32", "bool", "string", "binary"))])
 
 
-def a_value(rng: random.Random, feature: Any, none: float, is_ragged: bool) -> Any:
+def a_value(rng, feature, none, is_ragged):
     if isinstance(feature, Array2D):
         return [[rng.randint(0, 9)] * 2] * 2
     if rng.random() < none:
@@ -94,7 +93,7 @@ def a_value(rng: random.Random, feature: Any, none: float, is_ragged: bool) -> A
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_block(seed: int) -> None:
+def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_block(seed):
     rng = random.Random(seed)
     features = Features({f"c{i}": a_feature(rng) for i in range(rng.randint(1, 3))})
     none, is_ragged, count = rng.choice([0, 0, 0.1]), rng.random() < 0.4, rng.randint(1, 30)
@@ -116,11 +115,11 @@ def test_any_features_and_any_rows_are_what_datasets_gives_and_alike_in_every_bl
     assert specs == specs[:1] * 3
 
 
-def image(height: int, value: int) -> PIL.Image.Image:
+def image(height, value):
     return PIL.Image.fromarray(np.full((height, 3, 3), value, np.uint8))
 
 
-def test_images_are_decoded_to_arrays_of_elements() -> None:
+def test_images_are_decoded_to_arrays_of_elements():
     features = Features({"image": datasets.Image(), "label": Value("int64"), "pair": List(datasets.Image())})
     rows = [{"image": image(2, i), "label": i, "pair": [image(1, i), image(4, i)]} for i in range(5)]
     dataset = datasets.Dataset.from_list(rows, features=features)
@@ -136,7 +135,7 @@ def test_images_are_decoded_to_arrays_of_elements() -> None:
     assert {type(value) for value in undecoded.read(np.arange(2))["image"]["bytes"]} == {bytes}
 
 
-def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index() -> None:
+def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index():
     dataset = datasets.Dataset.from_dict({"x": list(range(40)), "y": [None, 1] * 20})
     mapped = dataset.shuffle(seed=1).filter(lambda row: row["y"] is not None).select(range(3, 18))
     columns = DatasetReader(mapped, "d").read(np.array([14, 0, 7]))
@@ -145,7 +144,7 @@ def test_selected_shuffled_and_filtered_rows_are_read_by_their_own_index() -> No
 
 
 @pytest.mark.parametrize(("saved", "is_joined"), [(1, True), (300, False)], indirect=["saved"])
-def test_rows_of_many_batches_come_in_the_order_asked(saved: Path, is_joined: bool) -> None:
+def test_rows_of_many_batches_come_in_the_order_asked(saved, is_joined):
     dataset = datasets.load_from_disk(saved)
     assert (dataset.data.nbytes < 300_000) is is_joined  # 100 KB for each of the batches that rows are taken from
     for mapped in (dataset, dataset.select(range(4999, -1, -1))):
@@ -159,7 +158,7 @@ def test_rows_of_many_batches_come_in_the_order_asked(saved: Path, is_joined: bo
             assert {key: column.tolist() for key, column in columns.items()} == {key: want[key] for key in columns}
 
 
-def test_rows_of_more_text_than_arrow_joins_are_read() -> None:
+def test_rows_of_more_text_than_arrow_joins_are_read():
     """25 million short texts, 2.4 GB, were they not the same thousand again and again."""
     batch = pa.record_batch({"text": [f"{index:>96}" for index in range(1000)]})
     table = pa.Table.from_batches([batch] * 25_000)
@@ -169,7 +168,7 @@ def test_rows_of_more_text_than_arrow_joins_are_read() -> None:
     assert [int(text) for text in reader.read(rows)["text"]] == (rows % 1000).tolist()
 
 
-def test_a_format_s_columns_are_kept_and_its_type_is_not() -> None:
+def test_a_format_s_columns_are_kept_and_its_type_is_not():
     dataset = datasets.Dataset.from_dict({"x": [1, 2], "y": [3, 4]}).with_format("pandas", columns=["y"])
     columns = DatasetReader(dataset, "d").read(np.arange(2))
     assert list(columns) == ["y"]
@@ -177,7 +176,7 @@ def test_a_format_s_columns_are_kept_and_its_type_is_not() -> None:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def saved(tmp_path, request):
     """A folder of six Arrow batches. param: how long the texts are, in words."""
     text = getattr(request, "param", 1) * "text "
     rows = {"x": list(range(5000)), "s": [f"{text}{i}" for i in range(5000)], "v": [[i, i] for i in range(5000)]}
@@ -185,7 +184,7 @@ def saved(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path / "saved"
 
 
-def test_mapped_files_travel_as_their_paths(saved: Path) -> None:
+def test_mapped_files_travel_as_their_paths(saved):
     dataset = datasets.load_from_disk(saved)
     for mapped in (dataset, dataset.select_columns(["x", "s"]), dataset.select(range(100, 4000))):
         reader = DatasetReader(mapped, "d")
@@ -197,7 +196,7 @@ def test_mapped_files_travel_as_their_paths(saved: Path) -> None:
             assert got.tolist() == want.tolist()
 
 
-def test_a_mapped_file_that_is_gone_says_what_nodes_need(saved: Path) -> None:
+def test_a_mapped_file_that_is_gone_says_what_nodes_need(saved):
     stored = pickle.dumps(DatasetReader(datasets.load_from_disk(saved), "d"))
     for path in saved.glob("*.arrow"):
         path.rename(path.with_suffix(".moved"))
@@ -206,7 +205,7 @@ def test_a_mapped_file_that_is_gone_says_what_nodes_need(saved: Path) -> None:
     assert "every node must have under this path" in info.value.__notes__[0]
 
 
-def test_tables_in_memory_travel_as_their_buffers() -> None:
+def test_tables_in_memory_travel_as_their_buffers():
     dataset = datasets.Dataset.from_dict({"x": np.arange(100_000)})
     buffers: list[Any] = []
     stored = pickle.dumps(DatasetReader(dataset, "d"), protocol=5, buffer_callback=buffers.append)
@@ -216,7 +215,7 @@ def test_tables_in_memory_travel_as_their_buffers() -> None:
     assert pickle.loads(pickle.dumps(DatasetReader(dataset, "d"))).read(np.array([77]))["x"].tolist() == [77]
 
 
-def test_of_a_part_of_a_table_in_memory_only_the_part_travels() -> None:
+def test_of_a_part_of_a_table_in_memory_only_the_part_travels():
     whole = datasets.Dataset.from_dict({"x": np.arange(100_000), "s": [str(i) for i in range(100_000)]})
     joined = datasets.concatenate_datasets([whole, whole])
     for part in (whole.select(range(50_000, 50_010)), joined.select(range(99_995, 100_005)), whole.shuffle(seed=0)):
@@ -226,8 +225,8 @@ def test_of_a_part_of_a_table_in_memory_only_the_part_travels() -> None:
         assert pickle.loads(stored).read(np.arange(10))["s"].tolist() == part[:10]["s"]
 
 
-def test_the_fingerprint_is_the_data_s_however_it_was_loaded(saved: Path, tmp_path: Path) -> None:
-    def fingerprint(dataset: datasets.Dataset) -> dict[str, Any]:
+def test_the_fingerprint_is_the_data_s_however_it_was_loaded(saved, tmp_path):
+    def fingerprint(dataset):
         return DatasetReader(dataset, "any").fingerprint()
 
     mapped = datasets.load_from_disk(saved)
@@ -281,12 +280,12 @@ def test_the_fingerprint_is_the_data_s_however_it_was_loaded(saved: Path, tmp_pa
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(dataset: Any, error: type[Exception], message: str) -> None:
+def test_what_cannot_be_read_is_refused_by_name(dataset, error, message):
     with pytest.raises(error, match=message):
         DatasetReader(dataset, "d")
 
 
-def test_images_without_pillow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_without_pillow_are_refused(monkeypatch):
     rows = {"image": [{"bytes": b"", "path": None}]}
     dataset = datasets.Dataset.from_dict(rows, features=Features({"image": datasets.Image()}))
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)

@@ -52,9 +52,7 @@ class Memory(Reader):
         pass
 
 
-def describe(
-    n=20, transforms=(decode,), shuffle="none", broken=(), on_error="raise", seed=7, num_epochs=2
-) -> IndexedStream:
+def describe(n=20, transforms=(decode,), shuffle="none", broken=(), on_error="raise", seed=7, num_epochs=2):
     return IndexedStream(
         Memory(map(record, range(n)), broken), order_of(n, seed, shuffle), num_epochs, tuple(transforms), on_error
     )

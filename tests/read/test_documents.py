@@ -1,9 +1,5 @@
 """From elements to documents: what is joined, what is refused, and where."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,18 +7,17 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import Wanted
-from datarax_ray.read.block import Block
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
 
 
-def read(elements: Any, documents: DocumentSpec, **options: Any) -> Block:
+def read(elements, documents, **options):
     reader = ArraysReader(elements) if isinstance(elements, dict) else RandomAccessReader(elements)
     description = IndexedStream(reader, order_of(reader.num_records), **options)
     return description.read(ReadRequest(0, reader.num_records, wanted=Wanted(documents=documents)))
 
 
-def plain(block: Block) -> tuple[list[int], list[int], dict[str, list[Any]]]:
+def plain(block):
     return (
         block.positions.tolist(),
         block.lengths.tolist(),
@@ -33,14 +28,14 @@ def plain(block: Block) -> tuple[list[int], list[int], dict[str, list[Any]]]:
 LISTS = [{"x": [1, 2, 3], "y": [0, 1, 0], "name": "a"}, {"x": [], "y": []}, {"x": [4], "y": [1]}]
 
 
-def test_fields_are_laid_end_to_end_and_empty_documents_and_other_fields_left_out() -> None:
+def test_fields_are_laid_end_to_end_and_empty_documents_and_other_fields_left_out():
     block = read(LISTS, DocumentSpec(("x", "y")))
     assert plain(block) == ([0, 2], [3, 1], {"x": [1, 2, 3, 4], "y": [0, 1, 0, 1]})
     assert {column.dtype for column in block.columns.values()} == {np.dtype(np.int64)}
     assert plain(read([{"x": []}], DocumentSpec(("x",)))) == ([], [], {})
 
 
-def test_a_longer_document_is_refused_cut_or_split() -> None:
+def test_a_longer_document_is_refused_cut_or_split():
     refused = read(LISTS, DocumentSpec(("x",), max_length=2))
     assert plain(refused) == ([], [], {})
     assert "[0] (position 0): packing raised ValueError: 'x' has 3 tokens, and a row has 2" in str(refused.failure)
@@ -53,7 +48,7 @@ def test_a_longer_document_is_refused_cut_or_split() -> None:
 
 @pytest.mark.parametrize("limit", [None, 4, 5, 3])
 @pytest.mark.parametrize("too_long", ["truncate", "split"])
-def test_columns_of_documents_of_one_length_give_what_single_elements_give(limit: int | None, too_long: Any) -> None:
+def test_columns_of_documents_of_one_length_give_what_single_elements_give(limit, too_long):
     data = {"x": np.arange(24, dtype=np.int16).reshape(6, 4), "y": np.arange(48).reshape(6, 4, 2), "z": np.arange(6)}
     documents = DocumentSpec(("x", "y"), limit, too_long)
     rows = [{"x": data["x"][i], "y": data["y"][i]} for i in range(6)]
@@ -64,9 +59,7 @@ def test_columns_of_documents_of_one_length_give_what_single_elements_give(limit
 @pytest.mark.parametrize("sizes", [[3, 1, 4], [3, 0, 4], [2, 2, 2]])
 @pytest.mark.parametrize("limit", [None, 4, 3])
 @pytest.mark.parametrize("too_long", ["truncate", "split", "raise"])
-def test_ragged_columns_of_documents_give_what_single_elements_give(
-    sizes: list[int], limit: int | None, too_long: Any
-) -> None:
+def test_ragged_columns_of_documents_give_what_single_elements_give(sizes, limit, too_long):
     rows = [{"x": np.arange(size, dtype=np.int16), "y": np.arange(size) / 2} for size in sizes]
     data = {name: np.fromiter((row[name] for row in rows), object, 3) for name in ("x", "y")}
     documents = DocumentSpec(("x", "y"), limit, too_long)
@@ -77,7 +70,7 @@ def test_ragged_columns_of_documents_give_what_single_elements_give(
         assert {name: column.dtype for name, column in columns.items()} == {"x": np.int16, "y": np.float64}
 
 
-def test_fields_of_other_lengths_in_one_row_are_told_of_ragged_columns_too() -> None:
+def test_fields_of_other_lengths_in_one_row_are_told_of_ragged_columns_too():
     data = {name: np.fromiter(map(np.arange, sizes), object, 2) for name, sizes in {"x": (2, 3), "y": (2, 1)}.items()}
     block = read(data, DocumentSpec(("x", "y")))
     assert plain(block) == ([0], [2], {"x": [0, 1], "y": [0, 1]})
@@ -95,7 +88,7 @@ def test_fields_of_other_lengths_in_one_row_are_told_of_ragged_columns_too() -> 
         ([1], "TypeError: an element to pack is a dict, got list"),
     ],
 )
-def test_what_is_no_document_is_a_failure_of_its_record(element: Any, message: str) -> None:
+def test_what_is_no_document_is_a_failure_of_its_record(element, message):
     block = read([LISTS[0], element], DocumentSpec(("x", "y")))
     assert block.positions.tolist() == [0]
     assert block.failure is not None
@@ -103,7 +96,7 @@ def test_what_is_no_document_is_a_failure_of_its_record(element: Any, message: s
         raise block.failure
 
 
-def test_documents_of_another_dtype_end_the_block_before_them() -> None:
+def test_documents_of_another_dtype_end_the_block_before_them():
     block = read([{"x": np.arange(3, dtype=np.int32)}, {"x": np.arange(2)}], DocumentSpec(("x",)))
     assert block.positions.tolist() == [0]
     assert "field 'x' is int32 with rows of shape () in one document, int64 () in another" in str(block.failure)

@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     for name in (
         "b.array_record",
         "a.array_record-00000-of-00001",
@@ -30,7 +29,7 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def names(paths) -> list[str]:
+def names(paths):
     return [os.path.basename(part.path) for part in find(paths)]
 
 

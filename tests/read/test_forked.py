@@ -1,7 +1,5 @@
 """The lock that threads share, and forked processes do not."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
@@ -28,7 +26,7 @@ with lock:
 """
 
 
-def is_free(lock: ThreadLock) -> bool:
+def is_free(lock):
     """Whether another thread could take it now."""
     with ThreadPoolExecutor(1) as other:
         return other.submit(lambda: lock._lock.acquire(blocking=False) and lock._lock.release() is None).result()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -13,28 +10,28 @@ import pytest
 
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
-from datarax_ray.read.streams.rows import Rows, count
+from datarax_ray.read.streams.rows import count
 
 
-def generate(shards: list[int]) -> Iterator[dict[str, Any]]:
+def generate(shards):
     for shard in shards:
         for number in range(20 + 3 * shard):
             yield {"x": 100 * shard + number, "s": f"g{number}"}
 
 
-def twice(element: dict[str, Any]) -> dict[str, Any]:
+def twice(element):
     return {"y": 2 * element["x"]}
 
 
-def repeat(batch: dict[str, Any]) -> dict[str, Any]:
+def repeat(batch):
     return {"x": [x for x in batch["x"] for _ in range(2)], "s": [s for s in batch["s"] for _ in range(2)]}
 
 
-def two_in_three(element: dict[str, Any]) -> bool:
+def two_in_three(element):
     return element["x"] % 3 != 0
 
 
-def add_column(table: Any) -> Any:
+def add_column(table):
     return table.append_column("y", table["x"])
 
 
@@ -59,7 +56,7 @@ INSIDE = {
 
 
 @pytest.fixture(scope="module", params=["json", "arrow", "generator"])
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> datasets.IterableDataset:
+def dataset(request, tmp_path_factory):
     """Made once: readers iterate shards of it, which are datasets of their own."""
     if request.param == "generator":
         return datasets.IterableDataset.from_generator(generate, gen_kwargs={"shards": [0, 1]})
@@ -73,13 +70,13 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return datasets.load_dataset("json", data_files=list(map(str, paths)), split="train", streaming=True)
 
 
-def plain(rows: Rows) -> list[Any]:
+def plain(rows):
     """The elements, with Python's own values."""
     elements = rows if isinstance(rows, list) else unstack(rows, count(rows))
     return [{key: np.asarray(value).tolist() for key, value in element.items()} for element in elements]
 
 
-def rest(reader: HFShards, epoch: int, shard: int, state: Any) -> tuple[list[list[Any]], list[Any]]:
+def rest(reader, epoch, shard, state):
     """The portions from a state on, and the state behind each, as JSON brings it back."""
     run, portions, states = reader.run(epoch, shard, state), [], []
     while (given := run.next()) is not None:
@@ -91,7 +88,7 @@ def rest(reader: HFShards, epoch: int, shard: int, state: Any) -> tuple[list[lis
 
 
 @pytest.mark.parametrize("inside", INSIDE)
-def test_from_behind_every_portion_a_run_gives_exactly_the_rest(dataset: datasets.IterableDataset, inside: str) -> None:
+def test_from_behind_every_portion_a_run_gives_exactly_the_rest(dataset, inside):
     reader = HFShards(INSIDE[inside](dataset), "test", portions=Portions(min_rows=7, max_rows=7, elements=7))
     for epoch, shard in ((0, 0), (2, 1)):
         portions, states = rest(reader, epoch, shard, None)
@@ -103,13 +100,13 @@ def test_from_behind_every_portion_a_run_gives_exactly_the_rest(dataset: dataset
 BROKEN: set[int] = set()  # what cannot be read now
 
 
-def whole(element: dict[str, Any]) -> bool:
+def whole(element):
     if element["x"] in BROKEN:
         raise ZeroDivisionError(f"cannot read {element['x']}")
     return True
 
 
-def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
+def numbers(shards):
     for x in range(20):
         whole({"x": x})
         yield {"x": x}
@@ -125,12 +122,12 @@ FAILING = {
 }
 
 
-def rows() -> datasets.IterableDataset:
+def rows():
     return datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset()
 
 
 @pytest.mark.parametrize("inside", FAILING)
-def test_a_state_stands_before_what_could_not_be_read(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_stands_before_what_could_not_be_read(inside, monkeypatch):
     run = HFShards(dataset := FAILING[inside](), "test", portions=Portions(elements=8)).run(0, 0, None)
     monkeypatch.setitem(globals(), "BROKEN", {13})
     before = [[row["x"] for rows in run.next() or () for row in plain(rows)] for _ in range(2)]
@@ -143,7 +140,7 @@ def test_a_state_stands_before_what_could_not_be_read(inside: str, monkeypatch: 
     assert [row["x"] for portion in portions for row in portion] == list(range(before[-1][-1] + 1, 20))
 
 
-def test_a_state_of_another_epoch_is_refused(dataset: datasets.IterableDataset) -> None:
+def test_a_state_of_another_epoch_is_refused(dataset):
     reader = HFShards(dataset, "test")
     _, (state, *_) = rest(reader, 0, 0, None)
     with pytest.raises(ValueError, match="the cursor of shard 0 is of epoch 0, and epoch 1 is read"):
@@ -152,13 +149,13 @@ def test_a_state_of_another_epoch_is_refused(dataset: datasets.IterableDataset) 
 
 @pytest.mark.parametrize("damage", [None, [], {}, {"type": "StepExamplesIterable"}, 5])
 @pytest.mark.parametrize("inside", ["nothing", "interleave", "concatenate"])
-def test_a_state_without_a_part_of_it_is_refused(inside: str, damage: Any) -> None:
+def test_a_state_without_a_part_of_it_is_refused(inside, damage):
     """`datasets` would read that part from its start."""
     dataset = INSIDE[inside](datasets.IterableDataset.from_generator(generate, gen_kwargs={"shards": [0, 1, 2]}))
     reader = HFShards(dataset, "test", portions=Portions(elements=4))
     portions, (_, state, *_) = rest(reader, 0, 0, None)
 
-    def parts(of: Any) -> Iterator[tuple[Any, Any]]:
+    def parts(of):
         for key, part in of.items() if isinstance(of, dict) else enumerate(of):
             if isinstance(part, dict | list) and not str(key).startswith("previous"):
                 yield of, key
@@ -174,7 +171,7 @@ def test_a_state_without_a_part_of_it_is_refused(inside: str, damage: Any) -> No
 
 
 @pytest.mark.parametrize("index", [300, 304])
-def test_a_row_unlike_the_first_is_an_error_with_the_remedy_behind_all_before_it(index: int) -> None:
+def test_a_row_unlike_the_first_is_an_error_with_the_remedy_behind_all_before_it(index):
     """Number 304 is the first of its portion."""
     rows = {"tokens": [[1, 2]] * index + [[3], [4, 5]], "n": list(range(index + 2))}
     ragged = datasets.Dataset.from_dict(rows).to_iterable_dataset()
@@ -190,7 +187,7 @@ def test_a_row_unlike_the_first_is_an_error_with_the_remedy_behind_all_before_it
     assert list(part["tokens"][index]) == [3]
 
 
-def in_shards(values: list[Any], num_shards: int) -> datasets.IterableDataset:
+def in_shards(values, num_shards):
     data = datasets.Dataset.from_dict({"n": list(range(len(values)))}).to_iterable_dataset(num_shards=num_shards)
     return data.map(lambda element: {"x": values[element["n"]]})
 
@@ -205,14 +202,14 @@ def in_shards(values: list[Any], num_shards: int) -> datasets.IterableDataset:
         ([0] * 63 + [0.5] * 17, 16, "float64"),
     ],
 )
-def test_short_shards_decide_together(values: list[Any], num_shards: int, dtype: str) -> None:
+def test_short_shards_decide_together(values, num_shards, dtype):
     reader = HFShards(in_shards(values, num_shards), "test")
     given = [rows for shard in range(num_shards) for rows in reader.run(0, shard, None).next() or ()]
     assert {str(rows["x"].dtype) for rows in given if isinstance(rows, dict)} == {dtype}
     assert [row["x"] for rows in given for row in plain(rows)] == values
 
 
-def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_file_of_the_same_size_is_known_by_what_it_holds_wherever_it_lies(tmp_path):
     found = []
     for number, text in enumerate(['{"x": 1}\n{"x": 2}\n', '{"x": 1}\n{"x": 3}\n', '{"x": 1}\n{"x": 2}\n']):
         (tmp_path / str(number)).mkdir()

@@ -1,14 +1,10 @@
 """The ledger by value, and under sources and pipelines: exact positions, nothing listed twice, a cap that holds."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import datasets
 import fsspec
@@ -29,11 +25,11 @@ OF_A_GROUP = Skipped("a/b.parquet[17] (row group 3)", 7, "broken")
 TWO = (Skipped("a/b[0].array_record[17]", 5, "broken"), Skipped("Squares(9)", 6, "odd"))
 
 
-def listed(path: Path) -> list[dict[str, Any]]:
+def listed(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
+def test_an_entry_names_file_record_position_and_reason(tmp_path):
     path = tmp_path / "new" / "skipped.jsonl"
     ledger = SkippedRecords(SkipOptions(None, str(path)))
     ledger.enter(())
@@ -47,7 +43,7 @@ def test_an_entry_names_file_record_position_and_reason(tmp_path: Path) -> None:
     assert listed(path)[2] == {"position": 7, "file": "a/b.parquet", "record": 17, "reason": "broken"}
 
 
-def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path: Path) -> None:
+def test_going_back_strikes_out_what_comes_again_and_what_was_cut_off(tmp_path):
     path = tmp_path / "skipped.jsonl"
     SkippedRecords(SkipOptions(None, str(path))).enter(TWO)
     with path.open("a") as file:
@@ -62,7 +58,7 @@ OF_ANOTHER = ('{"x": 1}\n{"x": 2}\n', "a,b\n1,2\n", '{"position": 7, "mine": tru
 
 
 @pytest.mark.parametrize("text", OF_ANOTHER)
-def test_a_file_that_is_no_list_of_ours_is_refused_and_stays(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_list_of_ours_is_refused_and_stays(tmp_path, text):
     path = tmp_path / "train.jsonl"
     ledger = SkippedRecords(SkipOptions(None, str(path)))
     late = SkippedRecords(SkipOptions(None, str(path)))
@@ -79,7 +75,7 @@ def test_a_file_that_is_no_list_of_ours_is_refused_and_stays(tmp_path: Path, tex
     assert (path.read_text(), late.skipped) == (text, [])
 
 
-def test_nor_is_one_behind_a_url() -> None:
+def test_nor_is_one_behind_a_url():
     url, files = "memory://corpus/train", fsspec.filesystem("memory")
     files.pipe_file("/corpus/train/part-00000.jsonl", b'{"text": "a"}\n')
     try:
@@ -90,7 +86,7 @@ def test_nor_is_one_behind_a_url() -> None:
         files.rm("/corpus", recursive=True)
 
 
-def test_an_empty_file_and_one_whose_first_line_was_cut_off_are_ours(tmp_path: Path) -> None:
+def test_an_empty_file_and_one_whose_first_line_was_cut_off_are_ours(tmp_path):
     path = tmp_path / "skipped.jsonl"
     for text in ("", "{", '{"position": 2, "fi'):
         path.write_text(text)
@@ -100,12 +96,12 @@ def test_an_empty_file_and_one_whose_first_line_was_cut_off_are_ours(tmp_path: P
         assert [entry["position"] for entry in listed(path)] == [5, 6]
 
 
-def of_files(files: list[Path], transforms: Any = (decode, *BAD), **config: Any) -> ArrayRecordSourceModule:
+def of_files(files, transforms=(decode, *BAD), **config):
     options = {"num_epochs": 2, "on_error": "skip", "shuffle_files": config.pop("shuffle", True)} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
 
 
-def of_stream(files: list[Path], transforms: Any = BAD, **config: Any) -> HFStreamingSource:
+def of_stream(files, transforms=BAD, **config):
     options = {"num_epochs": 2, "on_error": "skip", "shuffle": True, "shuffle_buffer_size": 10} | config
     dataset = datasets.Dataset.from_dict({"index": list(range(120))}).to_iterable_dataset(num_shards=4)
     return HFStreamingSource(HFStreamingConfig(**options), dataset=dataset, transforms=transforms)
@@ -118,12 +114,12 @@ WHERE = {
 
 
 @pytest.fixture(params=WHERE, ids=["files", "stream"])
-def make(request: pytest.FixtureRequest, files: list[Path]) -> Callable[..., Any]:
+def make(request, files):
     """A source with three broken records, one kind after the other."""
     return functools.partial(request.param, files)
 
 
-def positions_of(make: Any, **config: Any) -> list[int]:
+def positions_of(make, **config):
     """Where the broken ones stand, found in the stream with nothing that breaks on them."""
     whole = make([decode] if make.func is of_files else (), **config)
     batches = [(batch.positions[0], batch.columns["index"][0]) for batch in whole.batches(0, StreamOptions(1))]
@@ -131,11 +127,11 @@ def positions_of(make: Any, **config: Any) -> list[int]:
     return [int(position) for position, index in batches if index in (13, 50, 51)]
 
 
-def pipeline(source: Any, **options: Any) -> Pipeline:
+def pipeline(source, **options):
     return Pipeline(source=source, batch_size=8, **options)
 
 
-def test_after_every_resume_the_file_lists_each_record_once_a_pass(make: Any, tmp_path: Path) -> None:
+def test_after_every_resume_the_file_lists_each_record_once_a_pass(make, tmp_path):
     path = tmp_path / "skipped.jsonl"
     with pipeline(make(skipped_path=str(path))) as running:
         states = [running.get_state() for _ in running]
@@ -156,7 +152,7 @@ def test_after_every_resume_the_file_lists_each_record_once_a_pass(make: Any, tm
         assert listed(path) == [entry for entry in want if entry["position"] < anew.position]
 
 
-def test_below_a_url_they_are_listed_alike(make: Any, tmp_path: Path) -> None:
+def test_below_a_url_they_are_listed_alike(make, tmp_path):
     path, url = tmp_path / "skipped.jsonl", "memory://skipped/list.jsonl"
     with pipeline(make(skipped_path=str(path))) as near:
         run(near, [])
@@ -174,7 +170,7 @@ def test_below_a_url_they_are_listed_alike(make: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_killed_actors_other_numbers_of_them_and_trainers_list_the_same(make: Any, tmp_path: Path) -> None:
+def test_killed_actors_other_numbers_of_them_and_trainers_list_the_same(make, tmp_path):
     path = tmp_path / "skipped.jsonl"
     with pipeline(make(skipped_path=str(path))) as alone:
         run(alone, [])
@@ -204,12 +200,12 @@ def test_killed_actors_other_numbers_of_them_and_trainers_list_the_same(make: An
     assert listed(path) == want
 
 
-def run(running: Pipeline, states: list[Any]) -> None:
+def run(running, states):
     for _ in running:
         states.append(running.get_state())
 
 
-def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(make: Any) -> None:
+def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(make):
     with pipeline(make(max_skipped=2)) as capped:
         states = []
         for _ in range(2):
@@ -228,15 +224,15 @@ def test_the_cap_stops_the_pipeline_before_the_batch_and_stays(make: Any) -> Non
         assert enough.num_skipped == 6
 
 
-def of_large(error: RecordError) -> bool:
+def of_large(error):
     return "cannot divide element 5" in str(error) and isinstance(error.__cause__, ZeroDivisionError)
 
 
-def of_small(error: RecordError) -> bool:
+def of_small(error):
     return error.position < 20
 
 
-def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> None:
+def test_a_function_decides_which_failures_are_skipped(files):
     source = of_files(files, on_error=of_large, shuffle=False)
     assert [e["index"] for e in source.get_batch_at(45, 8)] == [45, 46, 47, 48, 49, 52]
     two = [decode, FailAt(50), FailAt(13), FailAt(51), FailAt(5)]  # what is skipped after a failure ends nothing
@@ -251,13 +247,13 @@ def test_a_function_decides_which_failures_are_skipped(files: list[Path]) -> Non
         list(stops)
 
 
-def in_the_way(path: Path) -> None:
+def in_the_way(path):
     """As where a disk is full or was made read-only: the file cannot be written."""
     path.unlink(missing_ok=True)
     path.mkdir()
 
 
-def test_where_it_cannot_be_written_a_pipelines_batch_comes_again(files: list[Path], tmp_path: Path) -> None:
+def test_where_it_cannot_be_written_a_pipelines_batch_comes_again(files, tmp_path):
     path = tmp_path / "skipped.jsonl"
     want = [batch["index"].tolist() for batch in Pipeline(source=of_files(files, shuffle=False), batch_size=10)]
     pipeline = Pipeline(source=of_files(files, shuffle=False, skipped_path=str(path)), batch_size=10)
@@ -277,9 +273,7 @@ def test_where_it_cannot_be_written_a_pipelines_batch_comes_again(files: list[Pa
 
 
 @pytest.mark.parametrize("kind", ["a directory", "below a file", "a server that only gives"])
-def test_a_path_that_can_never_be_written_is_refused_when_the_source_is_made(
-    files: list[Path], tmp_path: Path, kind: str
-) -> None:
+def test_a_path_that_can_never_be_written_is_refused_when_the_source_is_made(files, tmp_path, kind):
     (tmp_path / "file").touch()
     path, message = {
         "a directory": (tmp_path, "skipped_path=.* is a directory; name a file in it"),

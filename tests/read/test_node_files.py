@@ -1,9 +1,6 @@
 """The files of several nodes as one list: which nodes have which, and what cannot be one stream."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from tests.data import write_files
 
 
-def test_the_union_is_what_one_directory_would_hold(tmp_path: Path) -> None:
+def test_the_union_is_what_one_directory_would_hold(tmp_path):
     files = counted([str(path) for path in write_files(tmp_path, (3, 0, 5, 2))])
     found = {"n1": [[files[0], files[2]], []], "n2": [[files[1], files[2]], [files[3]]], "n3": [[], []]}
     both = NodeFiles.union(found)
@@ -27,7 +24,7 @@ def test_the_union_is_what_one_directory_would_hold(tmp_path: Path) -> None:
     assert "4 files on 2 nodes" in repr(both)
 
 
-def test_different_files_of_one_name_and_nothing_at_all_are_refused(tmp_path: Path) -> None:
+def test_different_files_of_one_name_and_nothing_at_all_are_refused(tmp_path):
     (file,) = counted(str(write_files(tmp_path, (3,))[0]))
     other = replace(file, content="another")
     with pytest.raises(ValueError, match=r"is not the same file on all nodes: 3 records in .* \(others\); a stream"):

@@ -1,7 +1,5 @@
 """Parquet rows by index against what was written, and every way in which a file can be broken."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import os
@@ -9,7 +7,6 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -335,7 +332,7 @@ def test_no_rows_at_all_are_refused(tmp_path):
 
 
 @pytest.fixture
-def damaged(tmp_path: Path) -> Path:
+def damaged(tmp_path):
     """A file whose second row group of four has a flipped bit, with page checksums to tell."""
     (path,) = write_tables(tmp_path, (13,), write_page_checksum=True, compression="none", use_dictionary=False)
     chunk = parquet.read_metadata(path).row_group(1).column(0)
@@ -523,7 +520,7 @@ def test_threads_read_what_others_read_and_close(tmp_path):
     reader = ParquetReader.of(tmp_path / "x.parquet")
     records = np.random.default_rng(0).permutation(count)
 
-    def read_and_close() -> None:
+    def read_and_close():
         for _ in range(8):
             np.testing.assert_array_equal(reader.read(records)["x"], records)
             reader.close()

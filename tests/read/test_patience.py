@@ -11,8 +11,6 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -49,7 +47,7 @@ from tests.tfrecords import write_tfrecord
 
 
 @pytest.fixture(autouse=True)
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waited(monkeypatch):
     """For how long each wait would have been; nothing waits."""
     waited: list[float] = []
     monkeypatch.setattr(time, "sleep", waited.append)
@@ -57,14 +55,14 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class StatusError(Exception):
-    def __init__(self, status: int) -> None:
+    def __init__(self, status):
         self.status = status
 
 
 class ClientError(Exception):
     """As botocore's."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status):
         self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
 
 
@@ -97,12 +95,12 @@ AWS = "When reading information for key 'a' in bucket 'b': AWS Error {} during G
     ],
     ids=repr,
 )
-def test_only_what_the_storage_or_network_says_of_itself_is_waited_for(error: Exception, expected: bool) -> None:
+def test_only_what_the_storage_or_network_says_of_itself_is_waited_for(error, expected):
     assert is_transient(error) is expected
 
 
-def test_what_an_error_came_from_counts_unless_it_was_cut_off() -> None:
-    def raised(cause: Any) -> Exception:
+def test_what_an_error_came_from_counts_unless_it_was_cut_off():
+    def raised(cause):
         try:
             try:
                 raise ConnectionResetError
@@ -121,10 +119,10 @@ def test_what_an_error_came_from_counts_unless_it_was_cut_off() -> None:
     assert not is_transient(refused)
 
 
-def failing(times: int) -> Callable[[], str]:
+def failing(times):
     count = itertools.count()
 
-    def read() -> str:
+    def read():
         if next(count) < times:
             raise OSError(errno.EIO, "Input/output error", "/data/a")
         return "read"
@@ -132,9 +130,7 @@ def failing(times: int) -> Callable[[], str]:
     return read
 
 
-def test_it_is_asked_again_later_and_later_and_logged_once(
-    caplog: pytest.LogCaptureFixture, waited: list[float]
-) -> None:
+def test_it_is_asked_again_later_and_later_and_logged_once(caplog, waited):
     with caplog.at_level(logging.WARNING, "datarax_ray"):
         assert retried(failing(5), "/data/a") == "read"
     (line,) = caplog.messages
@@ -142,7 +138,7 @@ def test_it_is_asked_again_later_and_later_and_logged_once(
     assert all(wait <= so_long < 1.5 * wait for wait, so_long in zip((1, 2, 4, 8, 16), waited, strict=True))
 
 
-def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy() -> None:
+def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_remedy():
     said = (
         r"/data/a: reading failed 6 times in .*, at last with OSError: \[Errno 5\].* so nothing is skipped for it. Look"
     )
@@ -150,12 +146,12 @@ def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_re
         retried(failing(6), "/data/a")
 
 
-def test_an_answer_that_is_no_http_is_asked_for_again() -> None:
+def test_an_answer_that_is_no_http_is_asked_for_again():
     """aiohttp's error of it carries 400, which no server said."""
     num_asked = 0
 
     class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
+        def handle(self):
             nonlocal num_asked
             num_asked += 1
             self.rfile.readline()
@@ -182,19 +178,19 @@ class FlakyFileSystem(LocalFileSystem):
     error: type[BaseException] = OSError
     arguments: tuple[Any, ...] = (errno.EIO, "Input/output error")
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__(**options)
         self.count, self.num_failed = 0, 0
 
-    def open(self, path: str, *args: Any, **options: Any) -> Any:
+    def open(self, path, *args, **options):
         file = super().open(path, *args, **options)
         flaky = self
 
         class Flaky:
-            def __getattr__(self, name: str) -> Any:
+            def __getattr__(self, name):
                 return getattr(file, name)
 
-            def read(self, *sizes: int) -> bytes:
+            def read(self, *sizes):
                 flaky.count += 1
                 if flaky.every and flaky.count % flaky.every == 0:
                     flaky.num_failed += 1
@@ -205,21 +201,19 @@ class FlakyFileSystem(LocalFileSystem):
         return Flaky()
 
 
-def of(reader: Any, on_error: Any = "skip") -> IndexedStream:
+def of(reader, on_error="skip"):
     return IndexedStream(reader, order_of(reader.num_records, groups=getattr(reader, "groups", None)), 1, (), on_error)
 
 
 @pytest.fixture
-def http(tmp_path: Path) -> Iterator[HttpFiles]:
+def http(tmp_path):
     server = HttpFiles(tmp_path)
     yield server
     server.close()
 
 
 @pytest.mark.parametrize("refused", [1, 2, 4, 8])
-def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missing_file(
-    tmp_path: Path, http: HttpFiles, refused: int
-) -> None:
+def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missing_file(tmp_path, http, refused):
     (path,) = write_tables(tmp_path, (24,))
     http.has_etags, http.what = False, lambda number: "503" if number == refused else ""
     reader = ParquetReader.of(f"{http.url}/{path.name}", columns=["index"])
@@ -237,9 +231,7 @@ def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missin
         (aiohttp.ClientPayloadError, ("cut off",), 11),
     ],
 )
-def test_no_row_group_is_broken_for_a_failing_filesystem(
-    tmp_path: Path, every: int, error: type[BaseException], arguments: tuple[Any, ...]
-) -> None:
+def test_no_row_group_is_broken_for_a_failing_filesystem(tmp_path, every, error, arguments):
     paths = write_tables(tmp_path, (40, 60))
     flaky = FlakyFileSystem()
     reader = ParquetReader.of([str(path) for path in paths], columns=["index"], filesystem=flaky)
@@ -252,7 +244,7 @@ def test_no_row_group_is_broken_for_a_failing_filesystem(
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_what_nothing_tells_of_passing_is_an_error_and_no_broken_row_group_either(tmp_path: Path, every: int) -> None:
+def test_what_nothing_tells_of_passing_is_an_error_and_no_broken_row_group_either(tmp_path, every):
     (path,) = write_tables(tmp_path, (40,))
     flaky = FlakyFileSystem()
     reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
@@ -270,7 +262,7 @@ def test_what_nothing_tells_of_passing_is_an_error_and_no_broken_row_group_eithe
     reader.close()
 
 
-def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(tmp_path: Path) -> None:
+def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(tmp_path):
     (path,) = write_tables(tmp_path, (8,))
     flaky = FlakyFileSystem()
     reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
@@ -284,7 +276,7 @@ def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(t
 # ArrayRecord
 
 
-def break_descriptors_of(path: Path) -> int:
+def break_descriptors_of(path):
     """Put a file whose reads fail with EIO, as the operating system gives it, in place of this one where it is open."""
     count = 0
     memory = os.open("/proc/self/mem", os.O_RDONLY)  # nothing is mapped where the records of a small file would be
@@ -299,7 +291,7 @@ def break_descriptors_of(path: Path) -> int:
     return count
 
 
-def test_an_array_record_file_that_cannot_be_read_for_once_is_opened_again(tmp_path: Path) -> None:
+def test_an_array_record_file_that_cannot_be_read_for_once_is_opened_again(tmp_path):
     (path,) = write_files(tmp_path, [300])
     reader = ArrayRecordReader.of(path)
     for records in (np.arange(300), np.array([3, 250]), np.arange(0, 300, 2)):
@@ -312,15 +304,13 @@ def test_an_array_record_file_that_cannot_be_read_for_once_is_opened_again(tmp_p
         assert reader.read(records) == [record(i) for i in records.tolist()]
 
 
-def test_an_array_record_file_that_cannot_be_read_for_long_is_an_error_of_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_array_record_file_that_cannot_be_read_for_long_is_an_error_of_reading(tmp_path, monkeypatch):
     (path,) = write_files(tmp_path, [30])
     reader = ArrayRecordReader.of(path)
     reader.read(np.array([0]))
     opened = OpenFiles.reader_of
 
-    def broken(self: OpenFiles, index: int) -> Any:
+    def broken(self, index):
         found = opened(self, index)
         break_descriptors_of(path)
         return found
@@ -336,13 +326,13 @@ def test_an_array_record_file_that_cannot_be_read_for_long_is_an_error_of_readin
 class Remote:
     """A data source whose storage fails every nth time, and whose element 7 is broken."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every):
         self.every, self.count = every, 0
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 20
 
-    def __getitem__(self, index: int) -> dict[str, int]:
+    def __getitem__(self, index):
         self.count += 1
         if self.count % self.every == 0:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
@@ -351,7 +341,7 @@ class Remote:
         return {"index": index}
 
 
-def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elements_stay_broken() -> None:
+def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elements_stay_broken():
     block = of(RandomAccessReader(Remote(23))).read(ReadRequest(0, 20))
     assert block.columns["index"].tolist() == [i for i in range(20) if i != 7]
     assert [skip.position for skip in block.skipped] == [7]
@@ -361,8 +351,8 @@ def test_a_data_source_over_a_failing_network_is_asked_again_and_its_broken_elem
     assert isinstance(failed, RecordError)
 
 
-def test_a_storage_error_of_a_transform_skips_no_element() -> None:
-    def fetch(element: Any) -> Any:
+def test_a_storage_error_of_a_transform_skips_no_element():
+    def fetch(element):
         return retried(failing(100), "http://image")
 
     description = IndexedStream(RandomAccessReader([1, 2, 3]), order_of(3), 1, (fetch,), "skip")
@@ -370,7 +360,7 @@ def test_a_storage_error_of_a_transform_skips_no_element() -> None:
         description.read(ReadRequest(0, 3))
 
 
-def reader_of(kind: str, folder: Path, root: str) -> Any:
+def reader_of(kind, folder, root):
     """A reader of 50 records, of a file in the folder, which `root` names too."""
     match kind:
         case "tfrecord":
@@ -386,16 +376,14 @@ def reader_of(kind: str, folder: Path, root: str) -> Any:
             return TextReader.of(f"{root}/a.csv", CSV())
 
 
-def as_lists(found: Any) -> Any:
+def as_lists(found):
     if isinstance(found, dict):
         return {name: as_lists(part) for name, part in found.items()}
     return found.tolist() if isinstance(found, np.ndarray) else found
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
-def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(
-    kind: str, tmp_path: Path, http: HttpFiles, waited: list[float]
-) -> None:
+def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(kind, tmp_path, http, waited):
     """As RFC 9110 allows it to, and as proxies do; fsspec hands on what came."""
     want = as_lists(reader_of(kind, tmp_path, str(tmp_path)).read(np.arange(50)))
     reader = reader_of(kind, tmp_path, http.url)
@@ -406,7 +394,7 @@ def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(
     reader.close()
 
 
-def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path: Path, http: HttpFiles) -> None:
+def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path, http):
     want = as_lists(reader_of("csv", tmp_path, str(tmp_path)).read(np.arange(50)))
     reader = reader_of("csv", tmp_path, http.url)
     http.count()
@@ -420,9 +408,7 @@ def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path: Path, http
     ("what", "error", "said"),
     [("400", StorageError, "400, .*Look at the URL"), ("403", PermissionError, "403, .*Give credentials")],
 )
-def test_a_file_that_a_server_refuses_is_not_missing(
-    kind: str, tmp_path: Path, http: HttpFiles, waited: list[float], what: str, error: type[Exception], said: str
-) -> None:
+def test_a_file_that_a_server_refuses_is_not_missing(kind, tmp_path, http, waited, what, error, said):
     reader = reader_of(kind, tmp_path, http.url)
     http.what = lambda number: what
     with pytest.raises(error, match=rf"^{http.url}/\S+: .*{said}"):
@@ -434,9 +420,7 @@ def test_a_file_that_a_server_refuses_is_not_missing(
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
-def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(
-    kind: str, tmp_path: Path, http: HttpFiles
-) -> None:
+def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(kind, tmp_path, http):
     reader = reader_of(kind, tmp_path, http.url)
     reader.read(np.array([3]))
     path = next(path for path in tmp_path.iterdir() if path.name != "index.json")
@@ -457,13 +441,13 @@ class ByTurns(MemoryFileSystem):
     cachable = False
     asked = itertools.count()
 
-    def info(self, path: str, **options: Any) -> dict[str, Any]:
+    def info(self, path, **options):
         found = super().info(path, **options)
         now = {"ETag": '"1f"', "LastModified": "00:00:01.5"} if next(self.asked) % 2 else {"ETag": "1f"}
         return found | {"LastModified": "00:00:01"} | now
 
 
-def test_a_file_of_which_a_listing_and_an_answer_tell_in_other_words_is_the_same(tmp_path: Path) -> None:
+def test_a_file_of_which_a_listing_and_an_answer_tell_in_other_words_is_the_same(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", (record(i) for i in range(50)))
     files = ByTurns()
     files.pipe("/by_turns/a.tfrecord", path.read_bytes())
@@ -474,7 +458,7 @@ def test_a_file_of_which_a_listing_and_an_answer_tell_in_other_words_is_the_same
         files.rm("/by_turns", recursive=True)
 
 
-def test_an_image_whose_server_is_busy_is_not_broken(tmp_path: Path, http: HttpFiles) -> None:
+def test_an_image_whose_server_is_busy_is_not_broken(tmp_path, http):
     PIL.Image.new("RGB", (4, 3), (1, 2, 3)).save(tmp_path / "a.png")
     dataset = datasets.Dataset.from_dict({"image": [f"{http.url}/a.png"]}).cast_column("image", datasets.Image())
     reader = DatasetReader(dataset, "pictures")
@@ -489,7 +473,7 @@ def test_an_image_whose_server_is_busy_is_not_broken(tmp_path: Path, http: HttpF
         reader.read(np.array([0]))
 
 
-def test_a_folder_of_images_that_is_not_mounted_breaks_no_image(tmp_path: Path) -> None:
+def test_a_folder_of_images_that_is_not_mounted_breaks_no_image(tmp_path):
     for name in ("cat/a.png", "cat/b.png", "dog/c.png"):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         PIL.Image.new("RGB", (4, 3), (1, 2, 3)).save(tmp_path / "data" / name)

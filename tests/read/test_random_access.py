@@ -1,8 +1,6 @@
 """What is taken for a data source, and what only looks like one."""
 
 import traceback
-from pathlib import Path
-from typing import Any
 
 import datasets
 import grain
@@ -29,20 +27,20 @@ from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
     ],
     ids=lambda column: type(column).__name__,
 )
-def test_integers_that_nulls_would_make_other_numbers_are_refused(column: Any) -> None:
+def test_integers_that_nulls_would_make_other_numbers_are_refused(column):
     with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fill its nulls"):
         RandomAccessSource(RandomAccessSourceConfig(), {"x": column})
 
 
 @pytest.mark.parametrize("column", [{1, 2}, "ab", {1: 2}.values(), 3], ids=lambda column: type(column).__name__)
-def test_what_is_no_array_is_named(column: Any) -> None:
+def test_what_is_no_array_is_named(column):
     with pytest.raises(
         TypeError, match=rf"'a.x' is a {type(column).__name__}, no array or list .*list\(...\) makes one"
     ):
         RandomAccessSource(RandomAccessSourceConfig(), {"a": {"x": column}})
 
 
-def test_other_columns_of_tables_are_arrays() -> None:
+def test_other_columns_of_tables_are_arrays():
     columns = {"a": pa.array([2**60, 3]), "b": pd.Series([1, 2]), "c": pa.array([1, None]), "d": pa.array([0.5, None])}
     (first, second) = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), columns)
     assert [int(first["a"]), int(second["b"]), float(first["c"])] == [2**60, 2, 1.0]
@@ -66,27 +64,27 @@ class Frame(pd.DataFrame):
         (pa.record_batch({"x": [1, 2]}), "pyarrow.RecordBatch"),
     ],
 )
-def test_a_table_is_refused_since_an_index_gives_no_row(table: Any, name: str) -> None:
+def test_a_table_is_refused_since_an_index_gives_no_row(table, name):
     with pytest.raises(TypeError, match=rf"an index of a {name} gives no row; give its columns"):
         RandomAccessReader(table)
 
 
-def test_integers_and_nulls_of_a_frame_that_floats_would_change_are_refused() -> None:
+def test_integers_and_nulls_of_a_frame_that_floats_would_change_are_refused():
     nulls = pd.array([2**53 + 1, None], dtype="Int64")
     with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fillna\(0\) of pandas"):
         RandomAccessSource(RandomAccessSourceConfig(), {"x": pd.Series(nulls)})
 
 
 class Forgetful:
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
 
-    def __getitem__(self, index: int) -> None:
+    def __getitem__(self, index):
         {"x": index}  # noqa: B018
 
 
 @pytest.mark.parametrize(("data", "record"), [(Forgetful(), 0), ([None, None], 0), (["a", None], 1)])
-def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(data: Any, record: int) -> None:
+def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(data, record):
     config = RandomAccessSourceConfig(num_epochs=1)
     with pytest.raises(
         RecordError, match=rf"{record}\] \(position {record}\).*: the element is None; where it is None"
@@ -96,7 +94,7 @@ def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(da
     assert made.get_batch(2)["is_none"].tolist() == [element is None for element in (data[0], data[1])]
 
 
-def test_text_is_no_list_of_its_letters() -> None:
+def test_text_is_no_list_of_its_letters():
     with pytest.raises(TypeError, match=r"'data/\*\.parquet' is text, .* of a path load\(path, \.\.\.\) makes"):
         RandomAccessReader("data/*.parquet")
 
@@ -110,23 +108,23 @@ def test_text_is_no_list_of_its_letters() -> None:
         (Forgetful, "data is the class Forgetful; give an instance of it"),
     ],
 )
-def test_what_has_no_rows_of_its_own_is_refused(data: Any, said: str) -> None:
+def test_what_has_no_rows_of_its_own_is_refused(data, said):
     with pytest.raises(TypeError, match=said):
         RandomAccessReader(data)
 
 
-def test_a_dict_of_elements_by_their_numbers_is_refused() -> None:
+def test_a_dict_of_elements_by_their_numbers_is_refused():
     with pytest.raises(TypeError, match=r"a dict holds arrays by name, and 0 is no str; .* give a list"):
         ArraysReader({0: "a", 1: "b"})
     with pytest.raises(ValueError, match=r"the list 'x' holds rows of several shapes.*\[\{'x': row\} for row"):
         ArraysReader({"x": [[1], [2, 3]]})
 
 
-def content(data: Any) -> str:
+def content(data):
     return RandomAccessReader(data).fingerprint()["content"]
 
 
-def test_hugging_face_datasets_are_told_apart_by_their_rows() -> None:
+def test_hugging_face_datasets_are_told_apart_by_their_rows():
     """Their repr names features and the number of rows: two halves of a table have the same."""
     numbers = datasets.Dataset.from_dict({"x": list(range(100)), "deep": [[[[[[i]]]]] for i in range(100)]})
     low, high = numbers.select(range(50)), numbers.select(range(50, 100))
@@ -141,7 +139,7 @@ def test_hugging_face_datasets_are_told_apart_by_their_rows() -> None:
     assert len({content(data) for data in (low, *others)}) == 6
 
 
-def test_the_fingerprint_of_a_hugging_face_dataset_is_that_of_its_data_wherever_it_lies(tmp_path: Path) -> None:
+def test_the_fingerprint_of_a_hugging_face_dataset_is_that_of_its_data_wherever_it_lies(tmp_path):
     """That of `datasets` itself is another one for every load of data that lies in memory."""
     rows = {"x": [0.5, None], "text": ["a", "b"], "ids": [[1], [2, 3]], "stored": [b"1", b"2"]}
     data = datasets.Dataset.from_dict(rows)
@@ -157,7 +155,7 @@ def test_the_fingerprint_of_a_hugging_face_dataset_is_that_of_its_data_wherever_
     assert len(found) == 1
 
 
-def test_the_fingerprint_of_a_hugging_face_dataset_reads_few_large_rows_and_runs_no_transform() -> None:
+def test_the_fingerprint_of_a_hugging_face_dataset_reads_few_large_rows_and_runs_no_transform():
     called = []
     data = datasets.Dataset.from_dict({"x": [[float(i)] * 10_000 for i in range(300)]}).with_transform(called.append)
     assert content(data) == content(data)
@@ -167,20 +165,20 @@ def test_the_fingerprint_of_a_hugging_face_dataset_reads_few_large_rows_and_runs
 class Doubled(datasets.Dataset):
     """A user's own kind of dataset."""
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key):
         row = super().__getitem__(key)
         return {"x": 2 * row["x"]}
 
-    def __getitems__(self, keys: list[int]) -> list[Any]:
+    def __getitems__(self, keys):
         return [self[key] for key in keys]
 
 
-def doubled(values: list[int]) -> Doubled:
+def doubled(values):
     data = datasets.Dataset.from_dict({"x": values})
     return Doubled(data.data, info=data.info, split=data.split, fingerprint=data._fingerprint)
 
 
-def test_a_users_subclass_of_a_hugging_face_dataset_is_not_destroyed_when_it_was_read() -> None:
+def test_a_users_subclass_of_a_hugging_face_dataset_is_not_destroyed_when_it_was_read():
     data = doubled([1, 2, 3])
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
     assert [element["x"] for element in source] == [2, 4, 6]
@@ -188,7 +186,7 @@ def test_a_users_subclass_of_a_hugging_face_dataset_is_not_destroyed_when_it_was
     assert data[2] == {"x": 6}
 
 
-def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
+def test_a_dict_of_splits_is_refused_since_they_would_become_fields():
     data = datasets.Dataset.from_dict({"x": [1, 2]})
     for splits in (datasets.DatasetDict(test=data, train=data), {"test": data, "train": data}):
         with pytest.raises(TypeError, match=r"'test' is a Hugging Face dataset, no array.*\['test', 'train'\]"):
@@ -197,7 +195,7 @@ def test_a_dict_of_splits_is_refused_since_they_would_become_fields() -> None:
         RandomAccessSource(RandomAccessSourceConfig(), datasets.IterableDatasetDict(train=data.to_iterable_dataset()))
 
 
-def test_a_structured_array_is_refused_with_what_has_its_fields() -> None:
+def test_a_structured_array_is_refused_with_what_has_its_fields():
     config = RandomAccessSourceConfig(num_epochs=1)
     data = np.array([(1, 0.5), (2, 1.5)], [("a", int), ("b", float)])
     with pytest.raises(TypeError, match=r"fields \['a', 'b'\], no dict; give its fields, {name: data\[name\]"):
@@ -206,7 +204,7 @@ def test_a_structured_array_is_refused_with_what_has_its_fields() -> None:
     assert (rows["a"].tolist(), rows["b"].tolist()) == ([1, 2], [0.5, 1.5])
 
 
-def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here() -> None:
+def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here():
     data = grain.MapDataset.range(3).repeat()
     with pytest.raises(ValueError, match=r"RepeatMapDataset.* 9,223,.* leave its \.repeat\(\) out, .* say num_epochs"):
         RandomAccessSource(RandomAccessSourceConfig(), data)

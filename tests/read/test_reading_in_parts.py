@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -31,22 +30,22 @@ class Numbers(Reader):
 
     traits = ReaderTraits(BrokenError)
 
-    def __init__(self, broken: set[int], as_columns: bool) -> None:
+    def __init__(self, broken, as_columns):
         self.is_broken = broken
         self.as_columns = as_columns
         self.reads: list[int] = []
 
-    def read(self, records: np.ndarray) -> Any:
+    def read(self, records):
         self.reads.append(len(records))
         if found := self.is_broken.intersection(records.tolist()):
             raise BrokenError(f"record {min(found)} among {len(records)}")
         return {"x": records} if self.as_columns else records.tolist()
 
-    def locate(self, record: int) -> str:
+    def locate(self, record):
         return f"record {record}"
 
 
-def read(reader: Any, records: np.ndarray, on_error: Any) -> tuple[list[Any], list[int], Any]:
+def read(reader, records, on_error):
     """The elements, their positions, and what was left out, or else what the block fails of."""
     asked, columns = read_records(cast(Reader, reader), np.arange(len(records)) + 100, records, on_error)
     elements = asked.elements if columns is None else columns["x"].tolist()
@@ -60,13 +59,11 @@ def read(reader: Any, records: np.ndarray, on_error: Any) -> tuple[list[Any], li
     st.booleans(),
     st.sampled_from(["raise", "skip", "some"]),
 )
-def test_what_cannot_be_read_is_left_out_or_ends_the_block_and_all_else_comes(
-    records: list[int], broken: set[int], as_columns: bool, on_error: str
-) -> None:
+def test_what_cannot_be_read_is_left_out_or_ends_the_block_and_all_else_comes(records, broken, as_columns, on_error):
     """By a loop over single records, of which each that is broken is told in order."""
     told: list[int] = []
 
-    def allow(error: Any) -> bool:
+    def allow(error):
         told.append(error.position)
         return len(told) < 3
 
@@ -89,7 +86,7 @@ def test_what_cannot_be_read_is_left_out_or_ends_the_block_and_all_else_comes(
         assert told == left_out + ([] if failed_at is None else [failed_at])
 
 
-def test_one_broken_record_among_many_takes_few_reads_and_ends_them_where_it_is_an_error() -> None:
+def test_one_broken_record_among_many_takes_few_reads_and_ends_them_where_it_is_an_error():
     for on_error, most in (("skip", 40), ("raise", 33)):
         reader = Numbers({700}, as_columns=True)
         read(reader, np.arange(1024), on_error)
@@ -97,9 +94,9 @@ def test_one_broken_record_among_many_takes_few_reads_and_ends_them_where_it_is_
     assert max(reader.reads[1:]) <= 128
 
 
-def test_a_storage_that_fails_on_the_way_is_no_broken_record() -> None:
+def test_a_storage_that_fails_on_the_way_is_no_broken_record():
     class Failing(Numbers):
-        def read(self, records: np.ndarray) -> Any:
+        def read(self, records):
             if len(records) == 1:
                 raise StorageError("gone")
             return super().read(records)
@@ -109,19 +106,19 @@ def test_a_storage_that_fails_on_the_way_is_no_broken_record() -> None:
 
 
 @st.composite
-def odd_rows(draw: st.DrawFn) -> tuple[set[int], list[int]]:
+def odd_rows(draw):
     odd = draw(st.sets(st.integers(300, 419), max_size=60))
     return odd, draw(st.lists(st.integers(0, 419), min_size=1, max_size=90))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("odd")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json lines", "csv that does not parse"])
 @given(given=odd_rows())
-def test_rows_beside_odd_ones_are_those_that_a_loop_reads(folder: Path, kind: str, given: tuple[set[int], list[int]]):
+def test_rows_beside_odd_ones_are_those_that_a_loop_reads(folder, kind, given):
     """Row groups and blocks with odd rows, in any order, some rows twice: values, dtypes and what is left out."""
     odd, records = given
     rows = [
@@ -167,7 +164,7 @@ def test_rows_beside_odd_ones_are_those_that_a_loop_reads(folder: Path, kind: st
         reader.close()
 
 
-def test_a_file_that_begins_with_null_ends_no_process(tmp_path: Path) -> None:
+def test_a_file_that_begins_with_null_ends_no_process(tmp_path):
     (tmp_path / "a.jsonl").write_text("null\n" + '{"x": 1}\n' * 9)
     reader = TextReader.of(tmp_path / "a.jsonl", JSONLines(), column_types={"x": "int64"})
     asked, columns = read_records(reader, np.arange(10), np.arange(10), "skip")
@@ -175,5 +172,5 @@ def test_a_file_that_begins_with_null_ends_no_process(tmp_path: Path) -> None:
     assert columns["x"].tolist() == [1] * 9
 
 
-def as_json(rows: list[dict[str, Any]]) -> bytes:
+def as_json(rows):
     return "".join(json.dumps(row) + "\n" for row in rows).encode()

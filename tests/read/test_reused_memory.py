@@ -13,12 +13,12 @@ from datarax_ray.read.reused_memory import ReusedMemory
 U1 = np.dtype("uint8")
 
 
-def address(array: np.ndarray) -> int:
+def address(array):
     return array.__array_interface__["data"][0]
 
 
 @pytest.fixture
-def memory() -> ReusedMemory:
+def memory():
     return ReusedMemory(max_free=2, min_nbytes=1)
 
 
@@ -83,7 +83,7 @@ def test_any_thread_may_let_go(memory):
     held: list[np.ndarray] = []
     go_on = threading.Event()
 
-    def drop() -> None:
+    def drop():
         while not go_on.is_set() or held:
             if held:
                 array = held.pop(0)

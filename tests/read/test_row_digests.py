@@ -35,11 +35,11 @@ PINNED = [
 ]
 
 
-def some(columns: Any, rows: Any) -> Any:
+def some(columns, rows):
     return map_leaves(lambda array: array[rows], columns)
 
 
-def test_they_are_what_they_were_in_every_process() -> None:
+def test_they_are_what_they_were_in_every_process():
     """Pinned, for they stand in checkpoints; with another seed of Python's hashes in another process."""
     found = row_digests(POSITIONS, MIXED).tolist()
     assert found == PINNED
@@ -50,21 +50,21 @@ def test_they_are_what_they_were_in_every_process() -> None:
 
 
 @given(cuts=st.sets(st.sampled_from([1, 4, 5])))
-def test_a_row_has_its_digest_whatever_stands_beside_it(cuts: set[int]) -> None:
+def test_a_row_has_its_digest_whatever_stands_beside_it(cuts):
     """Wherever blocks are cut; all elements of a position are in one."""
     parts = np.split(np.arange(6), sorted(cuts))
     found = [row_digests(POSITIONS[part], some(MIXED, part)) for part in parts]
     assert np.concatenate(found).tolist() == row_digests(POSITIONS, MIXED).tolist()
 
 
-def test_the_layout_in_memory_and_the_order_of_fields_are_nothing_of_a_row() -> None:
+def test_the_layout_in_memory_and_the_order_of_fields_are_nothing_of_a_row():
     turned = {name: MIXED[name] for name in reversed(MIXED)}
     turned["image"] = np.asfortranarray(MIXED["image"])
     turned["small"] = np.repeat(MIXED["small"], 2, axis=0)[::2]
     assert row_digests(POSITIONS, turned).tolist() == row_digests(POSITIONS, MIXED).tolist()
 
 
-def test_one_bit_of_any_field_is_another_digest_of_that_row_alone() -> None:
+def test_one_bit_of_any_field_is_another_digest_of_that_row_alone():
     want = row_digests(POSITIONS, MIXED)
     for name in ("image", "small"):
         for byte in (0, MIXED[name][0].nbytes // 2, MIXED[name][0].nbytes - 1):
@@ -74,14 +74,14 @@ def test_one_bit_of_any_field_is_another_digest_of_that_row_alone() -> None:
                 assert (row_digests(POSITIONS, changed) != want).tolist() == [False, False, True, False, False, False]
 
 
-def test_the_position_and_the_place_among_its_equals_are_in_it() -> None:
+def test_the_position_and_the_place_among_its_equals_are_in_it():
     alike = {"x": np.zeros(6, np.int64)}
     assert len(set(row_digests(POSITIONS, alike).tolist())) == 6
     assert row_digests(POSITIONS[1:2], some(alike, [1])) == row_digests(POSITIONS, alike)[1]
 
 
 @pytest.mark.parametrize("positions", [[0, 1, 2, 3], [0, 0, 1, 1]])
-def test_rows_that_are_swapped_dropped_or_come_twice_have_another_sum(positions: list[int]) -> None:
+def test_rows_that_are_swapped_dropped_or_come_twice_have_another_sum(positions):
     x = {"x": np.array([7, 8, 9, 10])}
     at = np.array(positions)
     sums = {int(row_digests(at, x).sum())}
@@ -90,7 +90,7 @@ def test_rows_that_are_swapped_dropped_or_come_twice_have_another_sum(positions:
     assert len(sums) == 8
 
 
-def test_names_dtypes_and_shapes_are_in_it() -> None:
+def test_names_dtypes_and_shapes_are_in_it():
     zeros = [
         {"x": np.zeros((1, 4), np.uint8)},
         {"y": np.zeros((1, 4), np.uint8)},
@@ -104,7 +104,7 @@ def test_names_dtypes_and_shapes_are_in_it() -> None:
     assert len({row_digests(np.array([0]), columns).item() for columns in zeros}) == len(zeros)
 
 
-def test_objects_that_look_alike_are_told_apart() -> None:
+def test_objects_that_look_alike_are_told_apart():
     values: list[Any] = [1, True, 1.0, 1 + 0j, "1", b"1", None, "None", [1], (1,), ["1"], [[1]], [], {}, {"1": 1}]
     values += [np.int64(1), np.int32(1), np.array(1), np.array([1]), np.array([1], object), Decimal(1), -0.0, 0.0]
     values += [
@@ -121,7 +121,7 @@ def test_objects_that_look_alike_are_told_apart() -> None:
     assert len(set(found)) == len(values)
 
 
-def test_what_stands_between_the_fields_of_a_record_is_nothing_of_it() -> None:
+def test_what_stands_between_the_fields_of_a_record_is_nothing_of_it():
     kind = np.dtype([("a", np.uint8), ("b", np.int64)], align=True)
     one, other = (np.full(2 * kind.itemsize, fill, np.uint8).view(kind) for fill in (0, 255))
     for array in (one, other):
@@ -133,7 +133,7 @@ def test_what_stands_between_the_fields_of_a_record_is_nothing_of_it() -> None:
     assert (row_digests(at, {"x": one}) != row_digests(at, {"x": other})).tolist() == [False, True]
 
 
-def test_a_document_has_the_digest_of_its_tokens_wherever_they_lie() -> None:
+def test_a_document_has_the_digest_of_its_tokens_wherever_they_lie():
     tokens, mask = np.arange(10, dtype=np.int32), np.arange(10) % 2 == 0
     lengths, at = np.array([3, 2, 5]), np.array([4, 4, 6])
     whole = row_digests(at, {"tokens": tokens, "mask": mask}, lengths)
@@ -143,7 +143,7 @@ def test_a_document_has_the_digest_of_its_tokens_wherever_they_lie() -> None:
     assert (cut != whole).tolist() == [True, True, False]
 
 
-def test_of_what_has_no_bytes_of_its_own_there_is_none() -> None:
+def test_of_what_has_no_bytes_of_its_own_there_is_none():
     with pytest.raises(
         TypeError, match=r"a object has no bytes that are the same in every process.*or leave out digest"
     ):

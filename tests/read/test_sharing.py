@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,24 +15,24 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import MAX_KEPT, BlockCache, merged, part_of
 
 
-def shared(request: Any, num_trainers: int, part: Any = "all") -> Any:
+def shared(request, num_trainers, part="all"):
     return replace(request, wanted=Wanted(sharing=Sharing(num_trainers, part)))
 
 
 class BatchProducer:
     """Makes blocks of 8 bytes a position, and counts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.made: list[tuple[int, int]] = []
         self.failure: Exception | None = None
 
-    def __call__(self, request: Any) -> Block:
+    def __call__(self, request):
         self.made.append((request.start, request.stop))
         positions = np.arange(request.start, request.stop)
         return Block(positions, positions, failure=self.failure)
 
 
-def test_a_block_is_made_once_for_all_trainers_and_then_forgotten() -> None:
+def test_a_block_is_made_once_for_all_trainers_and_then_forgotten():
     make, cache = BatchProducer(), BlockCache(1000)
     blocks = [cache.answer(shared(ReadRequest(0, 10), 3), make) for _ in range(3)]
     assert make.made == [(0, 10)]
@@ -43,14 +42,14 @@ def test_a_block_is_made_once_for_all_trainers_and_then_forgotten() -> None:
     assert make.made == [(0, 10)] * 2
 
 
-def test_what_several_trainers_are_to_have_is_handed_to_all_of_them_as_it_was_to_the_first() -> None:
+def test_what_several_trainers_are_to_have_is_handed_to_all_of_them_as_it_was_to_the_first():
     make, cache, handed = BatchProducer(), BlockCache(1000), []
 
-    def hand(block: Block) -> str:
+    def hand(block):
         handed.append(block.columns.tolist())
         return f"object {len(handed)}"
 
-    def ask(part: Any, num_elements: int | None = None) -> Any:
+    def ask(part, num_elements=None):
         request = ReadRequest(0, 10, wanted=Wanted(sharing=Sharing(4, part, num_elements, num_equal=2)))
         return cache.answer(request, make, hand)
 
@@ -69,14 +68,14 @@ def test_what_several_trainers_are_to_have_is_handed_to_all_of_them_as_it_was_to
     assert (len(cache), cache.nbytes) == (0, 0)
 
 
-def test_requests_that_ask_for_something_else_are_made_alone() -> None:
+def test_requests_that_ask_for_something_else_are_made_alone():
     make, cache = BatchProducer(), BlockCache(1000)
     for request in [ReadRequest(0, 10), ReadRequest(0, 9), ReadRequest(0, 10, None, (1,))]:
         cache.answer(shared(request, 2), make)
     assert len(make.made) == 3
 
 
-def test_cursors_are_no_part_of_what_is_asked() -> None:
+def test_cursors_are_no_part_of_what_is_asked():
     make, cache = BatchProducer(), BlockCache(1000)
     for cursor in (Cursor(), Cursor(5, {"shard": 1})):
         cache.answer(shared(ShardReadRequest(0, 10, ((3, cursor),)), 2), make)
@@ -84,7 +83,7 @@ def test_cursors_are_no_part_of_what_is_asked() -> None:
     assert make.made == [(0, 10)] * 2
 
 
-def test_the_latest_blocks_within_the_bound_are_kept() -> None:
+def test_the_latest_blocks_within_the_bound_are_kept():
     make, cache = BatchProducer(), BlockCache(160)
     requests = [shared(ReadRequest(10 * i, 10 * i + 10), 2) for i in range(3)]
     for request in requests:
@@ -96,7 +95,7 @@ def test_the_latest_blocks_within_the_bound_are_kept() -> None:
     assert cache.nbytes == 80
 
 
-def test_blocks_that_hold_nothing_are_forgotten_too() -> None:
+def test_blocks_that_hold_nothing_are_forgotten_too():
     cache = BlockCache(1000)
     for start in range(2 * MAX_KEPT):  # nobody asks for the rows of a block that has none
         empty = Block(np.empty(0, np.int64), None)
@@ -107,7 +106,7 @@ def test_blocks_that_hold_nothing_are_forgotten_too() -> None:
     assert not make.made
 
 
-def test_what_failed_is_tried_again() -> None:
+def test_what_failed_is_tried_again():
     make, cache = BatchProducer(), BlockCache(1000)
     make.failure = OSError("the disk is away")
     request = shared(ReadRequest(0, 10), 2)
@@ -116,7 +115,7 @@ def test_what_failed_is_tried_again() -> None:
     assert cache.answer(request, make).failure is None
 
 
-def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> None:
+def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block():
     make, cache = BatchProducer(), BlockCache(1000)
     places = [cache.answer(shared(ReadRequest(5, 15), 2, "places"), make) for _ in range(2)]
     for told in places:
@@ -131,7 +130,7 @@ def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block() -> No
     assert whole.selected is selected[0]
 
 
-def test_of_documents_the_tokens_that_are_wanted_and_which_documents_have_some() -> None:
+def test_of_documents_the_tokens_that_are_wanted_and_which_documents_have_some():
     lengths, tokens = np.array([3, 4, 1, 2]), {"x": np.arange(10)}
     block = Block(np.array([5, 6, 6, 9]), tokens, lengths=lengths)
     runs = runs_of(np.array([2, 3, 4, 8]))
@@ -150,7 +149,7 @@ def test_of_documents_the_tokens_that_are_wanted_and_which_documents_have_some()
             merged(told, part_of(again, runs), runs)
 
 
-def test_a_part_of_another_block_than_was_told_of_is_an_error() -> None:
+def test_a_part_of_another_block_than_was_told_of_is_an_error():
     told = part_of(BatchProducer()(ReadRequest(0, 10)), "places")
     for rows in ([8, 9], [3]):
         part = part_of(BatchProducer()(ReadRequest(1, 9)), runs_of(np.array(rows)))

@@ -34,42 +34,42 @@ from tests.mds import write_mds
 TABLE = pa.table({"x": [1, 2, 3], "text": ["a", "b", "c"]})
 
 
-def array_record(path: Path) -> None:
+def array_record(path):
     write_files(path.parent, (3,))[0].rename(path)
 
 
-def arrow_stream(path: Path) -> None:
+def arrow_stream(path):
     with path.open("wb") as file, ipc.new_stream(file, TABLE.schema) as writer:
         writer.write_table(TABLE)
 
 
-def tar(path: Path) -> None:
+def tar(path):
     with tarfile.open(path, "w") as archive:
         archive.addfile(tarfile.TarInfo("a.jpg"))
 
 
-def zipped(path: Path) -> None:
+def zipped(path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.txt", "hello")
 
 
-def comma_separated(path: Path) -> None:
+def comma_separated(path):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([["x", "text"], *([i, "a"] for i in range(2000))])
 
 
-def array(path: Path) -> None:
+def array(path):
     with path.open("wb") as file:
         np.save(file, np.arange(3))
 
 
-def mds(path: Path, name: str, num_samples: int = 3) -> None:
+def mds(path, name, num_samples=3):
     folder = write_mds(path.parent / "mds", {"x": "int"}, [{"x": i} for i in range(num_samples)], num_samples)
     (folder / name).rename(path)
 
 
-def image(extension: str) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
+def image(extension):
+    def write(path):
         import cv2
 
         path.write_bytes(cv2.imencode(extension, np.zeros((4, 4, 3), np.uint8))[1].tobytes())
@@ -118,7 +118,7 @@ WRITERS: list[tuple[str, Callable[[Path], object]]] = [
 
 
 @pytest.mark.parametrize(("expected", "write"), WRITERS)
-def test_a_file_is_known_by_its_bytes(tmp_path: Path, expected: str | None, write: Callable[[Path], None]) -> None:
+def test_a_file_is_known_by_its_bytes(tmp_path, expected, write):
     path = tmp_path / "file"
     write(path)
     data = path.read_bytes()
@@ -128,19 +128,19 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path, expected: str | None, writ
 
 
 @given(st.binary(max_size=300) | st.text().map(str.encode) | st.binary(max_size=9).map(lambda x: b"\xef\xbb\xbf" + x))
-def test_nothing_makes_it_raise(data: bytes) -> None:
+def test_nothing_makes_it_raise(data):
     how_to_read(file_format(data, data[-8:]), "path")
     how_to_decode(data)
 
 
-def test_a_tfrecord_is_known_by_its_checksum() -> None:
+def test_a_tfrecord_is_known_by_its_checksum():
     # the header that tf.io.TFRecordWriter gives a record of 24 bytes, and one with another length
     header = bytes.fromhex("1800000000000000a37f4b22")
     assert file_format(header + bytes(28)) == "TFRecord"
     assert file_format(b"\x19" + header[1:] + bytes(28)) is None
 
 
-def test_a_record_is_known_by_its_bytes() -> None:
+def test_a_record_is_known_by_its_bytes():
     example = bytes.fromhex("0a0d0a0b0a01781206" + "1a040a0201" + "02")
     assert record_format(example) == "tf.train.Example"
     assert record_format(msgpack.packb({"tokens": [1, 2]})) == "msgpack"
@@ -150,7 +150,7 @@ def test_a_record_is_known_by_its_bytes() -> None:
     assert record_format(b"") is None
 
 
-def test_the_advice_names_the_class_the_decoder_and_the_file() -> None:
+def test_the_advice_names_the_class_the_decoder_and_the_file():
     assert how_to_read("JSON lines", "d/a.jsonl") == (
         ' It looks like a JSON lines file: JSONLinesSource reads it, as does from_hf("json", data_files="d/a.jsonl").'
     )
@@ -162,14 +162,14 @@ def test_the_advice_names_the_class_the_decoder_and_the_file() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
-def test_text_in_another_encoding_is_told_from_what_is_none(encoding: str, tmp_path: Path) -> None:
+def test_text_in_another_encoding_is_told_from_what_is_none(encoding, tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("name,n\nJosé,1\nZoë,2\n".encode(encoding))
     with pytest.raises(ValueError, match=r"a.csv \(text, not in UTF-8\).*iconv -f UTF-16 \(or LATIN1, ...\) -t UTF-8"):
         load(path)
 
 
-def test_a_broken_csv_file_is_not_said_to_be_some_text(tmp_path: Path) -> None:
+def test_a_broken_csv_file_is_not_said_to_be_some_text(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b\n3\n")
     with pytest.raises(ValueError, match=r"Expected 2 columns, got 1: 3\.$"):

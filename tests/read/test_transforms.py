@@ -26,7 +26,7 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 
 
-def run(transforms, elements, *, positions=None, seed=0, on_error="raise") -> Progress:
+def run(transforms, elements, *, positions=None, seed=0, on_error="raise"):
     positions = list(range(len(elements))) if positions is None else positions
     progress = Progress(
         list(elements), positions, [100 + p for p in positions], on_error=on_error, locate=lambda r: f"file[{r}]"

@@ -1,14 +1,12 @@
 """The real actors that the simulation is held against, for a moment: that they run, and are measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulation.real import COSTS, real, simulated
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_real_actors_are_measured_as_those_are_that_are_made_up() -> None:
+def test_real_actors_are_measured_as_those_are_that_are_made_up():
     found = real(2, warm_s=0.5, measured_s=2.0)
     assert found.efficiency > 0
     assert found.driver > 0

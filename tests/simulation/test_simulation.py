@@ -1,7 +1,5 @@
 """The simulation itself, small: what it must find, whatever the code that it drives decides."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

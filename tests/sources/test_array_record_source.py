@@ -1,10 +1,6 @@
 """ArrayRecordSourceModule: datarax's documented surface, and each of its observed defects absent."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +12,11 @@ from tests import oracle
 from tests.data import DropThirds, decode, record, write_file, write_files
 
 
-def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
+def make(paths, transforms=(decode,), **config):
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), paths, transforms=transforms)
 
 
-def indices(elements: Any) -> list[int]:
+def indices(elements):
     return [element["index"] for element in elements]
 
 
@@ -44,15 +40,13 @@ class TestConfig:
             ({"cache_dir": "~/cache", "cache_nbytes": -1}, "cache_nbytes must be at least 0, got -1"),
         ],
     )
-    def test_contradictions_are_refused(self, options: dict[str, Any], message: str) -> None:
+    def test_contradictions_are_refused(self, options, message):
         with pytest.raises(ValueError, match=message):
             ArrayRecordSourceConfig(**options)
 
 
 @pytest.mark.parametrize(("kept", "by_group"), [(256 * 2**20, False), (0, True), (10**11, False)])
-def test_single_records_behind_urls_are_warned_of_with_the_remedy(
-    kept: int, by_group: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_single_records_behind_urls_are_warned_of_with_the_remedy(kept, by_group, caplog):
     urls = [f"https://me:secret@host/{number}" for number in range(1000)]
     files = [RecordFile(url, 16_000, 64_000_000, 1, 0, 16_000, version='"v"') for url in urls]
     ArrayRecordSourceConfig(remote_nbytes=kept).warn_of_requests(files, by_group=by_group)
@@ -66,7 +60,7 @@ def test_single_records_behind_urls_are_warned_of_with_the_remedy(
 
 
 class TestReading:
-    def test_items_follow_the_current_epoch(self, files: list[Path]) -> None:
+    def test_items_follow_the_current_epoch(self, files):
         source = make(files, shuffle_files=True)
         first = oracle.order(120, 0, 42)
         assert [source[0]["index"], source[-1]["index"]] == [first[0], first[-1]]
@@ -76,7 +70,7 @@ class TestReading:
         with pytest.raises(IndexError, match="index 120 is outside an epoch of 120 records"):
             source[120]
 
-    def test_a_filtered_record_is_no_item(self, files: list[Path]) -> None:
+    def test_a_filtered_record_is_no_item(self, files):
         source = make(files, [decode, DropThirds()])
         with pytest.raises(IndexError, match="drops the element at index 3"):
             source[3]
@@ -87,10 +81,10 @@ class TestBlocks:
     """Files whose records are stored in groups of 8, with a short one at the end of each."""
 
     @pytest.fixture
-    def grouped(self, tmp_path: Path) -> list[Path]:
+    def grouped(self, tmp_path):
         return write_files(tmp_path, [8 * 40 + 3, 8 * 70 + 1, 5], 8)
 
-    def test_auto_takes_the_groups_of_the_files_for_blocks(self, tmp_path: Path) -> None:
+    def test_auto_takes_the_groups_of_the_files_for_blocks(self, tmp_path):
         rng, paths, first = np.random.default_rng(0), [], 0
         for count in (8 * 40 + 3, 8 * 70 + 1, 5):  # of 20 KB, stored: 64 groups are what a window is to hold
             records = (record(index) + rng.bytes(20_000) for index in range(first, first + count))
@@ -112,20 +106,18 @@ class TestBlocks:
             window = np.searchsorted(starts, order[: 64 * 8 - 12], side="right")
             assert len(np.unique(window)) == 64  # whole groups alone, of which one or two are short
 
-    def test_auto_mixes_small_groups_over_windows_of_some_bytes(self, grouped: list[Path]) -> None:
+    def test_auto_mixes_small_groups_over_windows_of_some_bytes(self, grouped):
         order = make(grouped, shuffle=True, shuffle_block_size="auto").describe().order
         assert order.settings()["window_blocks"] == 4**7 // 8  # 8 MiB of some 400 bytes each
 
     @pytest.mark.parametrize("shuffle", [True, False])
-    def test_auto_is_the_order_of_single_records_where_files_store_those(self, tmp_path: Path, shuffle: bool) -> None:
+    def test_auto_is_the_order_of_single_records_where_files_store_those(self, tmp_path, shuffle):
         paths = write_files(tmp_path, [100], 1)
         auto = make(paths, shuffle=True, shuffle_block_size="auto")
         assert auto.describe().order == make(paths, shuffle=True).describe().order
 
     @pytest.mark.parametrize("block_size", [32, 8, 40, None, "auto"])
-    def test_what_decodes_groups_again_and_again_is_told_with_how_often(
-        self, tmp_path: Path, block_size: Any, caplog: Any
-    ) -> None:
+    def test_what_decodes_groups_again_and_again_is_told_with_how_often(self, tmp_path, block_size, caplog):
         counts = [32 * 1000 + 19, 32 * 1100 + 1, 5]  # more than are read at once
         grouped = write_files(tmp_path, counts, 32)
         make(grouped, shuffle=True, shuffle_block_size=block_size)
@@ -140,13 +132,13 @@ class TestBlocks:
         assert message.startswith(f"shuffle_block_size={block_size} decodes up to {times:.3g} x the data in an epoch")
         assert "groups of 32" in message
 
-    def test_what_is_read_at_once_is_no_waste(self, grouped: list[Path], caplog: Any) -> None:
+    def test_what_is_read_at_once_is_no_waste(self, grouped, caplog):
         make(grouped, shuffle=True, shuffle_block_size=4)
         make(grouped)
         assert caplog.messages == []
 
     @pytest.mark.parametrize("cacheable", [False, True])
-    def test_any_position_gives_what_the_whole_stream_has_there(self, grouped: list[Path], cacheable: bool) -> None:
+    def test_any_position_gives_what_the_whole_stream_has_there(self, grouped, cacheable):
         source = make(grouped, shuffle=True, shuffle_block_size="auto", num_epochs=2, cacheable=cacheable)
         whole = [e["index"] for e in source]
         for start in (0, 100, 888, 889, 1500):
@@ -155,7 +147,7 @@ class TestBlocks:
 
 
 class TestState:
-    def test_current_index_moves_the_stream(self, files: list[Path]) -> None:
+    def test_current_index_moves_the_stream(self, files):
         source = make(files)
         next(source)
         source.current_index.set_value(50)
@@ -163,33 +155,33 @@ class TestState:
 
 
 class TestModule:
-    def test_grain_s_source_has_the_records_as_they_are_stored(self, files: list[Path]) -> None:
+    def test_grain_s_source_has_the_records_as_they_are_stored(self, files):
         source = make([f"{files[0]}[3:7]", files[1]], shuffle_files=True)
         stored = oracle.stored(files)
         first = len(make(files[0]))
         want = stored[3:7] + stored[first : first + len(make(files[1]))]
         assert [source.grain_source[index] for index in range(len(source.grain_source))] == want
 
-    def test_shuffled_indices_are_the_epoch_s_order(self, files: list[Path]) -> None:
+    def test_shuffled_indices_are_the_epoch_s_order(self, files):
         source = make(files, shuffle_files=True)
         assert source.shuffled_indices.tolist() == oracle.order(120, 0, 42)
         for _ in range(121):
             next(source)
         assert source.shuffled_indices.tolist() == oracle.order(120, 1, 42)
 
-    def test_precomputed_statistics(self, files: list[Path]) -> None:
+    def test_precomputed_statistics(self, files):
         known = make(files, precomputed_stats={"mean": 3.0})
         assert known.get_statistics() == {"mean": 3.0}
         known.reset_statistics()
         assert known.get_statistics() is None
         assert known.compute_statistics([1]) is None
 
-    def test_a_stream_of_rngs_needs_rngs(self, files: list[Path]) -> None:
+    def test_a_stream_of_rngs_needs_rngs(self, files):
         with pytest.raises(ValueError, match="pass rngs"):
             make(files, stochastic=True, stream_name="augment")
         assert make(files).requires_rng_streams() is None
 
-    def test_a_cache_is_read_once_and_can_be_reset(self, tmp_path: Path) -> None:
+    def test_a_cache_is_read_once_and_can_be_reset(self, tmp_path):
         paths = write_files(tmp_path, (6,))
         source = make(paths, cacheable=True, num_epochs=2)
         assert indices(source.get_batch_at(0, 6)) == list(range(6))

@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -36,11 +35,11 @@ NAT, NO = np.datetime64("NaT", "us"), np.timedelta64("NaT", "us")
 INTS = pa.list_(pa.int32())
 
 
-def array(dtype: str, *rows: Any) -> np.ndarray:
+def array(dtype, *rows):
     return np.array(rows, dtype)
 
 
-def objects(*rows: Any) -> np.ndarray:
+def objects(*rows):
     return np.fromiter(rows, object, len(rows))
 
 
@@ -95,21 +94,21 @@ KINDS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
-def from_parquet(table: pa.Table, directory: Path, transforms: Any = (), is_counted: bool = True) -> Any:
+def from_parquet(table, directory, transforms=(), is_counted=True):
     parquet.write_table(table, directory / "x.parquet", write_statistics=is_counted)
     return ParquetSource(ParquetSourceConfig(num_epochs=1), directory / "x.parquet", transforms=transforms)
 
 
-def eager(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
+def eager(table, _, transforms=()):
     return HFEagerSource(HFEagerConfig(), dataset=datasets.Dataset(table), transforms=transforms)
 
 
-def stream(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
+def stream(table, _, transforms=()):
     dataset = datasets.Dataset(table).to_iterable_dataset()
     return HFStreamingSource(HFStreamingConfig(), dataset=dataset, transforms=transforms)
 
 
-def generated(table: pa.Table, _: Path, transforms: Any = ()) -> Any:
+def generated(table, _, transforms=()):
     """Elements one by one, as Python has them, with the types that are said."""
     dataset = datasets.IterableDataset.from_generator(
         table.to_pylist, features=datasets.Features.from_arrow_schema(table.schema)
@@ -121,7 +120,7 @@ TABLES = {"parquet": from_parquet, "eager": eager, "stream": stream}
 SOURCES = TABLES | {"elements": generated}
 
 
-def assert_same(got: Any, want: Any) -> None:
+def assert_same(got, want):
     if isinstance(want, dict):
         assert sorted(got) == sorted(want)
         for key in want:
@@ -141,7 +140,7 @@ def assert_same(got: Any, want: Any) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_column_is_the_same_from_every_source(kind: str, source: str, tmp_path: Path) -> None:
+def test_a_column_is_the_same_from_every_source(kind, source, tmp_path):
     if (kind, source) == ("fixed-size list or null", "parquet") and int(pa.__version__.split(".")[0]) < 26:
         pytest.skip("pyarrow before 26 refuses to read such a file")
     values, want = KINDS[kind]
@@ -151,7 +150,7 @@ def test_a_column_is_the_same_from_every_source(kind: str, source: str, tmp_path
 
 
 @pytest.mark.parametrize("source", TABLES)
-def test_a_tensor_of_ray_data_has_its_shape_and_a_state_of_flat_rows_is_refused(source: str, tmp_path: Path) -> None:
+def test_a_tensor_of_ray_data_has_its_shape_and_a_state_of_flat_rows_is_refused(source, tmp_path):
     images = np.arange(5 * 60, dtype=np.uint8).reshape(5, 4, 5, 3)
     table = ray_tensors(x=images)
     flat = table.cast(pa.schema([("x", pa.large_list(pa.uint8()))]))
@@ -165,13 +164,13 @@ def test_a_tensor_of_ray_data_has_its_shape_and_a_state_of_flat_rows_is_refused(
 
 
 @pytest.mark.parametrize("source", TABLES)
-def test_a_tensor_of_ray_data_that_is_null_is_none_beside_lists_of_its_shape(source: str, tmp_path: Path) -> None:
+def test_a_tensor_of_ray_data_that_is_null_is_none_beside_lists_of_its_shape(source, tmp_path):
     images = np.arange(2 * 6, dtype=np.uint8).reshape(2, 2, 3)
     (batch,) = TABLES[source](ray_tensors(x=[images[0], None, images[1]]), tmp_path).batches(0, StreamOptions(3))
     assert_same(batch.columns["x"], objects(images[0].tolist(), None, images[1].tolist()))
 
 
-def test_a_stream_of_files_whose_tensors_differ_in_shape_is_an_error_and_no_mixture(tmp_path: Path) -> None:
+def test_a_stream_of_files_whose_tensors_differ_in_shape_is_an_error_and_no_mixture(tmp_path):
     """`datasets` takes both for lists of 24 numbers."""
     parts = [datasets.Dataset(ray_tensors(x=np.zeros((300, *shape)))) for shape in ((4, 6), (6, 4))]
     dataset = datasets.concatenate_datasets([part.to_iterable_dataset() for part in parts])
@@ -181,7 +180,7 @@ def test_a_stream_of_files_whose_tensors_differ_in_shape_is_an_error_and_no_mixt
 
 
 @pytest.mark.parametrize("source", ["parquet", "eager"])
-def test_a_map_is_a_list_of_pairs_where_it_can_be_read(source: str, tmp_path: Path) -> None:
+def test_a_map_is_a_list_of_pairs_where_it_can_be_read(source, tmp_path):
     table = pa.table({"x": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int8()))})
     if source == "eager":
         with pytest.raises(ValueError, match="map<string, int8> does not have a datasets dtype"):
@@ -193,12 +192,12 @@ def test_a_map_is_a_list_of_pairs_where_it_can_be_read(source: str, tmp_path: Pa
 class WithOne:
     """Changes one field and leaves the others."""
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return element | {"one": 1}
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_ragged_rows_that_a_transform_leaves_alone_stay_on_the_host(source: str, tmp_path: Path) -> None:
+def test_ragged_rows_that_a_transform_leaves_alone_stay_on_the_host(source, tmp_path):
     rows = [[1, 2], [3, 4], [5], None]  # of one length in the first batch of two
     made = SOURCES[source](pa.table({"x": pa.array(rows, INTS)}), tmp_path, [WithOne()])
     batches = [made.get_batch(2)["x"], made.get_batch(2)["x"]]
@@ -207,7 +206,7 @@ def test_ragged_rows_that_a_transform_leaves_alone_stay_on_the_host(source: str,
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_ragged_row_that_a_transform_makes_anew_is_an_array_like_any_other(source: str, tmp_path: Path) -> None:
+def test_a_ragged_row_that_a_transform_makes_anew_is_an_array_like_any_other(source, tmp_path):
     table = pa.table({"x": pa.array([[1, 2], [3], [5, 6, 7]], INTS)})
     first = SOURCES[source](table, tmp_path, [lambda element: {"x": element["x"][:1]}]).get_batch(3)
     assert_same(first["x"], array("int32", [1], [3], [5]))
@@ -215,13 +214,11 @@ def test_a_ragged_row_that_a_transform_makes_anew_is_an_array_like_any_other(sou
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("rows", [[[1], [3, 4], [5, 6], [7]], [[1, 2], [3, 4], [5]]], ids=["padded", "left"])
-def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_read_together(
-    rows: list[list[int]], source: str, tmp_path: Path
-) -> None:
+def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_read_together(rows, source, tmp_path):
     """A chunk of which all rows are left is a ragged column, and one with any that is made anew was a dense one."""
     length = len(rows[0])
 
-    def padded(element: dict[str, Any]) -> dict[str, Any]:
+    def padded(element):
         x = element["x"]
         return {"x": np.pad(x, (0, 2 - len(x))) if len(x) < 2 else x}
 
@@ -241,9 +238,7 @@ def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_re
     [([[1, 2]] * 300, [3]), ([1] * 300, None), ([{"a": 1}] * 300, {"a": None}), ([{"a": "b"}] * 300, None)],
     ids=["list", "number", "struct", "null struct"],
 )
-def test_a_row_unlike_the_first_is_an_error_with_the_remedy(
-    rows: list[Any], later: Any, source: str, tmp_path: Path
-) -> None:
+def test_a_row_unlike_the_first_is_an_error_with_the_remedy(rows, later, source, tmp_path):
     rows = rows if source == "parquet" else rows[:150]
     table = pa.table({"x": pa.array([*rows, later])})
     if source == "parquet" and not isinstance(later, list):  # else its footer tells of the null
@@ -262,7 +257,7 @@ NULLS = pa.table({"x": [*range(1000), None, *range(1001, 1010)]})
 LINES = "".join(f'{{"x": {n}, "pad": "{"y" * 5000}"}}\n' for n in range(1000))  # more than the first block
 
 
-def unlike(kind: str, folder: Path, on_error: str) -> Any:
+def unlike(kind, folder, on_error):
     """1,010 rows of which number 1,000 has no place in the column that the first ones decide."""
     if kind == "parquet":
         parquet.write_table(NULLS, folder / "x.parquet", row_group_size=50, write_statistics=False)
@@ -276,9 +271,7 @@ def unlike(kind: str, folder: Path, on_error: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["parquet", "json null", "json lists"])
 @pytest.mark.parametrize("batch_size", [10, 250])
-def test_a_row_unlike_the_first_is_the_error_of_that_row_after_all_before_it(
-    kind: str, batch_size: int, tmp_path: Path
-) -> None:
+def test_a_row_unlike_the_first_is_the_error_of_that_row_after_all_before_it(kind, batch_size, tmp_path):
     """The others of its group have a place: they come before it, whatever is read at a time; skipping leaves them."""
     made = unlike(kind, tmp_path, "raise")
     given: list[Any] = []
@@ -297,10 +290,10 @@ def test_a_row_unlike_the_first_is_the_error_of_that_row_after_all_before_it(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json lines"])
-def test_a_struct_that_is_null_late_breaks_its_row_or_stays_as_it_is(kind: str, tmp_path: Path) -> None:
+def test_a_struct_that_is_null_late_breaks_its_row_or_stays_as_it_is(kind, tmp_path):
     rows = [*[{"a": "b", "c": {"d": "e"}}] * 300, None, {"a": None, "c": None}, None]
 
-    def source(on_null: Any) -> Any:
+    def source(on_null):
         if kind == "parquet":
             parquet.write_table(pa.table({"x": rows}), tmp_path / "x.parquet")
             return ParquetSource(ParquetSourceConfig(num_epochs=1, on_null=on_null), tmp_path / "x.parquet")

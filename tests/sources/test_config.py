@@ -43,7 +43,7 @@ from datarax_ray.sources import (
 
 
 class AddOne(nnx.Module):
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch):
         return {"x": batch["x"] + 1}
 
 
@@ -52,22 +52,22 @@ SHUFFLED = [HFEagerConfig, HFStreamingConfig, ParquetSourceConfig, RandomAccessS
 
 @pytest.mark.parametrize("config", SHUFFLED)
 @pytest.mark.parametrize("value", ["no", "false", 1000])
-def test_a_text_from_a_file_of_settings_does_not_shuffle(config: Any, value: Any) -> None:
+def test_a_text_from_a_file_of_settings_does_not_shuffle(config, value):
     with pytest.raises(TypeError, match=f"shuffle is True or False, got {value!r}"):
         config(shuffle=value)
 
 
-def test_a_number_of_epochs_is_a_whole_one() -> None:
+def test_a_number_of_epochs_is_a_whole_one():
     with pytest.raises(TypeError, match=r"num_epochs is a whole number, got 1\.5"):
-        ArrayRecordSourceConfig(num_epochs=1.5)  # type: ignore[arg-type]
+        ArrayRecordSourceConfig(num_epochs=1.5)
     with pytest.raises(TypeError, match="num_epochs is a whole number, got None; -1 for endless"):
-        RandomAccessSourceConfig(num_epochs=None)  # type: ignore[arg-type]
+        RandomAccessSourceConfig(num_epochs=None)
     assert HFEagerConfig(num_epochs=None).num_passes == HFStreamingConfig(num_epochs=None).num_passes == 1
     with pytest.raises(TypeError, match="seed is a whole number, got '7'"):
-        ArrayRecordSourceConfig(seed="7")  # type: ignore[arg-type]
+        ArrayRecordSourceConfig(seed="7")
 
 
-def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
+def test_shuffle_and_shuffle_files_are_two_names_of_one_field():
     config = ArrayRecordSourceConfig(shuffle=True)
     assert config == ArrayRecordSourceConfig(shuffle_files=True)
     assert (config.shuffle, config.shuffle_files) == (True, True)
@@ -80,7 +80,7 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
     with pytest.raises(ValueError, match="shuffle=False and shuffle_files=True .* two names of one field"):
         ArrayRecordSourceConfig(shuffle=False, shuffle_files=True)
     with pytest.raises(TypeError, match="shuffle is True or False, got 'no'"):
-        ArrayRecordSourceConfig(shuffle="no")  # type: ignore[arg-type]
+        ArrayRecordSourceConfig(shuffle="no")
 
 
 @pytest.mark.parametrize(
@@ -122,20 +122,18 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field() -> None:
         (ParquetSourceConfig, "batch_stats_fn", 3, "batch_stats_fn is a function of the data, got 3"),
     ],
 )
-def test_a_config_refuses_what_no_field_can_be_when_it_is_made(
-    config: Any, field: str, value: Any, message: str
-) -> None:
+def test_a_config_refuses_what_no_field_can_be_when_it_is_made(config, field, value, message):
     with pytest.raises((TypeError, ValueError), match=message):
         config(**{field: value}, **({"shuffle": True} if field.startswith("shuffle_") else {}))
 
 
-def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path: Path) -> None:
+def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path):
     rows = pa.table({"age": [1, 2], "address": [{"zip": 1}, {"zip": 2}]})
     path = tmp_path / "x.parquet"
     pq.write_table(rows, path)
     (tmp_path / "x.csv").write_text("age,name\n1,a\n2,b\n")
 
-    def parquet(on_null: Any) -> ParquetSource:
+    def parquet(on_null):
         return ParquetSource(ParquetSourceConfig(on_null=on_null), path)
 
     cases: list[tuple[Any, str]] = [
@@ -175,7 +173,7 @@ SOURCES = [
     "source", [ArrayRecordSourceModule, CSVSource, ParquetSource, RandomAccessSource, WebDatasetSource]
 )
 @pytest.mark.parametrize("config", [HFEagerConfig(), ArrayRecordSourceConfig, {"seed": 7}])
-def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: Any, config: Any) -> None:
+def test_a_config_of_another_source_is_told_before_any_data_is_opened(source, config):
     with pytest.raises(TypeError, match=r"takes its config first, got .*\. Write \w+\(\w+\(seed=7, \.\.\.\)"):
         source(config, ["/nowhere"])
 
@@ -189,29 +187,27 @@ def test_a_config_of_another_source_is_told_before_any_data_is_opened(source: An
         (HFEagerSource, "mnist", "HFEagerSource(HFEagerConfig(seed=7, ...))"),
     ],
 )
-def test_a_source_without_its_config_says_that_it_comes_first_and_how_to_write_the_call(
-    source: Any, given: Any, call: str
-) -> None:
+def test_a_source_without_its_config_says_that_it_comes_first_and_how_to_write_the_call(source, given, call):
     with pytest.raises(TypeError, match=f"takes its config first, got .*Write {re.escape(call)}"):
         source(given)
 
 
 @pytest.mark.parametrize("source", [*SOURCES, RandomAccessSource, Pipeline])
-def test_help_says_what_a_class_is_made_of(source: Any) -> None:
+def test_help_says_what_a_class_is_made_of(source):
     found = inspect.signature(source)
     assert list(found.parameters) == list(inspect.signature(source.__init__).parameters)[1:]
     assert "rngs" in found.parameters or source is MixtureSource
 
 
 @pytest.mark.parametrize("transform", [DecodeJson(), DecodeRaw("uint8", (9,)), json.loads])
-def test_one_transform_is_taken_as_a_list_of_one(transform: Any) -> None:
+def test_one_transform_is_taken_as_a_list_of_one(transform):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [b'{"x": 10}'], transforms=transform)
     assert source.describe().transforms == (transform,)
     assert next(source) is not None
 
 
 @pytest.mark.parametrize("stage", [lambda batch: {"x": batch["x"] + 1}, AddOne()])
-def test_one_stage_is_taken_as_a_list_of_one(stage: Any) -> None:
+def test_one_stage_is_taken_as_a_list_of_one(stage):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
     with Pipeline(source=source, stages=stage, batch_size=4) as pipeline:
         assert pipeline.stages == [stage]
@@ -229,7 +225,7 @@ def test_one_stage_is_taken_as_a_list_of_one(stage: Any) -> None:
         ({"source": RandomAccessSource}, "source is the class RandomAccessSource; give an instance"),
     ],
 )
-def test_a_pipeline_says_what_it_takes(options: dict[str, Any], message: str) -> None:
+def test_a_pipeline_says_what_it_takes(options, message):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
     with pytest.raises(TypeError, match=message):
         Pipeline(**{"source": source, "batch_size": 2} | options)

@@ -1,7 +1,5 @@
 """The traced order is the host's: every position, whatever the size, rounds, seed and epoch."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +11,7 @@ from datarax_ray.sources.base.device import records_at
 
 @pytest.mark.parametrize("num_records", [1, 2, 10, 53, 1797, 8193, 65_536, 65_537, 1_000_003])
 @pytest.mark.parametrize("rounds", [8, pytest.param(10, marks=pytest.mark.slow)])  # each is compiled
-def test_traced_positions_have_the_host_s_records(num_records: int, rounds: int) -> None:
+def test_traced_positions_have_the_host_s_records(num_records, rounds):
     order = order_of(num_records, seed=2**32 - 2, shuffle="global", rounds=rounds)  # the seed wraps in the second epoch
     traced = jax.jit(lambda start: records_at(order, start, 70))
     for start in (0, 1, num_records - 1, num_records, 3 * num_records + num_records // 2, 2**31 - 1):
@@ -21,16 +19,16 @@ def test_traced_positions_have_the_host_s_records(num_records: int, rounds: int)
         assert traced(jnp.int32(start)).tolist() == want.tolist()
 
 
-def test_a_batch_may_hold_several_epochs() -> None:
+def test_a_batch_may_hold_several_epochs():
     order = order_of(3, seed=5, shuffle="global")
     assert jax.jit(lambda s: records_at(order, s, 20))(1).tolist() == order.records(np.arange(1, 21)).tolist()
 
 
-def test_without_shuffle_it_is_the_file_order() -> None:
+def test_without_shuffle_it_is_the_file_order():
     assert jax.jit(lambda s: records_at(order_of(4), s, 6))(3).tolist() == [3, 0, 1, 2, 3, 0]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused():
     with pytest.raises(NotImplementedError, match="block order has no traced form; iterate a Pipeline"):
         records_at(order_of(9, shuffle="block", block_size=2), 0, 2)
     with pytest.raises(NotImplementedError, match="2147483647 records are too many for int32"):

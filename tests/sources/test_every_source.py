@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -64,7 +63,7 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 N = 53
 
 
-def array_records(directory: Path, **config: Any) -> ArrayRecordSourceModule:
+def array_records(directory, **config):
     shuffle = config.pop("shuffle")
     paths = write_files(directory, (20, 33)) if not list(directory.glob("*.array_record")) else directory
     return ArrayRecordSourceModule(
@@ -72,19 +71,19 @@ def array_records(directory: Path, **config: Any) -> ArrayRecordSourceModule:
     )
 
 
-def in_blocks(directory: Path, **config: Any) -> ArrayRecordSourceModule:
+def in_blocks(directory, **config):
     shuffle = config.pop("shuffle")
     config |= {"shuffle_files": shuffle, "shuffle_block_size": 4 if shuffle else None}
     paths = write_files(directory, (20, 33)) if not list(directory.glob("*.array_record")) else directory
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), paths, transforms=[decode, stored_index])
 
 
-def random_access(data: Callable[[], Any], *transforms: Any) -> Callable[..., RandomAccessSource]:
+def random_access(data, *transforms):
     return lambda _, **config: RandomAccessSource(RandomAccessSourceConfig(**config), data(), transforms=transforms)
 
 
-def parquet(write: Callable[[Path], Any], **options: Any) -> Callable[..., ParquetSource]:
-    def make(directory: Path, **config: Any) -> ParquetSource:
+def parquet(write, **options):
+    def make(directory, **config):
         if not list(directory.glob("*.parquet")):
             write(directory)
         extra = options if config["shuffle"] else {}
@@ -93,38 +92,36 @@ def parquet(write: Callable[[Path], Any], **options: Any) -> Callable[..., Parqu
     return make
 
 
-def hf_eager(
-    data: Callable[[Path], datasets.Dataset], *transforms: Any, **options: Any
-) -> Callable[..., HFEagerSource]:
-    def make(directory: Path, **config: Any) -> HFEagerSource:
+def hf_eager(data, *transforms, **options):
+    def make(directory, **config):
         return HFEagerSource(HFEagerConfig(**config | options), dataset=data(directory), transforms=transforms)
 
     return make
 
 
-def hf_stream(directory: Path, **config: Any) -> HFStreamingSource:
+def hf_stream(directory, **config):
     """Three shards, of unequal lengths."""
     stream = squares().to_iterable_dataset(num_shards=3)
     config |= {"turn_size": 4, "shuffle_buffer_size": 5}
     return HFStreamingSource(HFStreamingConfig(**config), dataset=stream)
 
 
-def webdataset(directory: Path, **config: Any) -> WebDatasetSource:
+def webdataset(directory, **config):
     if not list(directory.glob("*.tar")):
         write_tars(directory, (20, 33))
     pattern = f"{directory}/shard-{{000..001}}.tar"
     return WebDatasetSource(WebDatasetSourceConfig(**config), pattern, transforms=[indexed_square])
 
 
-def tfrecord(directory: Path, **config: Any) -> TFRecordSource:
+def tfrecord(directory, **config):
     for name, (start, stop) in {"a": (0, 20), "b": (20, N)}.items():
         if not (path := directory / f"{name}.tfrecord").exists():
             write_tfrecord(path, (index.to_bytes(4, "little") for index in range(start, stop)))
     return TFRecordSource(TFRecordSourceConfig(**config), directory, transforms=[from_bytes])
 
 
-def mds(compression: str | None) -> Callable[..., MDSSource]:
-    def make(directory: Path, **config: Any) -> MDSSource:
+def mds(compression):
+    def make(directory, **config):
         if not (directory / "index.json").exists():
             samples = [{"index": i, "square": i * i} for i in range(N)]
             write_mds(directory, {"index": "int", "square": "int"}, samples, 8, compression)
@@ -133,15 +130,15 @@ def mds(compression: str | None) -> Callable[..., MDSSource]:
     return make
 
 
-def from_bytes(record: bytes) -> dict[str, Any]:
+def from_bytes(record):
     return numbers(int.from_bytes(record, "little"))
 
 
-def webdataset_in_blocks(directory: Path, **config: Any) -> WebDatasetSource:
+def webdataset_in_blocks(directory, **config):
     return webdataset(directory, **config | ({"shuffle_block_size": 4} if config["shuffle"] else {}))
 
 
-def csv_files(directory: Path, **config: Any) -> CSVSource:
+def csv_files(directory, **config):
     for start, stop in ((0, 20), (20, N)):
         lines = [f'{i * i},{i},"{"wide" * 100}"\n' for i in range(start, stop)]
         (directory / f"{start:02d}.csv").write_text("square,index,text\n" + "".join(lines))
@@ -149,7 +146,7 @@ def csv_files(directory: Path, **config: Any) -> CSVSource:
     return CSVSource(CSVSourceConfig(**config, **extra), directory, transforms=[stored_index])
 
 
-def json_lines(directory: Path, **config: Any) -> JSONLinesSource:
+def json_lines(directory, **config):
     for start, stop in ((0, 20), (20, N)):
         lines = [json.dumps({"index": i, "square": i * i}) for i in range(start, stop)]
         (directory / f"{start:02d}.jsonl").write_text("\n".join(lines))
@@ -157,7 +154,7 @@ def json_lines(directory: Path, **config: Any) -> JSONLinesSource:
     return JSONLinesSource(JSONLinesSourceConfig(**config, **extra), directory)
 
 
-def compressed(directory: Path, **config: Any) -> TextStreamSource:
+def compressed(directory, **config):
     for start, stop in ((0, 20), (20, N)):
         lines = [json.dumps({"index": i, "square": i * i}) for i in range(start, stop)]
         path = directory / f"{start:02d}.jsonl.gz"
@@ -166,33 +163,33 @@ def compressed(directory: Path, **config: Any) -> TextStreamSource:
     return TextStreamSource(TextStreamSourceConfig(turn_size=4, shuffle_buffer_size=5, **config), directory)
 
 
-def by_datasets(directory: Path) -> None:
+def by_datasets(directory):
     data = datasets.Dataset.from_dict({"index": list(range(N)), "square": [i * i for i in range(N)]})
     data.to_parquet(directory / "data.parquet", batch_size=6)
 
 
-def squares(start: int = 0, stop: int = N) -> datasets.Dataset:
+def squares(start=0, stop=N):
     return datasets.Dataset.from_dict(
         {"index": list(range(start, stop)), "square": [i * i for i in range(start, stop)]}
     )
 
 
-def mapped_squares(directory: Path) -> datasets.Dataset:
+def mapped_squares(directory):
     """Three memory-mapped files, and an order of its own that undoes another."""
     if not (directory / "saved").exists():
         squares().select(range(N - 1, -1, -1)).save_to_disk(directory / "saved", num_shards=3)
     return datasets.load_from_disk(directory / "saved").select(range(N - 1, -1, -1))
 
 
-def joined_squares(directory: Path) -> datasets.Dataset:
+def joined_squares(directory):
     return datasets.concatenate_datasets([squares(0, 20), mapped_squares(directory).select(range(20, N))])
 
 
-def numbers(element: int) -> dict[str, Any]:
+def numbers(element):
     return {"index": int(element), "square": int(element) ** 2}
 
 
-def mixture_of_one(directory: Path, **config: Any) -> MixtureSource:
+def mixture_of_one(directory, **config):
     return MixtureSource([random_access(lambda: Squares(N))(directory, **config)])
 
 
@@ -229,19 +226,19 @@ SHARED = {"hf stream", "mixture of one"}
 
 
 @pytest.fixture(params=list(SOURCES))
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
-    def make(**config: Any) -> Any:
+def make(request, tmp_path):
+    def make(**config):
         return SOURCES[request.param](tmp_path, **({"shuffle": True, "num_epochs": 3} | config))
 
     return make
 
 
-def pipeline(source: Any, batch_size: int = 10, **options: Any) -> Pipeline:
+def pipeline(source, batch_size=10, **options):
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: bool) -> None:
+def test_in_one_process_it_is_the_plain_loop(make, shuffle):
     source = make(shuffle=shuffle)
     got = [int(i) for batch in pipeline(source) for i in batch["index"]]
     # these have oracles of their own, in tests/plan and tests/shards_oracle.py
@@ -255,7 +252,7 @@ def test_in_one_process_it_is_the_plain_loop(make: Callable[..., Any], shuffle: 
 @pytest.mark.parametrize(
     "make", [pytest.param(name, marks=[pytest.mark.slow] * (name not in KILLED)) for name in SOURCES], indirect=True
 )
-def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[..., Any]) -> None:
+def test_every_batch_is_the_same_with_actors_resumed_and_killed(make):
     source = make()
     batches, states = run_saving(pipeline(source))
     assert [b["square"].tolist() for b in batches] == [(b["index"] ** 2).tolist() for b in batches]
@@ -275,9 +272,7 @@ def test_every_batch_is_the_same_with_actors_resumed_and_killed(make: Callable[.
 @pytest.mark.parametrize(
     "make", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHARED)) for name in SOURCES], indirect=True
 )
-def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
-    make: Callable[..., Any], request: pytest.FixtureRequest
-) -> None:
+def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(make, request):
     source = make(on_error="skip")  # so that nobody knows beforehand which elements there are
     want = [on_host(batch) for batch in pipeline(source)]
     name = request.node.name
@@ -295,7 +290,7 @@ def test_trainers_that_share_actors_have_their_rows_where_some_may_be_missing(
     assert_equal(got, want)
 
 
-def test_the_rest_together_are_the_same_with_actors(tmp_path: Path) -> None:
+def test_the_rest_together_are_the_same_with_actors(tmp_path):
     """A mixture of those that have no actors in the two tests above but in long runs."""
     names = [
         name for name in SOURCES if name not in KILLED | SHARED and "every row" not in name and "hf eager" not in name
@@ -310,9 +305,7 @@ def test_the_rest_together_are_the_same_with_actors(tmp_path: Path) -> None:
         assert [element["index"] for element in distributed] == want
 
 
-def test_a_loop_that_begins_at_the_end_says_why_it_gets_nothing(
-    make: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_loop_that_begins_at_the_end_says_why_it_gets_nothing(make, caplog):
     source = make(num_epochs=1)
     state = source.get_state()
     assert len(list(source)) == N
@@ -325,15 +318,15 @@ def test_a_loop_that_begins_at_the_end_says_why_it_gets_nothing(
     assert "at its end" not in caplog.text
 
 
-def test_drift_is_refused(make: Callable[..., Any]) -> None:
+def test_drift_is_refused(make):
     state = pipeline(make()).get_state()
     pipeline(make()).set_state(state)
     with pytest.raises(DriftError, match="order.seed"):
         pipeline(make(seed=1)).set_state(state)
 
 
-def test_other_data_is_refused() -> None:
-    def state_of(data: Any) -> dict[str, Any]:
+def test_other_data_is_refused():
+    def state_of(data):
         return pipeline(RandomAccessSource(RandomAccessSourceConfig(), data)).get_state()
 
     target = pipeline(RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(9)}))
@@ -342,11 +335,11 @@ def test_other_data_is_refused() -> None:
             target.set_state(state_of(other))
 
 
-def test_arrays_reach_all_actors_as_one_copy() -> None:
+def test_arrays_reach_all_actors_as_one_copy():
     rows = np.zeros((20_000, 256), np.float32)  # 20 MB
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": rows})
 
-    def in_use() -> float:
+    def in_use():
         return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
 
     with RaySource(source, num_actors=2, num_cpus=0.5, max_nbytes=2**20) as distributed:
@@ -356,15 +349,15 @@ def test_arrays_reach_all_actors_as_one_copy() -> None:
     assert rows.nbytes <= peak < rows.nbytes + 8 * 2**20
 
 
-def distributed_options() -> Any:
+def distributed_options():
     from datarax_ray.feed.stream import StreamOptions
 
     return StreamOptions(500)
 
 
-def test_a_data_source_that_fails_names_the_element() -> None:
+def test_a_data_source_that_fails_names_the_element():
     class Broken(Squares):
-        def __getitem__(self, index: int) -> dict[str, Any]:
+        def __getitem__(self, index):
             if index == 7:
                 raise KeyError("no such square")
             return super().__getitem__(index)
@@ -378,15 +371,15 @@ def test_a_data_source_that_fails_names_the_element() -> None:
     assert [element["index"] for element in skipping] == [0, 1, 2, 3, 4, 5, 6, 8]
 
 
-def test_a_context_manager_is_entered_before_reading_and_left_at_close() -> None:
+def test_a_context_manager_is_entered_before_reading_and_left_at_close():
     events: list[str] = []
 
     class Managed(Squares):
-        def __enter__(self) -> Managed:
+        def __enter__(self):
             events.append("enter")
             return self
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             events.append("exit")
 
     with RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Managed(5)) as source:
@@ -394,18 +387,18 @@ def test_a_context_manager_is_entered_before_reading_and_left_at_close() -> None
     assert events == ["enter", "exit"]
 
 
-def test_no_thread_leaves_a_context_that_another_one_reads_in() -> None:
+def test_no_thread_leaves_a_context_that_another_one_reads_in():
     class Managed(Squares):
         is_open = False
 
-        def __enter__(self) -> Managed:
+        def __enter__(self):
             self.is_open = True
             return self
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             self.is_open = False
 
-        def __getitem__(self, index: int) -> dict[str, Any]:
+        def __getitem__(self, index):
             if not self.is_open:
                 outside.append(index)  # an error would be met by reading it once more
             return super().__getitem__(index)
@@ -414,7 +407,7 @@ def test_no_thread_leaves_a_context_that_another_one_reads_in() -> None:
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Managed(400))
     want = [Squares(400)[index] for index in range(400)]
 
-    def read_and_close() -> None:
+    def read_and_close():
         for _ in range(40):
             assert source.get_batch_at(0, 400) == want
             source.close()
@@ -430,11 +423,11 @@ def test_no_thread_leaves_a_context_that_another_one_reads_in() -> None:
     assert not outside
 
 
-def test_many_elements_are_asked_for_at_once_where_that_is_offered() -> None:
+def test_many_elements_are_asked_for_at_once_where_that_is_offered():
     asked: list[int] = []
 
     class Batched(Squares):
-        def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        def __getitems__(self, indices):
             asked.append(len(indices))
             return [self[i] for i in indices]
 
@@ -444,9 +437,9 @@ def test_many_elements_are_asked_for_at_once_where_that_is_offered() -> None:
 
 
 @pytest.mark.parametrize("given", [{"index": np.arange(1)}, None, "a"], ids=["columns", "None", "text"])
-def test_what_is_no_list_of_elements_is_refused(given: Any) -> None:
+def test_what_is_no_list_of_elements_is_refused(given):
     class Batched(Squares):
-        def __getitems__(self, indices: list[int]) -> Any:
+        def __getitems__(self, indices):
             return given
 
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Batched(5))
@@ -463,8 +456,8 @@ def test_what_is_no_list_of_elements_is_refused(given: Any) -> None:
     ],
     ids=["list", "tuple", "array"],
 )
-def test_a_state_of_other_elements_in_memory_is_refused(before: Any, after: Any) -> None:
-    def source(data: Any) -> RandomAccessSource:
+def test_a_state_of_other_elements_in_memory_is_refused(before, after):
+    def source(data):
         return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
 
     state = json.loads(json.dumps(source(before).get_state()))
@@ -473,7 +466,7 @@ def test_a_state_of_other_elements_in_memory_is_refused(before: Any, after: Any)
         source(after).set_state(state)
 
 
-def test_lists_among_arrays_keep_their_values() -> None:
+def test_lists_among_arrays_keep_their_values():
     data = {"any": [1, "a", None], "text": [b"a\0", b"", b"b"], "x": [2**63, 2**63, 2**63], "y": [[1.5], [2.5], [3.5]]}
     batch = RandomAccessSource(RandomAccessSourceConfig(), data).get_batch(3)
     assert {name: column.tolist() for name, column in batch.items()} == data
@@ -481,12 +474,12 @@ def test_lists_among_arrays_keep_their_values() -> None:
 
 
 @pytest.mark.parametrize("values", [[1, 2**63], [2**53 + 1, 0.5], [True, 2]])
-def test_lists_of_numbers_that_an_array_would_change_are_refused(values: list[Any]) -> None:
+def test_lists_of_numbers_that_an_array_would_change_are_refused(values):
     with pytest.raises(ValueError, match="the list 'a.x' holds .*; give a NumPy array of the dtype that you want"):
         RandomAccessSource(RandomAccessSourceConfig(), {"a": {"x": values}})
 
 
-def test_numbers_wider_than_any_devices_are_refused_with_their_field() -> None:
+def test_numbers_wider_than_any_devices_are_refused_with_their_field():
     data = {"a": {"x": np.arange(4, dtype=np.longdouble)}}
     with pytest.raises(TypeError, match=r"field \['a'\]\['x'\] is .*, which no device has; make it float64"):
         next(iter(pipeline(RandomAccessSource(RandomAccessSourceConfig(), data), 4)))
@@ -503,12 +496,12 @@ def test_numbers_wider_than_any_devices_are_refused_with_their_field() -> None:
         ([], ValueError, "0 records in list"),
     ],
 )
-def test_what_is_no_data_source_is_refused(data: Any, error: type[Exception], message: str) -> None:
+def test_what_is_no_data_source_is_refused(data, error, message):
     with pytest.raises(error, match=message):
         RandomAccessSource(RandomAccessSourceConfig(), data)
 
 
-def test_what_does_not_travel_says_so() -> None:
+def test_what_does_not_travel_says_so():
     lock = threading.Lock()
     transforms = [lambda e: e, lambda e: (lock, e)[1]]
     transforms[1].__qualname__ = "locked"

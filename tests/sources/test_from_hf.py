@@ -1,10 +1,5 @@
 """from_hf chooses by what is known of the size, unless it is told."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import datasets
 import fsspec
 import numpy as np
@@ -20,12 +15,12 @@ datasets.disable_progress_bars()
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     datasets.Dataset.from_dict({"x": list(range(12)), "y": [0] * 12}).save_to_disk(tmp_path / "saved")
     return tmp_path / "saved"
 
 
-def test_a_small_dataset_is_eager_and_gets_every_option(saved: Path) -> None:
+def test_a_small_dataset_is_eager_and_gets_every_option(saved):
     source = from_hf(
         saved,
         "train",
@@ -41,7 +36,7 @@ def test_a_small_dataset_is_eager_and_gets_every_option(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["test", "validation[:3]"])
-def test_a_split_of_what_was_saved_without_one_is_refused(saved: Path, split: str) -> None:
+def test_a_split_of_what_was_saved_without_one_is_refused(saved, split):
     """All rows came, of whatever split: what is held out would have been trained on."""
     for streaming in (False, True):
         with pytest.raises(ValueError, match="was saved without a split, and split='.*' was asked for; leave it out"):
@@ -49,17 +44,17 @@ def test_a_split_of_what_was_saved_without_one_is_refused(saved: Path, split: st
     assert len(list(from_hf(saved, "train[:3]", num_epochs=1))) == 3
 
 
-def test_of_a_built_dict_of_splits_the_split_is_read() -> None:
+def test_of_a_built_dict_of_splits_the_split_is_read():
     built = datasets.DatasetDict({name: datasets.Dataset.from_dict({"x": [len(name)]}) for name in ("train", "test")})
     assert [int(element["x"]) for element in from_hf(built, "test", num_epochs=1)] == [4]
     with pytest.raises(TypeError, match=r"is a dict of the splits \['train', 'test'\]; give one of them"):
         from_hf(built, "valid")
 
 
-def test_images_are_of_the_mode_of_their_files_unless_the_column_names_one() -> None:
+def test_images_are_of_the_mode_of_their_files_unless_the_column_names_one():
     rgb = Image.fromarray(np.full((8, 8, 3), (200, 30, 60), np.uint8))
 
-    def dataset(*modes: str) -> datasets.Dataset:
+    def dataset(*modes):
         features = datasets.Features({"image": datasets.Image()})
         return datasets.Dataset.from_dict({"image": [rgb.convert(mode) for mode in modes]}, features=features)
 
@@ -77,7 +72,7 @@ def test_images_are_of_the_mode_of_their_files_unless_the_column_names_one() -> 
 
 @pytest.mark.parametrize("flags", [{"streaming": True}, {"eager": False}, {"eager": False, "streaming": True}])
 @pytest.mark.parametrize("built", [False, True])
-def test_flags_choose_the_stream_which_gets_every_option(saved: Path, flags: dict[str, bool], built: bool) -> None:
+def test_flags_choose_the_stream_which_gets_every_option(saved, flags, built):
     options = flags | {"shuffle": True, "num_epochs": 2, "include_keys": ["x"]}
     name = datasets.load_from_disk(saved) if built else str(saved)
     source = from_hf(name, "train", seed=7, transforms=[_tens], **options)
@@ -89,14 +84,12 @@ def test_flags_choose_the_stream_which_gets_every_option(saved: Path, flags: dic
     assert got != other
 
 
-def _tens(element: dict[str, Any]) -> dict[str, Any]:
+def _tens(element):
     return {"z": element["x"] * 10}
 
 
 @pytest.mark.parametrize("flags", [{"streaming": False}, {"eager": True}, {"eager": True, "streaming": False}])
-def test_flags_choose_eager_whatever_the_size(
-    saved: Path, flags: dict[str, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_choose_eager_whatever_the_size(saved, flags, monkeypatch):
     monkeypatch.setattr(
         "datarax_ray.read.formats.hugging_face.load.NamedDataset.nbytes", lambda *_, **__: pytest.fail("asked")
     )
@@ -104,9 +97,7 @@ def test_flags_choose_eager_whatever_the_size(
 
 
 @pytest.mark.parametrize("nbytes", [None, 10**9])
-def test_a_large_dataset_and_one_of_unknown_size_are_streamed(
-    saved: Path, nbytes: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_dataset_and_one_of_unknown_size_are_streamed(saved, nbytes, monkeypatch):
     monkeypatch.setattr("datarax_ray.read.formats.hugging_face.load.NamedDataset.nbytes", lambda *_, **__: nbytes)
     assert isinstance(from_hf(str(saved), "train"), HFStreamingSource)
 
@@ -118,19 +109,19 @@ def test_a_large_dataset_and_one_of_unknown_size_are_streamed(
         ({"eager": False, "streaming": False}, "eager=False and streaming=False contradict each other"),
     ],
 )
-def test_flags_that_contradict_each_other_are_refused(saved: Path, arguments: dict[str, Any], message: str) -> None:
+def test_flags_that_contradict_each_other_are_refused(saved, arguments, message):
     with pytest.raises(ValueError, match=message):
         from_hf(str(saved), "train", **arguments)
 
 
-def test_a_stream_is_streamed_and_not_read_eagerly() -> None:
+def test_a_stream_is_streamed_and_not_read_eagerly():
     stream = datasets.Dataset.from_dict({"x": [1, 2]}).to_iterable_dataset()
     assert [int(element["x"]) for element in from_hf(stream)] == [1, 2]
     with pytest.raises(ValueError, match="IterableDataset is a stream without random access"):
         from_hf(stream, eager=True)
 
 
-def test_a_split_is_asked_for_where_there_may_be_several_and_the_one_there_is_is_read(saved: Path) -> None:
+def test_a_split_is_asked_for_where_there_may_be_several_and_the_one_there_is_is_read(saved):
     assert [int(element["x"]) for element in from_hf(saved)] == list(range(12))
     datasets.DatasetDict(train=datasets.load_from_disk(saved)).save_to_disk(both := str(saved) + "s")
     message = r"split is required for from_hf\('(json|.*saveds)'\): write from_hf\('(json|.*saveds)', 'train'\)"
@@ -140,7 +131,7 @@ def test_a_split_is_asked_for_where_there_may_be_several_and_the_one_there_is_is
 
 
 @pytest.mark.parametrize("split", [None, "train[1:]"])
-def test_data_files_are_read(tmp_path: Path, split: str | None) -> None:
+def test_data_files_are_read(tmp_path, split):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     source = from_hf("text", split, data_files=str(tmp_path / "a.txt"), local_files_only=True)
     assert [str(element["text"]) for element in source] == ["one", "two"][1 if split else 0 :]
@@ -148,7 +139,7 @@ def test_data_files_are_read(tmp_path: Path, split: str | None) -> None:
         from_hf("text", data_files="a.txt", download_kwargs={"data_files": "a.txt"})
 
 
-def test_a_glob_of_data_files_that_matches_none_is_no_empty_dataset(tmp_path: Path) -> None:
+def test_a_glob_of_data_files_that_matches_none_is_no_empty_dataset(tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\n")
     with pytest.raises(FileNotFoundError, match=r"data_files: no file matches '.*nots/\*\.txt'"):
         from_hf("text", data_files={"train": [str(tmp_path / "nots" / "*.txt")]})
@@ -157,7 +148,7 @@ def test_a_glob_of_data_files_that_matches_none_is_no_empty_dataset(tmp_path: Pa
     assert from_hf("text", data_files="a*.txt", data_dir=str(tmp_path)).get_batch(2)["text"].tolist() == ["a", "b"]
 
 
-def test_data_files_that_nobody_would_read_are_refused(tmp_path: Path) -> None:
+def test_data_files_that_nobody_would_read_are_refused(tmp_path):
     built = datasets.Dataset.from_dict({"x": [1, 2]})
     built.save_to_disk(tmp_path / "saved")
     with pytest.raises(ValueError, match="a dataset that is built has its own"):
@@ -168,7 +159,7 @@ def test_data_files_that_nobody_would_read_are_refused(tmp_path: Path) -> None:
         from_hf("json", data_files={"test": "a.json"})
 
 
-def test_a_saved_folder_in_a_bucket_is_refused_with_the_remedy(saved: Path) -> None:
+def test_a_saved_folder_in_a_bucket_is_refused_with_the_remedy(saved):
     fsspec.filesystem("memory").put(str(saved), "/hf-saved", recursive=True)
     for name in ("memory://hf-saved", "s3://bucket/saved"):
         with pytest.raises(ValueError, match=rf"{name} is a URL, .*copy it to one path on all hosts.*to_parquet"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -17,7 +16,7 @@ datasets.disable_progress_bars()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """one: a saved Dataset; both: a saved DatasetDict; files: Parquet and JSON files."""
     train = datasets.Dataset.from_dict({"x": list(range(20)), "s": [f"s{i}" for i in range(20)]})
     train.save_to_disk(tmp_path / "one")
@@ -28,14 +27,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(folder: Path, name: str, split: str = "train", **fields: Any) -> HFConfig:
+def config(folder, name, split="train", **fields):
     fields["download_kwargs"] = fields.get("download_kwargs", {}) | {"cache_dir": str(folder / "cache")}
     return HFConfig(name=name, split=split, **fields)
 
 
 class TestConfig:
     @pytest.mark.parametrize("config", [HFEagerConfig, HFStreamingConfig])
-    def test_shuffling_is_stochastic_by_datarax_s_stream(self, config: Any) -> None:
+    def test_shuffling_is_stochastic_by_datarax_s_stream(self, config):
         assert (config(shuffle=True).stochastic, config(shuffle=True).stream_name) == (True, "shuffle")
         assert (config().stochastic, config().stream_name) == (False, None)
         own = config(shuffle=True, stochastic=True, stream_name="mine")
@@ -55,12 +54,12 @@ class TestConfig:
             ({"download_kwargs": {"path": "x"}}, "download_kwargs holds 'path'; give it as name"),
         ],
     )
-    def test_contradictions_are_refused(self, fields: dict[str, Any], message: str) -> None:
+    def test_contradictions_are_refused(self, fields, message):
         with pytest.raises(ValueError, match=message):
             HFConfig(name="a", split="b", **fields)
 
     @pytest.mark.parametrize(("fields", "named"), [({"split": "train"}, "name"), ({"name": "a"}, "split")])
-    def test_name_and_split_are_required_unless_there_is_a_dataset(self, fields: dict[str, str], named: str) -> None:
+    def test_name_and_split_are_required_unless_there_is_a_dataset(self, fields, named):
         with pytest.raises(ValueError, match=f"{named} is required for HFEagerConfig, unless it is given dataset="):
             HFEagerConfig(**fields)
         with pytest.raises(ValueError, match="name is required for HFEagerSource, unless it is given dataset="):
@@ -81,20 +80,20 @@ class TestLoading:
             ("files", "train", range(20)),
         ],
     )
-    def test_a_local_folder_is_a_dataset(self, folder: Path, name: str, split: str, want: Any, streaming: bool) -> None:
+    def test_a_local_folder_is_a_dataset(self, folder, name, split, want, streaming):
         if streaming and name == "files" and "[" in split:
             pytest.skip("datasets has no slices of streams")
         found = config(folder, str(folder / name), split).load("S", streaming=streaming)
         assert isinstance(found, datasets.IterableDataset if streaming else datasets.Dataset)
         assert [row["x"] for row in found] == list(want)
 
-    def test_data_files_are_named_with_their_format(self, folder: Path, streaming: bool) -> None:
+    def test_data_files_are_named_with_their_format(self, folder, streaming):
         for kind, path in (("json", "x.jsonl"), ("parquet", "files/train.parquet")):
             files = {"data_files": str(folder / path)}
             found = config(folder, kind, download_kwargs=files).load("S", streaming=streaming)
             assert [row["s"] for row in found] == [f"s{i}" for i in range(20)]
 
-    def test_columns_are_kept_or_left_out(self, folder: Path, streaming: bool) -> None:
+    def test_columns_are_kept_or_left_out(self, folder, streaming):
         name = str(folder / "files")
         for fields in ({"include_keys": ["s"]}, {"exclude_keys": ["x"]}):
             found = config(folder, name, **fields).load("S", streaming=streaming)
@@ -110,7 +109,7 @@ class TestLoading:
         with pytest.raises(ValueError, match="leave none of the columns"):
             config(folder, name, exclude_keys=["s", "x"]).load("S", streaming=streaming)
 
-    def test_another_split_than_was_saved_is_refused(self, folder: Path, streaming: bool) -> None:
+    def test_another_split_than_was_saved_is_refused(self, folder, streaming):
         with pytest.raises(ValueError, match=r"both has the splits \['train', 'test'\], and split='dev' was asked for"):
             config(folder, str(folder / "both"), "dev").load("S", streaming=streaming)
         datasets.load_dataset(str(folder / "files"), split="train", cache_dir=str(folder / "c")).save_to_disk(
@@ -119,18 +118,14 @@ class TestLoading:
         with pytest.raises(ValueError, match="was saved from the split 'train', and split='test' was asked for"):
             config(folder, str(folder / "split"), "test").load("S", streaming=streaming)
 
-    def test_a_hub_dataset_that_is_not_there_is_an_error_without_asking_the_hub(
-        self, folder: Path, streaming: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_hub_dataset_that_is_not_there_is_an_error_without_asking_the_hub(self, folder, streaming, monkeypatch):
         monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the hub"))
         with pytest.raises(ConnectionError) as info:
             config(folder, "nobody/nothing", local_files_only=True).load("S", streaming=streaming)
         assert "must be a local folder, or be in the cache of `datasets` already" in info.value.__notes__[0]
         assert not datasets.config.HF_HUB_OFFLINE
 
-    def test_a_hub_dataset_in_the_cache_is_read_without_asking_the_hub(
-        self, folder: Path, streaming: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_hub_dataset_in_the_cache_is_read_without_asking_the_hub(self, folder, streaming, monkeypatch):
         builder = datasets.load_dataset_builder(str(folder / "files"), cache_dir=str(folder / "made"))
         builder.download_and_prepare()
         # as a load from the hub would have left it: namespace___name / configuration / version / commit
@@ -142,7 +137,7 @@ class TestLoading:
         assert [row["x"] for row in found] == list(range(20))
 
 
-def test_the_revision_is_main_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_revision_is_main_unless_given(monkeypatch):
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(datasets, "load_dataset", lambda path, **kwargs: seen.append(kwargs))
     HFConfig(name="a", split="b", download_kwargs={"trust_remote_code": False}).named("S").load(streaming=True)
@@ -151,15 +146,15 @@ def test_the_revision_is_main_unless_given(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any("trust_remote_code" in call for call in seen)
 
 
-def test_without_a_hub_the_error_says_what_else_a_name_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_hub_the_error_says_what_else_a_name_may_be(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(ConnectionError) as info:
         HFConfig(name="nobody/nothing", split="train").load("S", streaming=False)
     assert "give a local folder (save_to_disk, or data files), or dataset=" in info.value.__notes__[0]
 
 
-def test_sizes_are_known_before_loading(folder: Path) -> None:
-    def known(name: str, **options: Any) -> int | None:
+def test_sizes_are_known_before_loading(folder):
+    def known(name, **options):
         options["download_kwargs"] = options.get("download_kwargs", {}) | {"cache_dir": str(folder / "cache")}
         return NamedDataset(name, "train", **options).nbytes()
 

@@ -1,9 +1,6 @@
 """HFEagerSource: datarax's documented surface, each of its observed defects absent, and one order in all of it."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import datasets
 import jax
@@ -23,31 +20,31 @@ datasets.disable_progress_bars()
 N = 20
 
 
-def rows() -> datasets.Dataset:
+def rows():
     return datasets.Dataset.from_dict(
         {"x": list(range(N)), "v": [[i, 2.5 * i] for i in range(N)], "s": [f"s{i}" for i in range(N)]}
     )
 
 
-def make(transforms: Any = (), dataset: Any = None, **config: Any) -> HFEagerSource:
+def make(transforms=(), dataset=None, **config):
     return HFEagerSource(HFEagerConfig(**config), dataset=rows() if dataset is None else dataset, transforms=transforms)
 
 
-def order(num_epochs: int, seed: int | None = 42) -> list[int]:
+def order(num_epochs, seed=42):
     return [i for epoch in range(num_epochs) for i in oracle.order(N, epoch, seed)]
 
 
-def indices(elements: Any) -> list[int]:
+def indices(elements):
     return [int(element["x"]) for element in elements]
 
 
 class AddOne:
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return {"x": element["x"] + 1}
 
 
 class TestReading:
-    def test_get_batch_goes_on_and_ends_with_an_empty_dict(self) -> None:
+    def test_get_batch_goes_on_and_ends_with_an_empty_dict(self):
         source = make(shuffle=True, num_epochs=2)
         batches = []
         while batch := source.get_batch(15):
@@ -57,7 +54,7 @@ class TestReading:
         assert (type(batches[0]["s"]), batches[0]["s"].shape) == (np.ndarray, (15,))
         assert batches[0]["s"].tolist() == [f"s{i}" for i in order(1)[:15]]
 
-    def test_get_batch_with_a_key_is_stateless(self) -> None:
+    def test_get_batch_with_a_key_is_stateless(self):
         source, key = make(shuffle=True), jax.random.key(3)
         want = jax.random.permutation(key, N)[:6].tolist()
         assert source.get_batch(6, key)["x"].tolist() == want
@@ -65,7 +62,7 @@ class TestReading:
         assert make().get_batch(6, key)["x"].tolist() == list(range(6))
         assert int(source.index.get_value()) == 0
 
-    def test_get_batch_at_knows_epochs_and_the_end(self) -> None:
+    def test_get_batch_at_knows_epochs_and_the_end(self):
         source = make(shuffle=True, num_epochs=2)
         assert source.get_batch_at(15, 10)["x"].tolist() == order(2)[15:25]
         assert source.get_batch_at(np.int64(35), 10)["x"].tolist() == order(2)[35:]
@@ -76,7 +73,7 @@ class TestReading:
         with pytest.raises(ValueError, match="start and size must not be negative, got -1 and 2"):
             source.get_batch_at(-1, 2)
 
-    def test_transforms_run_on_every_way(self) -> None:
+    def test_transforms_run_on_every_way(self):
         source = make([AddOne()])
         assert indices(source) == list(range(1, N + 1))
         assert source.get_batch_at(3, 2)["x"].tolist() == [4, 5]
@@ -84,7 +81,7 @@ class TestReading:
         assert source.data["x"].tolist() == list(range(N))  # the data is the dataset's
 
     @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 4)], ids=["one size", "several"])
-    def test_an_image_that_does_not_decode_is_named_or_skipped_alone(self, sizes: tuple[int, ...]) -> None:
+    def test_an_image_that_does_not_decode_is_named_or_skipped_alone(self, sizes):
         stored = [_png(sizes[0]), b"nonsense", *map(_png, sizes[1:])]
         images = {"image": [{"bytes": data, "path": None} for data in stored], "x": list(range(4))}
         features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
@@ -97,7 +94,7 @@ class TestReading:
         cut = make([lambda e: e | {"image": e["image"][:2, :2]}], dataset, on_error="skip").get_batch(4)
         assert (cut["x"].tolist(), cut["image"].shape) == ([0, 2, 3], (3, 2, 2))
 
-    def test_images_of_several_sizes_are_named_with_the_remedy(self) -> None:
+    def test_images_of_several_sizes_are_named_with_the_remedy(self):
         features = datasets.Features({"image": datasets.Image()})
         images = {"image": [{"bytes": _png(size), "path": None} for size in (2, 2, 3)]}
         dataset = datasets.Dataset.from_dict(images, features=features)
@@ -109,7 +106,7 @@ class TestReading:
         assert resized.get_batch(3)["image"].shape == (3, 2, 2)
 
 
-def _png(size: int = 2) -> bytes:
+def _png(size=2):
     import io
 
     import PIL.Image
@@ -122,20 +119,20 @@ def _png(size: int = 2) -> bytes:
 class TestPasses:
     """What datarax's users do without saying num_epochs."""
 
-    def test_get_batch_cycles_through_epochs_each_in_its_own_order(self) -> None:
+    def test_get_batch_cycles_through_epochs_each_in_its_own_order(self):
         source = make(shuffle=True)
         batches = [source.get_batch(8) for _ in range(9)]
         assert [len(batch["x"]) for batch in batches] == [8, 8, 4] * 3
         assert [int(x) for batch in batches for x in batch["x"]] == order(3)
         assert (int(source.epoch.get_value()), int(source.index.get_value())) == (3, 0)
 
-    def test_every_for_is_a_pass_of_its_own(self) -> None:
+    def test_every_for_is_a_pass_of_its_own(self):
         source = make(shuffle=True)
         assert [indices(source) for _ in range(3)] == [order(3)[i : i + N] for i in (0, N, 2 * N)]
         with pytest.raises(StopIteration):
             next(source)
 
-    def test_a_for_behind_a_break_gives_what_was_left(self) -> None:
+    def test_a_for_behind_a_break_gives_what_was_left(self):
         source = make(shuffle=True)
         for number, _ in enumerate(source):
             if number == 4:
@@ -146,7 +143,7 @@ class TestPasses:
         assert indices(source) == order(3)[2 * N + 3 :]
 
     @pytest.mark.parametrize("taken", range(2 * N + 1))
-    def test_a_state_of_any_pass_resumes_it(self, taken: int) -> None:
+    def test_a_state_of_any_pass_resumes_it(self, taken):
         source = make(shuffle=True)
         for _ in range(taken // 5):
             source.get_batch(5)
@@ -163,34 +160,34 @@ class TestPasses:
         other.set_state(state)
         assert [int(x) for x in other.get_batch(5)["x"]] == order(4)[taken : min(taken + 5, begin + N)]
 
-    def test_what_is_filtered_at_the_end_ends_no_pass_twice(self) -> None:
+    def test_what_is_filtered_at_the_end_ends_no_pass_twice(self):
         source = make([FirstTen()])
         assert [indices(source) for _ in range(3)] == [list(range(10))] * 3
         other = make([FirstTen()])
         other.set_state(source.get_state())
         assert indices(other) == list(range(10))
 
-    def test_where_transforms_make_it_a_stream_of_datarax_s_pipeline_each_pass_ends(self) -> None:
+    def test_where_transforms_make_it_a_stream_of_datarax_s_pipeline_each_pass_ends(self):
         source = make([AddOne()])
         assert not source.supports_indexed_access()
         assert [len(source.get_batch(15).get("x", ())) for _ in range(4)] == [15, 5, 0, 0]
         assert len(indices(source)) == N
 
-    def test_a_pipeline_and_actors_give_one_pass_whichever_the_source_is_in(self) -> None:
+    def test_a_pipeline_and_actors_give_one_pass_whichever_the_source_is_in(self):
         source = make(shuffle=True)
         for _ in range(5):
             source.get_batch(8)
         assert [int(x) for batch in Pipeline(source=source, batch_size=7) for x in batch["x"]] == order(1)
         assert source.describe().stop == N
 
-    def test_with_num_epochs_that_is_all(self) -> None:
+    def test_with_num_epochs_that_is_all(self):
         source = make(shuffle=True, num_epochs=2)
         assert indices(source) == order(2)
         assert (indices(source), source.get_batch(4)) == ([], {})
         source.reset()
         assert indices(source) == order(2)
 
-    def test_the_variables_and_reset_move_it_to_any_pass(self) -> None:
+    def test_the_variables_and_reset_move_it_to_any_pass(self):
         source = make(shuffle=True)
         source.epoch.set_value(2)
         source.index.set_value(15)
@@ -201,13 +198,13 @@ class TestPasses:
 
 
 class FirstTen:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return bool(element["x"] < 10)
 
 
 class TestTraced:
     @pytest.mark.parametrize("shuffle", [False, True])
-    def test_under_jit_it_is_the_same_batch_at_every_position(self, shuffle: bool) -> None:
+    def test_under_jit_it_is_the_same_batch_at_every_position(self, shuffle):
         source = make(shuffle=shuffle, num_epochs=3)
         traced = jax.jit(lambda start: source.get_batch_at(start, 7))
         for start in range(3 * N - 7):
@@ -217,35 +214,35 @@ class TestTraced:
             np.testing.assert_array_equal(got["x"], want["x"])
             np.testing.assert_array_equal(got["v"], want["v"])
 
-    def test_after_the_last_epoch_a_traced_batch_is_filled_from_the_next(self) -> None:
+    def test_after_the_last_epoch_a_traced_batch_is_filled_from_the_next(self):
         source = make(shuffle=True, num_epochs=1)
         assert jax.jit(lambda s: source.get_batch_at(s, 7))(15)["x"].tolist() == order(2)[15:22]
 
-    def test_under_scan(self) -> None:
+    def test_under_scan(self):
         source = make(shuffle=True)
 
-        def body(start: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        def body(start, _):
             return start + 8, source.get_batch_at(start, 8)["x"]
 
         stop, got = jax.lax.scan(body, jnp.int32(0), None, length=10)
         assert int(stop) == 80
         assert got.reshape(-1).tolist() == order(4)
 
-    def test_in_a_module_under_nnx_jit_and_with_a_gradient(self) -> None:
+    def test_in_a_module_under_nnx_jit_and_with_a_gradient(self):
         source, model = make(shuffle=True, exclude_keys=["s"]), nnx.Linear(2, 1, rngs=nnx.Rngs(0))
 
         @nnx.jit
-        def loss(model: nnx.Linear, start: jax.Array) -> jax.Array:
+        def loss(model, start):
             return nnx.grad(lambda m: m(source.get_batch_at(start, 4)["v"]).sum())(model).bias.get_value()
 
         assert float(loss(model, jnp.int32(5))[0]) == 4.0
 
-    def test_data_first_asked_for_by_a_trace_is_kept_as_arrays(self) -> None:
+    def test_data_first_asked_for_by_a_trace_is_kept_as_arrays(self):
         source = make()
         jax.jit(lambda s: source.get_batch_at(s, 2))(0)
         assert source.data["x"].tolist() == list(range(N))
 
-    def test_what_cannot_be_traced_says_what_to_do(self) -> None:
+    def test_what_cannot_be_traced_says_what_to_do(self):
         with pytest.raises(TypeError, match="the transforms .*AddOne.* run on the host; iterate a Pipeline"):
             jax.jit(lambda s: make([AddOne()]).get_batch_at(s, 2))(0)
         with pytest.raises(TypeError, match=r"all the fields \['s'\] stay on the host; iterate a Pipeline"):
@@ -253,7 +250,7 @@ class TestTraced:
 
 
 class TestModule:
-    def test_numbers_are_jax_arrays_in_elements_and_batches(self) -> None:
+    def test_numbers_are_jax_arrays_in_elements_and_batches(self):
         times = {"t": [np.datetime64("2024-01-31", "s")] * N, "r": [[1] * (i % 3) for i in range(N)]}
         source = make(dataset=datasets.concatenate_datasets([rows(), datasets.Dataset.from_dict(times)], axis=1))
         element, item = next(source), source[1]
@@ -266,7 +263,7 @@ class TestModule:
             assert [isinstance(batch[key], jax.Array) for key in "xvst"] == [True, True, False, False]
             assert batch["s"].shape == (2,)
 
-    def test_get_batch_takes_its_size_by_either_name(self) -> None:
+    def test_get_batch_takes_its_size_by_either_name(self):
         source, key = make(), jax.random.key(0)
         sizes = [
             source.get_batch(3),
@@ -279,7 +276,7 @@ class TestModule:
             with pytest.raises(TypeError, match="get_batch takes batch_size, or size, which is the same"):
                 source.get_batch(**wrong)
 
-    def test_its_keys_and_its_name_are_those_of_its_config(self) -> None:
+    def test_its_keys_and_its_name_are_those_of_its_config(self):
         source = make(name="parquet", split="train", include_keys={"s", "x"})
         assert (source.include_keys, source.exclude_keys) == ({"s", "x"}, None)
         assert make(exclude_keys=["s"]).exclude_keys == {"s"}
@@ -290,7 +287,7 @@ class TestModule:
         shuffled.set_random_order(False)
         assert (shuffled.stochastic, shuffled.stream_name, shuffled.config.stochastic) == (False, None, False)
 
-    def test_it_has_datarax_s_attributes(self) -> None:
+    def test_it_has_datarax_s_attributes(self):
         source = make(name="digits", split="train", shuffle=True)
         assert (source.dataset_name, source.split_name, source.length, len(source)) == ("digits", "train", N, N)
         assert (int(source.index.get_value()), int(source.epoch.get_value())) == (0, 0)
@@ -301,7 +298,7 @@ class TestModule:
         assert make(precomputed_stats={"mean": 1}).get_statistics() == {"mean": 1}
         assert make(batch_stats_fn=lambda data: {"n": len(data)}).compute_statistics([1]) == {"n": 1}
 
-    def test_data_is_arrays_and_lists_and_lazy(self) -> None:
+    def test_data_is_arrays_and_lists_and_lazy(self):
         source = make(dataset=rows().map(lambda row: {"d": {"y": row["x"], "t": row["s"]}}))
         assert "columns" not in vars(source._table)
         data = source.data
@@ -311,7 +308,7 @@ class TestModule:
         assert data["d"]["t"] == data["s"]
         assert source.data is data
 
-    def test_a_number_beyond_32_bits_is_refused_by_name_for_the_device_and_kept_on_the_host(self) -> None:
+    def test_a_number_beyond_32_bits_is_refused_by_name_for_the_device_and_kept_on_the_host(self):
         source = make(dataset=datasets.Dataset.from_dict({"id": [1, 2**40]}))
         message = r"field \['id'\], row 1: a value of int64 does not fit int32"
         with pytest.raises(OverflowError, match=message):
@@ -326,7 +323,7 @@ class TestModule:
         (batch,) = source.batches(0, StreamOptions(2))
         assert batch.columns["id"].tolist() == [1, 2**40]
 
-    def test_set_random_order_changes_the_order_from_here_on(self) -> None:
+    def test_set_random_order_changes_the_order_from_here_on(self):
         source = make(num_epochs=2)
         source.get_batch(N)
         next(source)
@@ -337,7 +334,7 @@ class TestModule:
         source.reset()
         assert indices(source) == list(range(N)) * 2
 
-    def test_reset_begins_again_and_takes_a_seed(self) -> None:
+    def test_reset_begins_again_and_takes_a_seed(self):
         source = make(shuffle=True)
         source.get_batch(7)
         source.reset()
@@ -346,7 +343,7 @@ class TestModule:
         assert source.config.seed == 7
         assert indices(source) == order(1, seed=7)
 
-    def test_copy_changes_what_is_given_and_clone_keeps_the_state(self) -> None:
+    def test_copy_changes_what_is_given_and_clone_keeps_the_state(self):
         source = make(include_keys=["x"], shuffle=True)
         source.set_random_order(False)
         source.get_batch(5)
@@ -366,7 +363,7 @@ class TestState:
             ({"dataset": rows().map(lambda row: {"x": row["x"] + 1})}, "files.digest: "),
         ],
     )
-    def test_another_stream_is_refused(self, change: dict[str, Any], named: str) -> None:
+    def test_another_stream_is_refused(self, change, named):
         state = make(shuffle=True).get_state()
         make(shuffle=True).set_state(state)
         with pytest.raises(DriftError, match=named):

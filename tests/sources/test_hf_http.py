@@ -1,12 +1,7 @@
 """Streams over HTTP, from a server of the test on loopback: rate limits are waited out, and connections are few."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import datasets
 import pytest
@@ -25,7 +20,7 @@ class Server(HttpFiles):
 
     refusals = refused = now = peak = 0
 
-    def _serve(self, answer: BaseHTTPRequestHandler, folder: Path) -> None:
+    def _serve(self, answer, folder):
         is_get = answer.command == "GET"
         with self._lock:
             self.now += is_get
@@ -44,7 +39,7 @@ class Server(HttpFiles):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path):
     for shard in range(SHARDS):
         lines = (json.dumps({"x": 100 * shard + row}) + "\n" for row in range(ROWS))
         (tmp_path / f"part-{shard}.jsonl").write_text("".join(lines))
@@ -53,7 +48,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
-def make(server: Server, **config: int) -> HFStreamingSource:
+def make(server, **config):
     urls = [f"{server.url}/part-{shard}.jsonl" for shard in range(SHARDS)]
     dataset = datasets.load_dataset("json", data_files=urls, split="train", streaming=True)
     return HFStreamingSource(HFStreamingConfig(turn_size=10, **config), dataset=dataset)
@@ -63,9 +58,7 @@ def make(server: Server, **config: int) -> HFStreamingSource:
 WANT = [100 * shard + 10 * turn + row for turn in range(3) for shard in range(SHARDS) for row in range(10)]
 
 
-def test_a_server_that_says_429_is_asked_again_and_the_order_stays(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_says_429_is_asked_again_and_the_order_stays(server, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # nor does `datasets`, which asks again 20 times itself
     source = make(server)
     server.refusals = 4
@@ -73,7 +66,7 @@ def test_a_server_that_says_429_is_asked_again_and_the_order_stays(
     assert server.refused == 4
 
 
-def test_a_server_that_stays_busy_is_an_error_that_says_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_busy_is_an_error_that_says_so(server, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     source = make(server)
     server.refusals = 10**6
@@ -82,7 +75,7 @@ def test_a_server_that_stays_busy_is_an_error_that_says_so(server: Server, monke
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_all_actors_together_read_no_more_shards_at_once_than_max_connections(server: Server) -> None:
+def test_all_actors_together_read_no_more_shards_at_once_than_max_connections(server):
     source = make(server, max_connections=1)
     server.peak = 0
     server.refusals = 1

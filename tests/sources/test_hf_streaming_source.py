@@ -13,9 +13,7 @@ import json
 import random
 import textwrap
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -40,7 +38,7 @@ NUM_EPOCHS, TURN, WINDOW, SEED = 3, 8, 50, 42
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def corpus(tmp_path_factory):
     """A jsonl file for each module."""
     directory = tmp_path_factory.mktemp("corpus")
     paths = []
@@ -58,59 +56,59 @@ class HFStreamingSource(sources.HFStreamingSource, pytree=False):
     portions = Portions(max_rows=16, elements=16)
 
 
-def stream(corpus: list[str]) -> datasets.IterableDataset:
+def stream(corpus):
     return datasets.load_dataset("json", data_files=corpus, split="train", streaming=True)
 
 
-def make(dataset: Any, transforms: Any = (), **config: Any) -> HFStreamingSource:
+def make(dataset, transforms=(), **config):
     options = {"shuffle": True, "num_epochs": NUM_EPOCHS, "shuffle_buffer_size": WINDOW, "turn_size": TURN} | config
     return HFStreamingSource(HFStreamingConfig(**options), dataset=dataset, transforms=transforms)
 
 
-def pipeline(source: Any, batch_size: int = 64, **options: Any) -> Pipeline:
+def pipeline(source, batch_size=64, **options):
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def plain(dataset: Any, num_epochs: int = NUM_EPOCHS, **options: Any) -> Iterator[Any]:
+def plain(dataset, num_epochs=NUM_EPOCHS, **options):
     options = {"turn_size": TURN, "seed": SEED, "window": WINDOW} | options
     return shards_oracle.hugging_face(dataset, num_epochs, **options)
 
 
-def texts(batches: Any) -> list[tuple[str, int, str]]:
+def texts(batches):
     rows = (zip(b["name"], b["number"].tolist(), b["text"], strict=True) for b in batches)
     return [row for batch in rows for row in batch]
 
 
-def assert_plain(batches: Any, dataset: Any, **options: Any) -> None:
+def assert_plain(batches, dataset, **options):
     assert texts(batches) == [(e["name"], e["number"], e["text"]) for e in plain(dataset, **options)]
 
 
-def num_lines(corpus: list[str]) -> int:
+def num_lines(corpus):
     return sum(Path(path).read_text().count("\n") for path in corpus)
 
 
 class LongLines:
     """Keeps one line in three, about."""
 
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return bool(element["width"] > 40)
 
 
 class Noise:
-    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    def random_map(self, element, rng):
         return element | {"noise": rng.random(dtype=np.float32)}
 
 
-def twice(element: dict[str, Any]) -> dict[str, Any]:
+def twice(element):
     return {"twice": 2 * element["number"]}
 
 
-def even(element: dict[str, Any]) -> bool:
+def even(element):
     return element["number"] % 2 == 0
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_it_is_plain_iteration_of_the_shards_in_turns(corpus: list[str], shuffle: bool) -> None:
+def test_it_is_plain_iteration_of_the_shards_in_turns(corpus, shuffle):
     dataset = stream(corpus)
     order = {} if shuffle else {"seed": None}
     assert_plain(pipeline(make(dataset, shuffle=shuffle)), dataset, **order)
@@ -120,14 +118,14 @@ def test_it_is_plain_iteration_of_the_shards_in_turns(corpus: list[str], shuffle
     ]
 
 
-def test_every_batch_of_three_epochs_resumes_in_one_process(corpus: list[str]) -> None:
+def test_every_batch_of_three_epochs_resumes_in_one_process(corpus):
     dataset = stream(corpus)
     batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 19))
     assert_resumes(lambda _: pipeline(make(dataset, [LongLines(), Noise()]), 19), batches, states)
 
 
 @pytest.mark.parametrize("inside", ["map", "filter", "interleave", "format", "concatenate"])
-def test_what_the_dataset_does_inside_is_done_and_resumed(corpus: list[str], inside: str) -> None:
+def test_what_the_dataset_does_inside_is_done_and_resumed(corpus, inside):
     dataset = stream(corpus)
     dataset = {
         "map": lambda: dataset.map(twice),
@@ -143,7 +141,7 @@ def test_what_the_dataset_does_inside_is_done_and_resumed(corpus: list[str], ins
     assert_resumes(lambda _: pipeline(make(dataset)), batches, states, every=7)
 
 
-def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:
+def test_a_state_of_another_stream_is_refused(corpus):
     dataset = stream(corpus)
     state = pipeline(make(dataset)).get_state()
     for other, setting in [
@@ -160,9 +158,7 @@ def test_a_state_of_another_stream_is_refused(corpus: list[str]) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_state_behind_the_end_of_its_epoch_is_told(
-    corpus: list[str], caplog: pytest.LogCaptureFixture, shuffle: bool
-) -> None:
+def test_a_state_behind_the_end_of_its_epoch_is_told(corpus, caplog, shuffle):
     """An edited one, or that of longer data: what is before it was not read, and nothing said so."""
     source = make(stream(corpus), num_epochs=1, shuffle=shuffle)
     source.set_state(source.get_state() | {"position": 10**6})
@@ -178,7 +174,7 @@ def test_a_state_behind_the_end_of_its_epoch_is_told(
     assert not caplog.messages
 
 
-def test_a_peek_consumes_nothing(corpus: list[str]) -> None:
+def test_a_peek_consumes_nothing(corpus):
     source = make(stream(corpus))
     spec = source.element_spec()
     assert {name: (field.shape, field.dtype) for name, field in spec.items()} == {
@@ -193,7 +189,7 @@ def test_a_peek_consumes_nothing(corpus: list[str]) -> None:
     assert texts([first, source.get_batch(5)]) == texts([make(stream(corpus)).get_batch(10)])
 
 
-def test_what_datarax_documents_of_a_stream_is_there(corpus: list[str]) -> None:
+def test_what_datarax_documents_of_a_stream_is_there(corpus):
     source = make(stream(corpus), name="json", split="train", include_keys=["text", "width"])
     assert source.name == "HFStreamingSource(json:train)"
     assert (source.selected_keys, source.rejected_keys) == ({"text", "width"}, None)
@@ -214,11 +210,11 @@ def test_what_datarax_documents_of_a_stream_is_there(corpus: list[str]) -> None:
     assert sorted(make(stream(corpus), exclude_keys=["text"]).get_batch(1)) == ["name", "number", "width"]
 
 
-def texts_of(batch: Any) -> list[str]:
+def texts_of(batch):
     return list(batch["text"])
 
 
-def test_a_dataset_that_is_no_stream_is_streamed_by_its_files(corpus: list[str]) -> None:
+def test_a_dataset_that_is_no_stream_is_streamed_by_its_files(corpus):
     dataset = datasets.Dataset.from_dict({"x": list(range(20))})
     source = make(dataset, num_epochs=1, shuffle=False)
     assert (len(source), source.length, source.is_iterable_mode) == (20, 20, False)
@@ -229,8 +225,8 @@ def test_a_dataset_that_is_no_stream_is_streamed_by_its_files(corpus: list[str])
     assert len(list(loaded)) == num_lines(corpus)
 
 
-def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus: list[str], tmp_path: Path) -> None:
-    def rows(shards: list[int]) -> Iterator[dict[str, int]]:
+def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus, tmp_path):
+    def rows(shards):
         for shard in shards:
             for number in range(20):
                 if shard == 1 and number == 13:
@@ -247,14 +243,14 @@ def test_a_line_that_cannot_be_read_is_an_error_in_its_place(corpus: list[str], 
     assert seen == rotation[: rotation.index((1, 13))]
 
 
-def picture(number: int) -> dict[str, Any]:
+def picture(number):
     """A PNG of one grey, and nothing of the kind for number 13."""
     buffer = io.BytesIO()
     PIL.Image.fromarray(np.full((2, 3), number, np.uint8)).save(buffer, "PNG")
     return {"n": number, "image": {"bytes": b"junk" if number == 13 else buffer.getvalue(), "path": None}}
 
 
-def pictures(shards: list[int], without: frozenset[int] = frozenset()) -> Iterator[dict[str, Any]]:
+def pictures(shards, without=frozenset()):
     for shard in shards:
         yield from (picture(n) for n in range(20 * shard, 20 * shard + 20) if n not in without)
 
@@ -269,18 +265,18 @@ AS = {
 }
 
 
-def as_arrays(element: dict[str, Any]) -> dict[str, Any]:
+def as_arrays(element):
     return {key: np.asarray(value, np.int32 if key == "n" else None) for key, value in element.items()}  # as PICTURES
 
 
-def gone(thread: threading.Thread) -> bool:
+def gone(thread):
     thread.join(10)
     return not thread.is_alive()
 
 
 @pytest.mark.parametrize("kind", AS)
-def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
-    def dataset(kind: str = kind, **kwargs: Any) -> datasets.IterableDataset:
+def test_a_picture_that_does_not_decode_is_left_out_or_named(kind):
+    def dataset(kind=kind, **kwargs):
         shards = {"shards": [0, 1], **kwargs}
         return AS[kind](datasets.IterableDataset.from_generator(pictures, PICTURES, gen_kwargs=shards))
 
@@ -307,7 +303,7 @@ def test_a_picture_that_does_not_decode_is_left_out_or_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*AS, "mapped", "filtered", "in lists"])
-def test_pictures_are_arrays_on_the_device_as_of_an_eager_source(kind: str) -> None:
+def test_pictures_are_arrays_on_the_device_as_of_an_eager_source(kind):
     shards = {"shards": [0, 1], "without": frozenset({13})}
     dataset = datasets.IterableDataset.from_generator(pictures, PICTURES, gen_kwargs=shards)
     eager = datasets.Dataset.from_list(list(dataset.decode(False)), PICTURES)
@@ -328,7 +324,7 @@ def test_pictures_are_arrays_on_the_device_as_of_an_eager_source(kind: str) -> N
         assert [type(picture) for picture in batch["pair"][0]] == [np.ndarray] * 2
 
 
-def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do() -> None:
+def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do():
     numbers = datasets.Dataset.from_dict({"x": list(range(20))}).to_iterable_dataset()
     source = make(numbers.map(lambda e: {"y": 1 // (e["x"] - 13)}), shuffle=False, on_error="skip")
     with pytest.raises(RecordError, match=r"shard 0\[13\] \(position 13\): reading raised ZeroDivision") as info:
@@ -360,15 +356,13 @@ def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do() -> None:
         (lambda d: [1, 2], TypeError, "a stream is a datasets.IterableDataset, got list"),
     ],
 )
-def test_what_cannot_be_resumed_is_refused_at_construction(
-    corpus: list[str], dataset: Any, error: Any, message: str
-) -> None:
+def test_what_cannot_be_resumed_is_refused_at_construction(corpus, dataset, error, message):
     with pytest.raises(error, match=message):
         make(dataset(stream(corpus)))
 
 
 @pytest.mark.parametrize("steps_before", [False, True])
-def test_tables_joined_with_a_generator_resume_from_every_state(corpus: list[str], steps_before: bool) -> None:
+def test_tables_joined_with_a_generator_resume_from_every_state(corpus, steps_before):
     """Whatever is done to them is done before; behind it `datasets` itself loses what is left of a shard."""
     parts = [stream(corpus).select_columns(["text"]), generated()]
     source = joined(*(part.filter(bool) for part in parts)) if steps_before else joined(*parts)
@@ -384,15 +378,15 @@ def test_tables_joined_with_a_generator_resume_from_every_state(corpus: list[str
         assert [element["text"] for element in resumed] == want[taken:]
 
 
-def joined(*parts: Any) -> Any:
+def joined(*parts):
     return datasets.concatenate_datasets(list(parts))
 
 
-def generated() -> Any:
+def generated():
     return datasets.IterableDataset.from_generator(lambda: ({"text": f"made {n}"} for n in range(30)))
 
 
-def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
+def test_an_empty_epoch_is_an_error(corpus):
     with pytest.raises(RuntimeError, match=r"no element of epoch 0, of \d+ in 4 shards, was kept: the filters"):
         make(stream(corpus), [type("Nothing", (), {"filter": lambda self, e: False})()], num_epochs=-1).get_batch(4)
     with pytest.raises(RuntimeError, match=r"no element of epoch 0, of 0 in 4 shards, was kept: the data is empty"):
@@ -402,18 +396,18 @@ def test_an_empty_epoch_is_an_error(corpus: list[str]) -> None:
 class Seen:
     """Remembers the elements that pass."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.numbers: list[int] = []
 
-    def __call__(self, element: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, element):
         self.numbers.append(element["x"])
         return element
 
-    def fingerprint(self) -> str:
+    def fingerprint(self):
         return "Seen"
 
 
-def test_a_state_in_the_last_window_of_its_shards_reads_none_of_them_again_from_the_beginning() -> None:
+def test_a_state_in_the_last_window_of_its_shards_reads_none_of_them_again_from_the_beginning():
     seen = Seen()
     data = datasets.Dataset.from_dict({"x": list(range(460))}).to_iterable_dataset(num_shards=2).map(seen)
     config = HFStreamingConfig(shuffle=True, num_epochs=1, turn_size=4, shuffle_buffer_size=100)
@@ -445,23 +439,23 @@ def test_a_state_in_the_last_window_of_its_shards_reads_none_of_them_again_from_
         "one shard": (lambda d: datasets.concatenate_datasets([numbered([0]).take(9), d]), ""),
     }.values(),
 )
-def test_what_the_dataset_does_for_each_shard_apart_is_told(inside: Any, named: str, caplog: Any) -> None:
+def test_what_the_dataset_does_for_each_shard_apart_is_told(inside, named, caplog):
     found, want = inside(numbered([0, 1, 2])), inside(numbered([0, 1, 2]))
     got = [int(element["n"]) for element in make(found, num_epochs=1)]
     assert (f"`datasets` does {named} for each of the " in caplog.text) == bool(named)
     assert bool(named) == (sorted(got) != sorted(element["n"] for element in want))
 
 
-def numbered(shards: list[int]) -> datasets.IterableDataset:
+def numbered(shards):
     return datasets.IterableDataset.from_generator(numbers, gen_kwargs={"shards": shards})
 
 
-def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
+def numbers(shards):
     for shard in shards:
         yield from ({"n": 100 * shard + each} for each in range([7, 33, 1][shard]))
 
 
-def test_a_file_replaced_between_epochs_is_an_error(tmp_path: Path) -> None:
+def test_a_file_replaced_between_epochs_is_an_error(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": list(range(8))}), path)
     config = HFStreamingConfig(
@@ -475,13 +469,13 @@ def test_a_file_replaced_between_epochs_is_an_error(tmp_path: Path) -> None:
         source.get_batch(8)
 
 
-def scores() -> Iterator[dict[str, Any]]:
+def scores():
     for i in range(100):
         yield {"i": i, "score": 1 if i < 70 else 0.5, "v": [1, 2] if i < 80 else [0.5]}
 
 
-def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is_unlike() -> None:
-    def piped(*host_keys: str) -> Pipeline:
+def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is_unlike():
+    def piped(*host_keys):
         return pipeline(make(dataset, shuffle=False, num_epochs=1, host_keys=host_keys), 10, on_host=True)
 
     dataset = datasets.IterableDataset.from_generator(scores)
@@ -498,8 +492,8 @@ def test_what_a_generator_gives_is_what_datasets_gives_up_to_the_element_that_is
         assert [score for _ in range(10) for score in objects.step()["score"].tolist()] == want
 
 
-def test_another_seed_of_interleave_datasets_is_refused(corpus: list[str]) -> None:
-    def of(seed: int) -> Pipeline:
+def test_another_seed_of_interleave_datasets_is_refused(corpus):
+    def of(seed):
         both = [stream(corpus[:1]), stream(corpus[1:2])]
         return pipeline(make(datasets.interleave_datasets(both, probabilities=[0.5, 0.5], seed=seed)))
 

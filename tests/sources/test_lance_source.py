@@ -1,14 +1,10 @@
 """LanceSource: rows of one version of a dataset, and what a state makes of later versions."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import pickle
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import lance
 import numpy as np
@@ -25,31 +21,31 @@ from tests.resume import assert_resumes, run_saving
 N = 30
 
 
-def table(start: int, stop: int) -> pa.Table:
+def table(start, stop):
     numbers = np.arange(start, stop)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(numbers, 2).astype(np.float32)), 2)
     return pa.table({"x": numbers, "text": [f"row {number}" for number in numbers], "vector": vectors})
 
 
-def write(path: Path, start: int = 0, stop: int = N, mode: str = "create") -> Any:
+def write(path, start=0, stop=N, mode="create"):
     return lance.write_dataset(table(start, stop), path, mode=mode, max_rows_per_file=8)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     write(tmp_path / "data.lance")
     return tmp_path / "data.lance"
 
 
-def make(path: Path, **config: Any) -> LanceSource:
+def make(path, **config):
     return LanceSource(LanceSourceConfig(**{"num_epochs": 1} | config), path)
 
 
-def numbers(source: Any) -> list[int]:
+def numbers(source):
     return [int(element["x"]) for element in source]
 
 
-def test_rows_come_as_columns_in_order_and_shuffled_as_a_whole(path: Path) -> None:
+def test_rows_come_as_columns_in_order_and_shuffled_as_a_whole(path):
     batch = make(path).get_batch(2)
     assert (batch["x"].tolist(), batch["text"].tolist()) == ([0, 1], ["row 0", "row 1"])
     assert (batch["vector"].dtype, batch["vector"].tolist()) == (np.float32, [[0, 0], [1, 1]])
@@ -59,14 +55,14 @@ def test_rows_come_as_columns_in_order_and_shuffled_as_a_whole(path: Path) -> No
     assert list(make(path, columns=["x"]).get_batch(1)) == ["x"]
 
 
-def test_load_and_messages_know_it(path: Path) -> None:
+def test_load_and_messages_know_it(path):
     assert numbers(load(path)) == list(range(N))
     with pytest.raises(ValueError, match=r"is no Lance dataset, a folder NAME\.lance or the URL of one"):
         make(path.parent)
 
 
-def test_two_actors_give_the_batches_of_one_process_and_every_state_resumes(path: Path, ray_local: None) -> None:
-    def pipeline(num_actors: int) -> Pipeline:
+def test_two_actors_give_the_batches_of_one_process_and_every_state_resumes(path, ray_local):
+    def pipeline(num_actors):
         source = make(path, shuffle=True, num_epochs=2)
         return Pipeline(source=RaySource(source, num_actors=num_actors) if num_actors else source, batch_size=7)
 
@@ -77,7 +73,7 @@ def test_two_actors_give_the_batches_of_one_process_and_every_state_resumes(path
     assert_resumes(lambda number: pipeline(2), batches, states, every=4)
 
 
-def test_a_stream_goes_on_at_its_version_and_so_does_a_copy(path: Path) -> None:
+def test_a_stream_goes_on_at_its_version_and_so_does_a_copy(path):
     source = make(path)
     assert numbers([next(source) for _ in range(3)]) == [0, 1, 2]
     write(path, N, N + 9, "append")
@@ -86,7 +82,7 @@ def test_a_stream_goes_on_at_its_version_and_so_does_a_copy(path: Path) -> None:
     assert pickle.loads(pickle.dumps(source.describe())).locate(3) == f"{path}@1[3]"
 
 
-def compact(path: Path) -> None:
+def compact(path):
     assert lance.dataset(path).optimize.compact_files().files_removed
 
 
@@ -99,7 +95,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_state_of_an_older_version_is_refused_and_the_remedy_resumes_it(path: Path, change: Any) -> None:
+def test_a_state_of_an_older_version_is_refused_and_the_remedy_resumes_it(path, change):
     source = make(path, shuffle=True)
     source.get_batch(11)
     state = json.loads(json.dumps(source.get_state()))
@@ -113,7 +109,7 @@ def test_a_state_of_an_older_version_is_refused_and_the_remedy_resumes_it(path: 
     assert numbers(again) == want
 
 
-def test_another_dataset_of_the_same_version_is_drift_and_a_moved_one_is_not(path: Path, tmp_path: Path) -> None:
+def test_another_dataset_of_the_same_version_is_drift_and_a_moved_one_is_not(path, tmp_path):
     state = make(path).get_state()
     path.rename(tmp_path / "moved.lance")
     make(tmp_path / "moved.lance").set_state(state)
@@ -122,7 +118,7 @@ def test_another_dataset_of_the_same_version_is_drift_and_a_moved_one_is_not(pat
         make(path).set_state(state)
 
 
-def test_a_version_that_was_cleaned_up_is_named_with_those_that_are_there(path: Path) -> None:
+def test_a_version_that_was_cleaned_up_is_named_with_those_that_are_there(path):
     source = make(path)
     write(path, mode="overwrite")
     lance.dataset(path).cleanup_old_versions(datetime.timedelta(0))
@@ -132,7 +128,7 @@ def test_a_version_that_was_cleaned_up_is_named_with_those_that_are_there(path: 
         next(source)
 
 
-def test_columns_versions_and_nulls_without_a_place_are_refused_by_name(path: Path, tmp_path: Path) -> None:
+def test_columns_versions_and_nulls_without_a_place_are_refused_by_name(path, tmp_path):
     with pytest.raises(ValueError, match=r"columns names \['txt'\], and .* has .*'text'"):
         make(path, columns=["txt"])
     with pytest.raises(TypeError, match="version is a whole number"):
@@ -144,7 +140,7 @@ def test_columns_versions_and_nulls_without_a_place_are_refused_by_name(path: Pa
     assert numbers(make(tmp_path / "nulls.lance", on_null={"x": -1}))[-1] == -1
 
 
-def test_a_reader_opens_nothing_until_it_reads_and_loads_no_jax(path: Path, tmp_path: Path) -> None:
+def test_a_reader_opens_nothing_until_it_reads_and_loads_no_jax(path, tmp_path):
     reader = LanceReader.of(path)
     stored = tmp_path / "reader"
     stored.write_bytes(pickle.dumps(reader))

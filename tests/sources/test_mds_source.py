@@ -31,17 +31,17 @@ SAMPLES = [
 ]
 
 
-def make(paths: Any, **config: Any) -> MDSSource:
+def make(paths, **config):
     columns = config.pop("columns", None)
     return MDSSource(MDSSourceConfig(**{"num_epochs": 1} | config), paths, columns=columns)
 
 
-def plain(samples: Any) -> list[dict[str, Any]]:
+def plain(samples):
     return [{name: np.asarray(v).tolist() if name in "xfa" else v for name, v in each.items()} for each in samples]
 
 
 @pytest.mark.parametrize("compression", [None, *PACK, "gz:9"])
-def test_the_samples_of_several_shards_come_in_order_and_shuffled(tmp_path: Path, compression: str | None) -> None:
+def test_the_samples_of_several_shards_come_in_order_and_shuffled(tmp_path, compression):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES, compression=compression)
     source = make(folder)
     assert plain(source) == SAMPLES
@@ -50,7 +50,7 @@ def test_the_samples_of_several_shards_come_in_order_and_shuffled(tmp_path: Path
     assert plain(shuffled) == [SAMPLES[index] for epoch in range(2) for index in oracle.order(33, epoch, 5)]
 
 
-def test_packed_shards_come_in_windows_and_each_is_unpacked_once_an_epoch(tmp_path: Path) -> None:
+def test_packed_shards_come_in_windows_and_each_is_unpacked_once_an_epoch(tmp_path):
     folder = write_mds(tmp_path / "a", {"x": "int"}, SAMPLES[:30], 5, compression="zstd")
     source = make(folder, shuffle=True, shuffle_window=2, num_epochs=3)
     reader = source.describe().reader
@@ -63,7 +63,7 @@ def test_packed_shards_come_in_windows_and_each_is_unpacked_once_an_epoch(tmp_pa
     assert reader._unpacked.counts()["num_decoded"] <= 3 * 6
 
 
-def test_random_reads_give_each_sample_of_any_list(tmp_path: Path) -> None:
+def test_random_reads_give_each_sample_of_any_list(tmp_path):
     write_mds(tmp_path / "packed", COLUMNS, SAMPLES[:11], 4, compression="gz")
     write_mds(tmp_path / "raw", COLUMNS, SAMPLES[11:], 4)
     reader = MDSReader.of([tmp_path / "packed", tmp_path / "raw" / "index.json"])
@@ -78,14 +78,14 @@ def test_random_reads_give_each_sample_of_any_list(tmp_path: Path) -> None:
     assert reader.locate(5) == f"{tmp_path}/packed/shard.00001.mds.gz[1]"
 
 
-def test_columns_can_be_left_out(tmp_path: Path) -> None:
+def test_columns_can_be_left_out(tmp_path):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES)
     assert list(make(folder, columns=["s"])) == [{"s": each["s"]} for each in SAMPLES]
     with pytest.raises(ValueError, match=r"columns names \['ss'\], .*Did you mean 's'\?"):
         make(folder, columns=["ss"])
 
 
-def test_load_knows_a_folder_by_its_index_and_shards(tmp_path: Path) -> None:
+def test_load_knows_a_folder_by_its_index_and_shards(tmp_path):
     for name, compression in (("a", None), ("b", "zstd")):
         folder = write_mds(tmp_path / name, COLUMNS, SAMPLES, compression=compression)
         assert plain(load(folder)) == plain(load(folder / "index.json")) == SAMPLES
@@ -96,7 +96,7 @@ def test_load_knows_a_folder_by_its_index_and_shards(tmp_path: Path) -> None:
     assert len(load(tmp_path / "*" / "index.json")) == 66
 
 
-def test_shards_behind_urls_are_read_alike(tmp_path: Path) -> None:
+def test_shards_behind_urls_are_read_alike(tmp_path):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES)
     server = HttpFiles(tmp_path)
     for path in folder.iterdir():
@@ -111,7 +111,7 @@ def test_shards_behind_urls_are_read_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raw", "zstd", "gz"])
-def test_what_its_own_writer_wrote_is_read(kind: str) -> None:
+def test_what_its_own_writer_wrote_is_read(kind):
     """By mosaicml-streaming 0.13; see mds/README.md for what it was given."""
     reader = MDSReader.of(BY_MOSAIC / kind, pickles_as_bytes=True)
     assert (reader.num_records, reader.traits.keeps_groups) == (5, kind != "raw")
@@ -136,7 +136,7 @@ def test_what_its_own_writer_wrote_is_read(kind: str) -> None:
         assert (DecodeImage(field="x").map({"x": found["list_png"][1]})["x"] == pictures).all()
 
 
-def test_pickles_are_refused_unless_their_bytes_are_asked_for(tmp_path: Path) -> None:
+def test_pickles_are_refused_unless_their_bytes_are_asked_for(tmp_path):
     folder = write_mds(tmp_path / "a", {"x": "int", "p": "pkl"}, [{"x": 1, "p": pickle.dumps([1])}])
     with pytest.raises(ValueError, match=r"column 'p' holds pickles.* columns=\['x'\] leaves it out; .*pickles_as_b"):
         make(folder)
@@ -144,26 +144,26 @@ def test_pickles_are_refused_unless_their_bytes_are_asked_for(tmp_path: Path) ->
     assert pickle.loads(next(make(folder, pickles_as_bytes=True))["p"]) == [1]
 
 
-def cut(folder: Path) -> None:
+def cut(folder):
     path = folder / "shard.00001.mds"
     path.write_bytes(path.read_bytes()[:-3])
 
 
-def other_count(folder: Path) -> None:
+def other_count(folder):
     path = folder / "shard.00001.mds"
     path.write_bytes(b"\x09" + path.read_bytes()[1:])
 
 
-def other_bounds(folder: Path) -> None:
+def other_bounds(folder):
     path = folder / "shard.00001.mds"
     data = path.read_bytes()
     path.write_bytes(data[:8] + b"\xff\xff\xff\xff" + data[12:])
 
 
-def told(**other: Any) -> Any:
+def told(**other):
     """The first shard told of otherwise."""
 
-    def change(folder: Path) -> None:
+    def change(folder):
         index = json.loads((folder / "index.json").read_text())
         index["shards"][0] |= other
         (folder / "index.json").write_text(json.dumps(index))
@@ -193,14 +193,14 @@ def told(**other: Any) -> Any:
         (lambda folder: (folder / "shard.00002.mds").unlink(), r"shard\.00002\.mds"),
     ],
 )
-def test_what_is_no_whole_dataset_is_refused_at_the_start(tmp_path: Path, damage: Any, message: str) -> None:
+def test_what_is_no_whole_dataset_is_refused_at_the_start(tmp_path, damage, message):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES)
     damage(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         make(folder)
 
 
-def test_a_damaged_sample_is_an_error_that_names_it_and_can_be_left_out(tmp_path: Path) -> None:
+def test_a_damaged_sample_is_an_error_that_names_it_and_can_be_left_out(tmp_path):
     columns = {"x": "int", "s": "str"}
     folder = write_mds(tmp_path / "a", columns, [{"x": i, "s": "text"} for i in range(4)])
     path = folder / "shard.00000.mds"
@@ -217,7 +217,7 @@ def test_a_damaged_sample_is_an_error_that_names_it_and_can_be_left_out(tmp_path
 
 
 @pytest.mark.parametrize("compression", list(PACK))
-def test_a_packed_shard_that_does_not_unpack_loses_its_samples_alone(tmp_path: Path, compression: str) -> None:
+def test_a_packed_shard_that_does_not_unpack_loses_its_samples_alone(tmp_path, compression):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES, compression=compression)
     path = folder / f"shard.00001.mds.{compression}"
     path.write_bytes(bytes(path.stat().st_size))
@@ -226,7 +226,7 @@ def test_a_packed_shard_that_does_not_unpack_loses_its_samples_alone(tmp_path: P
     assert plain(make(folder, on_error="skip")) == SAMPLES[:10] + SAMPLES[20:]
 
 
-def test_a_packed_shard_unpacks_to_what_its_index_says_at_most(tmp_path: Path) -> None:
+def test_a_packed_shard_unpacks_to_what_its_index_says_at_most(tmp_path):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES, compression="gz")
     bomb = PACK["gz"](bytes(10**7))
     (folder / "shard.00000.mds.gz").write_bytes(bomb)
@@ -235,7 +235,7 @@ def test_a_packed_shard_unpacks_to_what_its_index_says_at_most(tmp_path: Path) -
         list(make(folder))
 
 
-def test_a_replaced_shard_is_refused_and_other_shards_are_another_stream(tmp_path: Path) -> None:
+def test_a_replaced_shard_is_refused_and_other_shards_are_another_stream(tmp_path):
     folder = write_mds(tmp_path / "a", {"x": "int"}, [{"x": i} for i in range(20)])
     with Pipeline(source=make(folder), batch_size=2) as pipeline:
         state = pipeline.get_state()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,37 +32,35 @@ from tests.tables import write_tables
 class Tag:
     """Says of which source an element is; some sources drop elements, some give several."""
 
-    def __init__(self, source: int, most: int = 1) -> None:
+    def __init__(self, source, most=1):
         self.source, self.most = source, most
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         count = 1 if self.most == 1 else element["index"] % (self.most + 1)
         return [{"source": self.source, "index": element["index"], "copy": copy} for copy in range(count)]
 
 
 class Tagged:
-    def __init__(self, source: int) -> None:
+    def __init__(self, source):
         self.source = source
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return {"source": self.source, "index": element["index"], "copy": 0}
 
 
-def component(
-    number: int, size: int, transform: Any = None, *, shuffle: bool = True, **config: Any
-) -> RandomAccessSource:
+def component(number, size, transform=None, *, shuffle=True, **config):
     options = RandomAccessSourceConfig(seed=number, shuffle=shuffle, **config)
     return RandomAccessSource(options, Squares(size), transforms=[transform or Tagged(number), AddNoise()])
 
 
-def in_files(directory: Path, number: int, **config: Any) -> ArrayRecordSourceModule:
+def in_files(directory, number, **config):
     paths = directory if list(directory.glob("*.array_record")) else write_files(directory, (11, 20))
     return ArrayRecordSourceModule(
         ArrayRecordSourceConfig(seed=number, **config), paths, transforms=[decode, Tagged(number), AddNoise()]
     )
 
 
-def in_row_groups(directory: Path, number: int, shuffle: bool = False) -> ParquetSource:
+def in_row_groups(directory, number, shuffle=False):
     paths = directory if list(directory.glob("*.parquet")) else write_tables(directory, (20, 33))
     return ParquetSource(
         ParquetSourceConfig(seed=number, shuffle=shuffle), paths, transforms=[Tagged(number), AddNoise()]
@@ -84,20 +82,20 @@ MIXTURES: dict[str, Callable[[Path], list[Any]]] = {
 WEIGHTS = {2: (0.75, 0.25), 3: (5, 3, 2)}
 
 
-def mix(sources: Sequence[Any], **options: Any) -> MixtureSource:
+def mix(sources, **options):
     return MixtureSource(sources, **({"weights": WEIGHTS[len(sources)], "length": 60} | options))
 
 
-def make(of: Any, batch_size: int = 7, **options: Any) -> Pipeline:
+def make(of, batch_size=7, **options):
     return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def plain(element: dict[str, Any]) -> dict[str, Any]:
+def plain(element):
     return {key: np.asarray(value).tolist() for key, value in element.items()}
 
 
 @pytest.mark.parametrize("kind", MIXTURES)
-def test_each_source_gives_what_it_gives_alone(kind: str, tmp_path: Path) -> None:
+def test_each_source_gives_what_it_gives_alone(kind, tmp_path):
     elements = list(map(plain, mix(MIXTURES[kind](tmp_path), length=300)))
     alone = MIXTURES[kind](tmp_path)
     for source in alone if kind != "mixture in a mixture" else [*alone[0]._sources, alone[1]]:
@@ -112,7 +110,7 @@ def test_each_source_gives_what_it_gives_alone(kind: str, tmp_path: Path) -> Non
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "mixture in a mixture")) for kind in MIXTURES]
 )
 @pytest.mark.usefixtures("ray_local")
-def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_path: Path) -> None:
+def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind, tmp_path):
     source = mix(MIXTURES[kind](tmp_path))
     batches, states = run_saving(make(source))
     assert max(map(len, states)) < 4096
@@ -124,7 +122,7 @@ def test_any_number_of_actors_gives_the_same_bytes_and_resumes(kind: str, tmp_pa
         assert_equal([on_host(b) for b in resumed], batches[4:])
 
 
-def test_elements_one_by_one_and_at_positions_are_those_of_the_batches() -> None:
+def test_elements_one_by_one_and_at_positions_are_those_of_the_batches():
     source = mix([component(0, 7, Tag(0)), component(1, 23, Tag(1, most=3))])
     elements = list(map(plain, source.copy()))
     assert list(map(plain, source.get_batch_at(0, 60))) == elements
@@ -135,7 +133,7 @@ def test_elements_one_by_one_and_at_positions_are_those_of_the_batches() -> None
     assert head + list(map(plain, restored)) == elements
 
 
-def test_an_index_reaches_what_the_mixture_gives_and_no_further() -> None:
+def test_an_index_reaches_what_the_mixture_gives_and_no_further():
     config = RandomAccessSourceConfig(num_epochs=1)
     sources = [RandomAccessSource(config, {"x": np.arange(n)}) for n in (10, 200)]
     mixture = MixtureSource(sources, weights=[1, 1])  # over before half of the second
@@ -148,12 +146,12 @@ def test_an_index_reaches_what_the_mixture_gives_and_no_further() -> None:
     with pytest.raises(
         TypeError, match=r"whole number, got slice\(1, 3, None\); one at a time, or get_batch_at\(start, s"
     ):
-        mixture[1:3]  # type: ignore[index]
+        mixture[1:3]
 
 
 class TestEnd:
-    def test_it_is_before_the_first_record_that_a_finite_source_has_not_got(self) -> None:
-        def drawn(**options: Any) -> list[int]:
+    def test_it_is_before_the_first_record_that_a_finite_source_has_not_got(self):
+        def drawn(**options):
             sources = [component(0, 7, num_epochs=2), component(1, 50)]
             return [element["source"] for element in mix(sources, **options)]
 
@@ -163,7 +161,7 @@ class TestEnd:
         assert endless[: len(found) + 1] == [*found, 0]
         assert drawn(length=10) == found[:10]
 
-    def test_a_source_without_weight_ends_nothing(self) -> None:
+    def test_a_source_without_weight_ends_nothing(self):
         sources = [component(0, 7, num_epochs=1), component(1, 5, num_epochs=3)]
         assert [e["source"] for e in mix(sources, weights=[0, 1], length=None)] == [1] * 15
 
@@ -174,10 +172,10 @@ PACKINGS = {"rows": None, "tokens": ConcatThenSplit(5, "tokens"), "documents": F
 class Text:
     """index % 5 + 1 tokens, each telling source, index and place."""
 
-    def __init__(self, source: int) -> None:
+    def __init__(self, source):
         self.source = source
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         tokens = self.source * 10**6 + element["index"] * 100 + np.arange(element["index"] % 5 + 1)
         return [{"tokens": tokens[:2]}, {"tokens": tokens[2:]}] if len(tokens) > 2 else [{"tokens": tokens}]
 
@@ -185,36 +183,36 @@ class Text:
 class Single:
     """The tokens one by one: elements of one shape."""
 
-    def __init__(self, source: int) -> None:
+    def __init__(self, source):
         self.source = source
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [{"tokens": token} for each in Text(self.source).flat_map(element) for token in each["tokens"]]
 
 
 class TestNewWeights:
-    def texts(self, transform: Any, **options: Any) -> MixtureSource:
+    def texts(self, transform, **options):
         sources = [
             RandomAccessSource(RandomAccessSourceConfig(seed=n, shuffle=True), Squares(400), transforms=[transform(n)])
             for n in range(3)
         ]
         return MixtureSource(sources, **options)
 
-    def test_they_are_refused_with_both_and_the_remedy(self) -> None:
+    def test_they_are_refused_with_both_and_the_remedy(self):
         state = make(mix([component(0, 7), component(1, 23)])).get_state()
         other = make(mix([component(0, 7), component(1, 23)], weights=[1, 1]))
         with pytest.raises(DriftError, match=r"mixture.weights: .* with \[3, 1\], this pipeline has \[1, 1\]; .*amend"):
             other.set_state(state)
 
     @pytest.mark.parametrize("kind", PACKINGS)
-    def test_from_any_state_they_hold_from_there_and_nothing_is_repeated_or_lost(self, kind: str) -> None:
+    def test_from_any_state_they_hold_from_there_and_nothing_is_repeated_or_lost(self, kind):
         """Twice changed, at every batch: the tokens of each source are a beginning of what it gives alone."""
         packing, transform = PACKINGS[kind], Single if kind == "rows" else Text
 
-        def pipeline() -> Pipeline:
+        def pipeline():
             return make(self.texts(transform, weights=[1, 2, 4], length=80), 3, packing=packing)
 
-        def tokens(batches: list[Any]) -> list[int]:
+        def tokens(batches):
             out = []
             for batch in map(on_host, batches):
                 ids = batch.get("tokens_segment_ids", np.ones(len(batch["tokens"]), int))
@@ -248,21 +246,21 @@ class TestNewWeights:
 
 
 class TestErrors:
-    def test_elements_unlike_the_first_are_refused_for_any_actors(self) -> None:
+    def test_elements_unlike_the_first_are_refused_for_any_actors(self):
         other = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5.0)})
         first = RandomAccessSource(RandomAccessSourceConfig(), {"index": np.arange(5)})
         pipeline = make(mix([first, other]), 2)
         with pytest.raises(ValueError, match=r"index was \w+ \(\) so far and is \w+ \(\) from position"):
             list(pipeline)
 
-    def test_a_broken_record_names_its_own_place_and_that_in_the_mixture(self) -> None:
+    def test_a_broken_record_names_its_own_place_and_that_in_the_mixture(self):
         class Fail(Tagged):
-            def map(self, element: dict[str, Any]) -> dict[str, Any]:
+            def map(self, element):
                 if element["index"] == 3:
                     raise KeyError("three")
                 return super().map(element)
 
-        def sources(**config: Any) -> list[Any]:
+        def sources(**config):
             return [component(0, 7), component(1, 23, Fail(1), shuffle=False, **config)]
 
         want = list(map(plain, mix([component(0, 7), component(1, 23, shuffle=False)])))
@@ -282,21 +280,21 @@ class TestErrors:
             ("component 1: Squares(23)[3]", i) for i, e in enumerate(want) if (e["source"], e["index"]) == (1, 3)
         ]
 
-    def test_the_position_that_the_line_of_a_broken_record_says_is_the_one_to_leave_out(self) -> None:
+    def test_the_position_that_the_line_of_a_broken_record_says_is_the_one_to_leave_out(self):
         """Of a mixture in a mixture, whose positions are others."""
 
         class Fail:
-            def map(self, element: dict[str, Any]) -> dict[str, Any]:
+            def map(self, element):
                 if element["id"] == 203:
                     raise KeyError("bad")
                 return element
 
-        def mixture(*transforms: Any) -> MixtureSource:
+        def mixture(*transforms):
             data = [{"id": np.arange(first, first + 6)} for first in (0, 100, 200)]
             one, *two = (RandomAccessSource(RandomAccessSourceConfig(), d, transforms=transforms) for d in data)
             return MixtureSource([one, MixtureSource(two)], [1, 2], length=18)
 
-        def ids(batches: Any) -> list[int]:
+        def ids(batches):
             return [i for batch in batches for i in batch["id"].tolist()]
 
         want = ids(make(mixture(), 1))
@@ -309,9 +307,9 @@ class TestErrors:
             pipeline.amend(skip=[position])
             assert ids(pipeline) == want[position + 1 :]
 
-    def test_the_smallest_limit_of_skipped_records_holds_and_they_are_listed_in_one_file(self, tmp_path: Path) -> None:
+    def test_the_smallest_limit_of_skipped_records_holds_and_they_are_listed_in_one_file(self, tmp_path):
         class Fail(Tagged):
-            def map(self, element: dict[str, Any]) -> dict[str, Any]:
+            def map(self, element):
                 raise KeyError("all")
 
         listed = tmp_path / "skipped.jsonl"
@@ -324,9 +322,9 @@ class TestErrors:
         with pytest.raises(ValueError, match="give them one skipped_path"):
             mix([other, bad])
 
-    def test_a_source_that_drops_everything_does_not_hide_the_other(self) -> None:
+    def test_a_source_that_drops_everything_does_not_hide_the_other(self):
         class Nothing:
-            def filter(self, element: dict[str, Any]) -> bool:
+            def filter(self, element):
                 return False
 
         nothing = RandomAccessSource(RandomAccessSourceConfig(), Squares(3), transforms=[Nothing()])
@@ -346,11 +344,11 @@ class TestErrors:
             ([component(0, 7)], {"seed": -1}, ValueError, "seed"),
         ],
     )
-    def test_what_is_no_mixture_is_refused(self, sources: Any, options: Any, error: Any, message: str) -> None:
+    def test_what_is_no_mixture_is_refused(self, sources, options, error, message):
         with pytest.raises(error, match=message):
             MixtureSource(sources, **options)
 
-    def test_a_changed_component_is_named_also_among_many(self) -> None:
+    def test_a_changed_component_is_named_also_among_many(self):
         wanted = {
             3: r"components\.2\.files.*skip or repeat records",
             30: r"components\.2: .*would not continue as it was",
@@ -365,7 +363,7 @@ class TestErrors:
                 make(MixtureSource([component(n, 7) for n in range(count)], seed=1)).set_state(state)
 
 
-def test_sources_that_are_no_list_are_told_and_a_generator_is_one() -> None:
+def test_sources_that_are_no_list_are_told_and_a_generator_is_one():
     first, second = (RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(3)}) for _ in range(2))
     with pytest.raises(TypeError, match=r"a list of them, got one RandomAccessSource; write MixtureSource\(\[a, b\]\)"):
         MixtureSource(first, second)

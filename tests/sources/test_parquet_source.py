@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import datasets
 import numpy as np
 import pytest
@@ -22,25 +18,25 @@ N = 200
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def directory(tmp_path):
     write_tables(tmp_path, (90, 110), row_group=7)
     return tmp_path
 
 
-def make(directory: Any, *, transforms: Any = (), columns: Any = None, **config: Any) -> ParquetSource:
+def make(directory, *, transforms=(), columns=None, **config):
     config = {"num_epochs": 2} | config
     return ParquetSource(ParquetSourceConfig(**config), directory, transforms=transforms, columns=columns)
 
 
-def batches(source: Any, batch_size: int = 16) -> Iterator[Any]:
+def batches(source, batch_size=16):
     return iter(Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0)))
 
 
-def indices(source: Any) -> list[int]:
+def indices(source):
     return [int(i) for batch in batches(source) for i in batch["index"]]
 
 
-def test_a_decoder_of_records_is_refused_with_what_rows_are(directory: Path) -> None:
+def test_a_decoder_of_records_is_refused_with_what_rows_are(directory):
     said = (
         r"DecodeRaw decodes records, which are bytes, and these are rows that have the columns \[.*'index'.*\] already"
     )
@@ -48,7 +44,7 @@ def test_a_decoder_of_records_is_refused_with_what_rows_are(directory: Path) -> 
         make(directory, transforms=[DecodeRaw("uint8", (2,))]).get_batch(2)
 
 
-def test_shuffled_row_groups_come_whole_within_their_windows_and_each_once_an_epoch(directory: Path) -> None:
+def test_shuffled_row_groups_come_whole_within_their_windows_and_each_once_an_epoch(directory):
     got = indices(make(directory, shuffle=True, shuffle_window=3))
     starts = [*range(0, 90, 7), *range(90, N, 7), N]
     group_of = np.searchsorted(starts, np.arange(N), side="right") - 1
@@ -66,21 +62,21 @@ def test_shuffled_row_groups_come_whole_within_their_windows_and_each_once_an_ep
     assert got[:N] != got[N:]
 
 
-def _is_whole(some: list[int], group_of: np.ndarray) -> bool:
+def _is_whole(some, group_of):
     return sorted(some) == np.flatnonzero(np.isin(group_of, group_of[some])).tolist()
 
 
-def test_a_block_of_one_row_is_one_true_permutation(directory: Path) -> None:
+def test_a_block_of_one_row_is_one_true_permutation(directory):
     expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 42)]
     assert indices(make(directory, shuffle=True, shuffle_block_size=1)) == expected
     assert indices(make(directory, shuffle=True, shuffle_block_size=1, cacheable=True)) == expected
 
 
-def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory: Path) -> None:
+def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory):
     calls: list[int] = []
 
     class Counted(Doubled):
-        def map_columns(self, columns: Any) -> Any:
+        def map_columns(self, columns):
             calls.append(len(columns["index"]))
             return super().map_columns(columns)
 
@@ -91,7 +87,7 @@ def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory: Pa
     assert sum(whole) == N > 10 * len(whole)
 
 
-def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path: Path) -> None:
+def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path):
     written = datasets.Dataset.from_dict({"text": ["a", "bb", "ccc"], "label": [0, 1, 0], "tokens": [[1], [2, 3], []]})
     written = written.cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
     written.to_parquet(tmp_path / "data.parquet")
@@ -99,7 +95,7 @@ def test_a_file_that_datasets_wrote_is_read_as_datasets_reads_it(tmp_path: Path)
     assert {key: [getattr(v, "tolist", lambda v=v: v)() for v in got[key]] for key in got} == written.to_dict()
 
 
-def test_a_window_is_as_many_row_groups_as_there_is_memory_for(tmp_path: Path) -> None:
+def test_a_window_is_as_many_row_groups_as_there_is_memory_for(tmp_path):
     from datarax_ray.plan.orders.record_groups import RecordGroups
     from datarax_ray.sources.base.files import _window_blocks
 
@@ -110,7 +106,7 @@ def test_a_window_is_as_many_row_groups_as_there_is_memory_for(tmp_path: Path) -
     assert make(tmp_path, shuffle=True, shuffle_window=5).describe().order.window_blocks == 5
 
 
-def test_another_window_or_other_row_groups_are_drift(directory: Path) -> None:
+def test_another_window_or_other_row_groups_are_drift(directory):
     state = make(directory, shuffle=True, shuffle_window=3).get_state()
     assert len(str(state)) < 4096
     with pytest.raises(DriftError, match=r"order\.window_blocks: the checkpoint was written with 3, .* has 4"):
@@ -120,7 +116,7 @@ def test_another_window_or_other_row_groups_are_drift(directory: Path) -> None:
         make(directory, shuffle=True, shuffle_window=3).set_state(state)
 
 
-def test_a_copy_reads_the_same_columns(directory: Path) -> None:
+def test_a_copy_reads_the_same_columns(directory):
     source = make(iter([directory]), columns=iter(["index"]))
     assert source.copy().get_batch(3).keys() == {"index"}
     assert "num_records=200, shuffle=False" in repr(source)

@@ -1,9 +1,6 @@
 """CSVSource and JSONLinesSource: what only they promise. What all sources promise: test_every_source.py."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,20 +13,20 @@ from datarax_ray.sources import CSVSource, CSVSourceConfig, JSONLinesSource, JSO
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x;y\n" + "".join(f'{i};"a\n{i}"\n' for i in range(3000)))
     return path
 
 
-def test_columns_go_to_the_batch_as_arrow_has_them(table: Path) -> None:
+def test_columns_go_to_the_batch_as_arrow_has_them(table):
     source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1), table)
     batch = next(iter(Pipeline(source=source, batch_size=4, rngs=nnx.Rngs(0))))
     assert np.asarray(batch["x"]).tolist() == [0, 1, 2, 3]
     assert batch["y"].tolist() == ["a\n0", "a\n1", "a\n2", "a\n3"]
 
 
-def test_a_delimiter_that_was_left_out_is_named(table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_delimiter_that_was_left_out_is_named(table, tmp_path, caplog):
     CSVSource(CSVSourceConfig(), table)
     assert f"{table}: its one column is named 'x;y'. Is it split by ';'? Say delimiter=';'." in caplog.messages
     (tmp_path / "c.csv").write_text("x,y\n1,2\n")
@@ -40,9 +37,7 @@ def test_a_delimiter_that_was_left_out_is_named(table: Path, tmp_path: Path, cap
         CSVSource(CSVSourceConfig(), tmp_path / "b.csv")
 
 
-def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_said(tmp_path, caplog):
     (tmp_path / "a.csv").write_text("x,y,text\n1,2,\n,3,a\n")
     CSVSource(CSVSourceConfig(num_epochs=1), tmp_path / "a.csv", transforms=lambda row: row)  # None there is an error
     assert not caplog.messages
@@ -56,7 +51,7 @@ def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_s
     assert not caplog.messages
 
 
-def test_shuffled_blocks_are_mixed_and_every_row_comes_once(table: Path) -> None:
+def test_shuffled_blocks_are_mixed_and_every_row_comes_once(table):
     source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1, shuffle=True), table)
     assert len(source.describe().order.groups) > 1
     rows = [int(row["x"]) for row in source]
@@ -64,7 +59,7 @@ def test_shuffled_blocks_are_mixed_and_every_row_comes_once(table: Path) -> None
     assert rows[:100] != list(range(100))
 
 
-def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path: Path) -> None:
+def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [json.dumps({"x": i, "text": "t" * 500}) for i in range(9000)]
     path.write_text("\n".join([*lines, '{"x": "many", "text": ""}', *lines[:9]]))
@@ -78,9 +73,9 @@ def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path: Path) ->
     assert batches.num_skipped == 1
 
 
-def test_a_state_under_other_types_is_refused(table: Path) -> None:
-    def source(**config: object) -> CSVSource:
-        return CSVSource(CSVSourceConfig(delimiter=";", **config), table)  # type: ignore[arg-type]
+def test_a_state_under_other_types_is_refused(table):
+    def source(**config):
+        return CSVSource(CSVSourceConfig(delimiter=";", **config), table)
 
     state = source().get_state()
     source().copy().set_state(state)

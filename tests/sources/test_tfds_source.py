@@ -1,7 +1,5 @@
 """TFDSSource gives the elements that tfds itself gave for the same files (tests/sources/tfds), without TensorFlow."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -9,7 +7,6 @@ import sys
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -30,20 +27,20 @@ SAID = json.loads((DATA / "expected.json").read_text())
 LISTS = ("tokens", "words", "points", "ragged", "unknown", "photos", "dynamic")  # of any length: on the host
 
 
-def make(split: str = "train", *transforms: Any, **config: Any) -> TFDSSource:
+def make(split="train", *transforms, **config):
     return TFDSSource(
         TFDSSourceConfig(**({"num_epochs": 1} | config)), "small", split, data_dir=DATA, transforms=transforms
     )
 
 
-def values(said: Any) -> Any:
+def values(said):
     """The values in what tfds said, without dtypes and shapes."""
     if isinstance(said, dict):
         return said["values"] if "values" in said else {key: values(item) for key, item in said.items()}
     return [values(item) for item in said] if isinstance(said, list) else said
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -52,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_every_element_is_what_tfds_gives(split: str) -> None:
+def test_every_element_is_what_tfds_gives(split):
     for got, said in zip(make(split), SAID["elements"][split], strict=True):
         assert plain(got) == values(said)
         for key, want in said.items():
@@ -62,7 +59,7 @@ def test_every_element_is_what_tfds_gives(split: str) -> None:
                 assert str(got[key].dtype) == ("uint8" if key == "small" else want["dtype"])
 
 
-def test_a_part_of_a_split_is_its_records() -> None:
+def test_a_part_of_a_split_is_its_records():
     everything = [plain(element)["id"] for element in make("train")]
     assert [int(e["id"]) for e in make("train[3:9]+test[:1]")] == [*everything[3:9], int(next(make("test"))["id"])]
     assert len(make("train[:80%]")) == 9
@@ -70,7 +67,7 @@ def test_a_part_of_a_split_is_its_records() -> None:
         make("train[4:4]")
 
 
-def test_it_shuffles_and_stacks_in_a_pipeline() -> None:
+def test_it_shuffles_and_stacks_in_a_pipeline():
     keep = {"id", "image", "tokens"}
     only = [lambda element: {key: element[key] for key in keep}, PadTo({"tokens": 3}, dtype="int32")]
     source = make("train", *only, shuffle=True, num_epochs=2)
@@ -82,7 +79,7 @@ def test_it_shuffles_and_stacks_in_a_pipeline() -> None:
     assert batches[0]["tokens"].tolist() == [[*range(i % 4), *[0] * (3 - i % 4)] for i in got[:4]]
 
 
-def test_images_can_stay_encoded() -> None:
+def test_images_can_stay_encoded():
     source = TFDSSource(TFDSSourceConfig(), "small", "test", data_dir=DATA, skip_decoding=["image", "photos"])
     assert next(source)["image"].startswith(b"\x89PNG")
     assert next(source.copy())["image"].startswith(b"\x89PNG")
@@ -90,7 +87,7 @@ def test_images_can_stay_encoded() -> None:
         TFDSSource(TFDSSourceConfig(), "small", "test", data_dir=DATA, skip_decoding=["id"])
 
 
-def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch):
     directory = DATA / "small" / "1.2.3"
     monkeypatch.setenv("TFDS_DATA_DIR", str(DATA))
     named = ["small", "small:1.2.3", "small:1.*.*", directory, str(directory), SimpleNamespace(data_dir=str(directory))]
@@ -103,7 +100,7 @@ def test_a_name_a_directory_and_a_builder_are_the_same(monkeypatch: pytest.Monke
         TFDSSource(TFDSSourceConfig(), "small", "train").set_state(state)
 
 
-def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path: Path) -> None:
+def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path):
     served = HttpFiles(DATA)
     far = TFDSSource(TFDSSourceConfig(num_epochs=1), f"{served.url}/small/1.2.3", "train[2:]+test")
     here = make("train[2:]+test")
@@ -116,13 +113,13 @@ def test_a_dataset_behind_a_url_is_that_of_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["memory://prepared", ""])
-def test_configurations_and_versions_are_found_in_a_bucket_and_a_folder(where: str, tmp_path: Path) -> None:
+def test_configurations_and_versions_are_found_in_a_bucket_and_a_folder(where, tmp_path):
     root = where or str(tmp_path)
     files, _ = fsspec.url_to_fs(root)
     for place in ("many/one/1.2.3", "many/one/1.10.0", "many/two/1.2.3"):
         files.put(str(DATA / "small" / "1.2.3"), f"{root}/{place}", recursive=True)
 
-    def directory(name: str) -> str:
+    def directory(name):
         return TFDSSource(TFDSSourceConfig(), name, "test", data_dir=root).directory
 
     assert directory("many/one") == f"{root}/many/one/1.10.0"
@@ -147,12 +144,12 @@ def test_configurations_and_versions_are_found_in_a_bucket_and_a_folder(where: s
         (7, TypeError, "a dataset is a name, a directory or a tfds builder, got int"),
     ],
 )
-def test_what_is_not_there_is_refused(name: Any, error: type[Exception], message: str) -> None:
+def test_what_is_not_there_is_refused(name, error, message):
     with pytest.raises(error, match=message):
         TFDSSource(TFDSSourceConfig(), name, "train", data_dir=DATA)
 
 
-def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
+def test_another_file_format_says_how_to_prepare_it(tmp_path):
     shutil.copytree(DATA / "small", tmp_path / "small")
     path = tmp_path / "small" / "1.2.3" / "dataset_info.json"
     path.write_text(path.read_text().replace('"array_record"', '"tfrecord"'))
@@ -168,7 +165,7 @@ def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
         ('"splits"', "splits", "dataset_info.json is no JSON"),
     ],
 )
-def test_a_description_that_is_not_tfds_s_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_a_description_that_is_not_tfds_s_is_refused(tmp_path, old, new, message):
     shutil.copytree(DATA / "small", tmp_path / "small")
     path = tmp_path / "small" / "1.2.3" / "dataset_info.json"
     path.write_text(path.read_text().replace(old, new))
@@ -176,7 +173,7 @@ def test_a_description_that_is_not_tfds_s_is_refused(tmp_path: Path, old: str, n
         TFDSSource(TFDSSourceConfig(), "small", "train", data_dir=tmp_path)
 
 
-def test_a_feature_that_is_not_read_is_named() -> None:
+def test_a_feature_that_is_not_read_is_named():
     sound = {"audio": {"dtype": "int64"}, "pythonClassName": "tfds.Audio"}
     with pytest.raises(ValueError, match="feature 'a/sound' is a tfds.Audio, which is not decoded here"):
         tfds_leaves({"featuresDict": {"features": {"a": {"featuresDict": {"features": {"sound": sound}}}}}})
@@ -185,7 +182,7 @@ def test_a_feature_that_is_not_read_is_named() -> None:
         tfds_leaves({"featuresDict": {"features": {"depth": deep}}})
 
 
-def test_a_broken_record_is_named_with_its_file() -> None:
+def test_a_broken_record_is_named_with_its_file():
     source = make("train")
     decode = source.describe().transforms[0]
     with pytest.raises(ValueError, match="not a tf.train.Example"):
@@ -202,9 +199,9 @@ def test_a_broken_record_is_named_with_its_file() -> None:
         ((2,), "zlib", b"no zlib", "feature 'x': Error -3 while decompressing"),
     ],
 )
-def test_a_packed_tensor_has_the_bytes_of_its_shape(shape: Any, kind: Any, stored: bytes, want: Any) -> None:
+def test_a_packed_tensor_has_the_bytes_of_its_shape(shape, kind, stored, want):
     # Example{features{feature{"x": bytes_list{stored}}}}, by the wire format
-    def field(number: int, content: bytes) -> bytes:
+    def field(number, content):
         size, length = b"", len(content)
         while length > 127:
             size, length = size + bytes([length % 128 + 128]), length // 128
@@ -238,24 +235,24 @@ def test_a_packed_tensor_has_the_bytes_of_its_shape(shape: Any, kind: Any, store
         ),
     ],
 )
-def test_a_uint64_of_any_size_is_the_int64_of_its_bits(shape: Any, outer: Any, stored: Any, want: Any) -> None:
+def test_a_uint64_of_any_size_is_the_int64_of_its_bits(shape, outer, stored, want):
     record = example(**{name: int64_list(*values) for name, values in stored.items()})
     decode = DecodeTfds((Leaf(("x",), "numbers", "uint64", shape, outer),))
     assert plain(decode.map(record)) == {"x": want}
 
 
-def test_the_data_source_of_tfds_is_a_random_access_source() -> None:
+def test_the_data_source_of_tfds_is_a_random_access_source():
     class DataSource:  # as tfds.core.data_sources.ArrayRecordDataSource: items decoded one by one, or many at once
-        def __init__(self, elements: list[Any]) -> None:
+        def __init__(self, elements):
             self.elements = elements
 
-        def __len__(self) -> int:
+        def __len__(self):
             return len(self.elements)
 
-        def __getitem__(self, index: int) -> Any:
+        def __getitem__(self, index):
             return self.elements[index]
 
-        def __getitems__(self, indices: list[int]) -> list[Any]:
+        def __getitems__(self, indices):
             return [self.elements[index] for index in indices]
 
     elements = [{"id": np.int64(i), "image": np.full((2, 2, 1), i, np.uint8)} for i in range(5)]
@@ -265,7 +262,7 @@ def test_the_data_source_of_tfds_is_a_random_access_source() -> None:
     assert batch["image"].shape == (5, 2, 2, 1)
 
 
-def test_tensorflow_is_not_loaded() -> None:
+def test_tensorflow_is_not_loaded():
     code = f"""
 import sys
 from datarax_ray.sources import TFDSSource, TFDSSourceConfig

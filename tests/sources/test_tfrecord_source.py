@@ -2,14 +2,10 @@
 test_every_source.py.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import pickle
 import sys
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -26,11 +22,11 @@ RECORDS = [bytes([number]) * size for number, size in enumerate([3, 0, 1, 300, 7
 EXAMPLE = bytes.fromhex("0a0f0a0d0a017812081a060a0480808001")  # {"x": [2097152]}, by protobuf
 
 
-def make(paths: Any, **config: Any) -> TFRecordSource:
+def make(paths, **config):
     return TFRecordSource(TFRecordSourceConfig(**{"num_epochs": 1} | config), paths)
 
 
-def test_the_records_of_several_files_come_in_order_and_shuffled_as_a_whole(tmp_path: Path) -> None:
+def test_the_records_of_several_files_come_in_order_and_shuffled_as_a_whole(tmp_path):
     write_tfrecord(tmp_path / "a.tfrecord-00000-of-00002", RECORDS[:4])
     write_tfrecord(tmp_path / "a.tfrecord-00001-of-00002", RECORDS[4:])
     write_tfrecord(tmp_path / "b.tfrecords", [])
@@ -40,7 +36,7 @@ def test_the_records_of_several_files_come_in_order_and_shuffled_as_a_whole(tmp_
     assert list(make(tmp_path, shuffle=True, seed=5, num_epochs=2)) == want
 
 
-def test_random_reads_give_each_record_of_any_list(tmp_path: Path) -> None:
+def test_random_reads_give_each_record_of_any_list(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     reader = TFRecordReader.of(path)
     rng = np.random.default_rng(0)
@@ -51,13 +47,13 @@ def test_random_reads_give_each_record_of_any_list(tmp_path: Path) -> None:
     assert reader.locate(5) == f"{path}[5]"
 
 
-def test_load_knows_it_and_examples_are_decoded(tmp_path: Path) -> None:
+def test_load_knows_it_and_examples_are_decoded(tmp_path):
     write_tfrecord(tmp_path / "x.tfrecord", [EXAMPLE] * 3)
     source = load(tmp_path, transforms=[DecodeExample()])
     assert [element["x"].tolist() for element in source] == [[2097152]] * 3
 
 
-def test_files_behind_an_fsspec_url_are_read_alike(tmp_path: Path) -> None:
+def test_files_behind_an_fsspec_url_are_read_alike(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     fsspec.filesystem("memory").pipe_file("/tfrecords/a.tfrecord", path.read_bytes())
     source = make("memory://tfrecords/a.tfrecord")
@@ -65,15 +61,15 @@ def test_files_behind_an_fsspec_url_are_read_alike(tmp_path: Path) -> None:
     assert source.describe().settings() == make(path).describe().settings()
 
 
-def cut(content: bytes) -> bytes:
+def cut(content):
     return content[:-3]
 
 
-def cut_in_a_length(content: bytes) -> bytes:
+def cut_in_a_length(content):
     return content + b"\x05\x00"
 
 
-def wrong_length(content: bytes) -> bytes:
+def wrong_length(content):
     return b"\x04" + content[1:]
 
 
@@ -86,20 +82,20 @@ def wrong_length(content: bytes) -> bytes:
         (gzip.compress, "It looks like a gzip file: unpack it first"),
     ],
 )
-def test_what_is_no_whole_file_is_refused_at_the_start(tmp_path: Path, damage: Any, message: str) -> None:
+def test_what_is_no_whole_file_is_refused_at_the_start(tmp_path, damage, message):
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=message):
         make(path)
 
 
-def test_no_record_at_all_is_refused(tmp_path: Path) -> None:
+def test_no_record_at_all_is_refused(tmp_path):
     with pytest.raises(ValueError, match="there are 0 records in .*a.tfrecord; a stream needs at least one"):
         make(write_tfrecord(tmp_path / "a.tfrecord", []))
 
 
 @pytest.mark.parametrize("at", [0, 150, 303])
-def test_a_damaged_record_is_an_error_that_names_it_and_can_be_left_out(tmp_path: Path, at: int) -> None:
+def test_a_damaged_record_is_an_error_that_names_it_and_can_be_left_out(tmp_path, at):
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     content = bytearray(path.read_bytes())
     content[sum(len(record) + 16 for record in RECORDS[:3]) + 12 + at] ^= 1  # of its bytes, or of their checksum
@@ -109,7 +105,7 @@ def test_a_damaged_record_is_an_error_that_names_it_and_can_be_left_out(tmp_path
     assert list(make(path, on_error="skip")) == RECORDS[:3] + RECORDS[4:]
 
 
-def test_a_replaced_file_is_refused_and_other_files_are_another_stream(tmp_path: Path) -> None:
+def test_a_replaced_file_is_refused_and_other_files_are_another_stream(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     with Pipeline(source=make(path), batch_size=2) as pipeline:
         state = pipeline.get_state()
@@ -121,7 +117,7 @@ def test_a_replaced_file_is_refused_and_other_files_are_another_stream(tmp_path:
         pipeline.set_state(state)
 
 
-def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS)
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     with pytest.raises(ImportError, match=r"pip install 'datarax-ray\[tfrecord\]'"):

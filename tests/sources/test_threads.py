@@ -27,15 +27,15 @@ N = 3000
 NUM_THREADS = 4
 
 
-def random_access(num_epochs: int = 1) -> RandomAccessSource:
+def random_access(num_epochs=1):
     return RandomAccessSource(RandomAccessSourceConfig(num_epochs=num_epochs, shuffle=True), Squares(N))
 
 
-def rows() -> datasets.Dataset:
+def rows():
     return datasets.Dataset.from_dict({"index": range(N)})
 
 
-def streaming() -> HFStreamingSource:
+def streaming():
     return HFStreamingSource(HFStreamingConfig(num_epochs=1), dataset=rows().to_iterable_dataset(num_shards=3))
 
 
@@ -48,18 +48,18 @@ SOURCES: dict[str, Callable[[], Any]] = {
 }
 
 
-def by_one(source: Any, give: Callable[[Any], None]) -> None:
+def by_one(source, give):
     for element in source:
         give([int(element["index"])])
 
 
-def by_next(source: Any, give: Callable[[Any], None]) -> None:
+def by_next(source, give):
     """Of one iterator that the threads share."""
     while (element := next(source, None)) is not None:
         give([int(element["index"])])
 
 
-def in_batches(source: Any, give: Callable[[Any], None]) -> None:
+def in_batches(source, give):
     while batch := source.get_batch(7):
         give(np.asarray(batch["index"]).tolist())
 
@@ -67,15 +67,13 @@ def in_batches(source: Any, give: Callable[[Any], None]) -> None:
 @pytest.mark.usefixtures("switching")
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("read", [by_one, by_next, in_batches])
-def test_each_element_is_given_once_whichever_thread_asks(
-    kind: str, read: Callable[[Any, Callable[[Any], None]], None]
-) -> None:
+def test_each_element_is_given_once_whichever_thread_asks(kind, read):
     source = SOURCES[kind]()
     shared = iter(source) if read is by_next else source
     given: list[list[int]] = [[] for _ in range(NUM_THREADS)]
     errors: list[BaseException] = []
 
-    def work(number: int) -> None:
+    def work(number):
         try:
             read(shared, given[number].extend)
         except BaseException as error:
@@ -97,14 +95,14 @@ def test_each_element_is_given_once_whichever_thread_asks(
 
 
 @pytest.mark.usefixtures("switching")
-def test_a_state_holds_that_is_set_while_another_thread_takes() -> None:
+def test_a_state_holds_that_is_set_while_another_thread_takes():
     source = random_access(-1)
     far = random_access(-1)
     far.current_epoch.set_value(500)
     states = [random_access(-1).get_state(), far.get_state()]
     is_over = threading.Event()
 
-    def take() -> None:
+    def take():
         while not is_over.is_set():
             try:
                 next(source)
@@ -126,18 +124,18 @@ def test_a_state_holds_that_is_set_while_another_thread_takes() -> None:
 class Interrupting(Squares):
     """Sends this thread a signal in the middle of a read."""
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         if index == 20:
             signal.raise_signal(signal.SIGUSR2)
         return super().__getitem__(index)
 
 
 @pytest.mark.parametrize("kind", [RandomAccessSource, lambda *given: Source(RandomAccessSource(*given).describe())])
-def test_a_handler_that_reads_a_source_in_the_middle_of_reading_it_is_refused_and_that_goes_on(kind: Any) -> None:
+def test_a_handler_that_reads_a_source_in_the_middle_of_reading_it_is_refused_and_that_goes_on(kind):
     source = kind(RandomAccessSourceConfig(num_epochs=1), Interrupting(40))
     said = []
 
-    def handle(*_: Any) -> None:
+    def handle(*_):
         try:
             next(iter(source))
         except RuntimeError as error:

@@ -1,10 +1,5 @@
 """get_batch_at where JAX traces the position: the rows of the plain loop, or an error that says what to do."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,16 +18,16 @@ N = 53
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
+def paths(tmp_path):
     return write_files(tmp_path, (20, 33))
 
 
-def make(paths: Any, *transforms: Any, num_epochs: int = 2) -> ArrayRecordSourceModule:
+def make(paths, *transforms, num_epochs=2):
     config = ArrayRecordSourceConfig(seed=3, shuffle_files=True, num_epochs=num_epochs)
     return ArrayRecordSourceModule(config, paths, transforms=transforms)
 
 
-def test_under_jit_they_are_the_streams_in_any_order(paths: list[Path]) -> None:
+def test_under_jit_they_are_the_streams_in_any_order(paths):
     expected = np.array([i for epoch in range(2) for i in oracle.order(N, epoch, 3)], np.int32)
     with make(paths, decode) as source:
         fetch = jax.jit(lambda start: source.get_batch_at(start, 10))
@@ -46,7 +41,7 @@ def test_under_jit_they_are_the_streams_in_any_order(paths: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("duplicate", [lambda source: source.copy(), lambda source: source.clone()])
-def test_a_copy_of_a_source_reads_for_itself(paths: list[Path], duplicate: Any) -> None:
+def test_a_copy_of_a_source_reads_for_itself(paths, duplicate):
     source = make(paths, decode)
     fetch = jax.jit(lambda start: source.get_batch_at(start, 2)["index"])
     assert fetch(4).tolist() == oracle.order(N, 0, 3)[4:6]
@@ -55,13 +50,13 @@ def test_a_copy_of_a_source_reads_for_itself(paths: list[Path], duplicate: Any) 
     assert jax.jit(lambda start: again.get_batch_at(start, 2)["index"])(4).tolist() == oracle.order(N, 0, 3)[4:6]
 
 
-def test_in_a_scan_they_come_in_order(paths: list[Path]) -> None:
+def test_in_a_scan_they_come_in_order(paths):
     expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 3)]
     with make(paths, decode) as source:
 
         @jax.jit
-        def run() -> jax.Array:
-            def body(start: Any, _: Any) -> Any:
+        def run():
+            def body(start, _):
                 return start + 10, source.get_batch_at(start, 10)["index"]
 
             return jax.lax.scan(body, jnp.int32(0), length=10)[1]
@@ -69,7 +64,7 @@ def test_in_a_scan_they_come_in_order(paths: list[Path]) -> None:
         assert run().ravel().tolist() == expected[:100]
 
 
-def test_beyond_the_end_and_below_zero_is_an_error_and_the_next_call_works(paths: list[Path]) -> None:
+def test_beyond_the_end_and_below_zero_is_an_error_and_the_next_call_works(paths):
     with make(paths, decode) as source:
         fetch = jax.jit(lambda start: source.get_batch_at(start, 10)["index"])
         for start, message in ((97, r"positions \[97, 107\) of a stream that ends at 106"), (-3, "position -3")):
@@ -78,17 +73,15 @@ def test_beyond_the_end_and_below_zero_is_an_error_and_the_next_call_works(paths
         assert fetch(0).tolist() == oracle.order(N, 0, 3)[:10]
 
 
-def test_what_cannot_be_compiled_is_refused_when_it_is_traced(paths: list[Path]) -> None:
+def test_what_cannot_be_compiled_is_refused_when_it_is_traced(paths):
     with pytest.raises(NotImplementedError, match="behind a filter.* Iterate instead"):
         jax.jit(lambda start: make(paths, decode, DropThirds()).get_batch_at(start, 10))(0)
     with pytest.raises(TypeError, match="every field stays on the host"):
         jax.jit(lambda start: make(paths).get_batch_at(start, 10))(0)
 
 
-def test_without_a_cpu_device_it_is_refused_when_it_is_traced(
-    paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def of_cuda_alone(backend: str) -> Any:
+def test_without_a_cpu_device_it_is_refused_when_it_is_traced(paths, monkeypatch):
+    def of_cuda_alone(backend):
         raise RuntimeError(f"Unknown backend {backend}. Available backends are ['cuda']")
 
     monkeypatch.setattr(jax, "local_devices", of_cuda_alone)
@@ -96,7 +89,7 @@ def test_without_a_cpu_device_it_is_refused_when_it_is_traced(
         jax.jit(lambda start: source.get_batch_at(start, 10))(0)
 
 
-def test_arrays_of_64_bits_come_as_jax_has_them() -> None:
+def test_arrays_of_64_bits_come_as_jax_has_them():
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(7), "y": np.arange(7) / 2})
     batch = jax.jit(lambda start: source.get_batch_at(start, 3))(6)
     assert {name: (value.tolist(), str(value.dtype)) for name, value in batch.items()} == {

@@ -1,10 +1,5 @@
 """WebDatasetSource: what only it promises. What all sources promise: test_every_source.py."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from flax import nnx
@@ -19,20 +14,20 @@ from tests.tars import write_tar, write_tars
 cv2 = pytest.importorskip("cv2")
 
 
-def make(paths: Any, *, transforms: Any = (), **config: Any) -> WebDatasetSource:
+def make(paths, *, transforms=(), **config):
     return WebDatasetSource(WebDatasetSourceConfig(**{"num_epochs": 1} | config), paths, transforms=transforms)
 
 
-def batches(source: Any, batch_size: int = 4) -> list[Any]:
+def batches(source, batch_size=4):
     return list(Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0)))
 
 
-def picture(value: int) -> bytes:
+def picture(value):
     return bytes(cv2.imencode(".png", np.full((4, 5, 3), value, np.uint8))[1])
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def pictures(tmp_path):
     members = [
         (f"train/{i}.{name}", data)
         for i in range(6)
@@ -41,7 +36,7 @@ def pictures(tmp_path: Path) -> Path:
     return write_tar(tmp_path / "a.tar", members)
 
 
-def test_pictures_labels_and_json_become_a_batch(pictures: Path) -> None:
+def test_pictures_labels_and_json_become_a_batch(pictures):
     batch = batches(make(pictures, transforms=[DecodeImage(field="png")]), 6)[0]
     assert np.asarray(batch["png"]).shape == (6, 4, 5, 3)
     assert np.asarray(batch["png"])[:, 0, 0, 0].tolist() == list(range(6))
@@ -52,12 +47,12 @@ def test_pictures_labels_and_json_become_a_batch(pictures: Path) -> None:
     assert batch["__key__"].tolist() == [f"train/{i}" for i in range(6)]
 
 
-def test_without_decoding_members_are_their_bytes(pictures: Path) -> None:
+def test_without_decoding_members_are_their_bytes(pictures):
     sample = next(make(pictures, decode=False))
     assert sample == {"__key__": "train/0", "png": picture(0), "cls": b"0", "json": b'{"size": [4, 0]}'}
 
 
-def test_a_member_that_does_not_decode_names_file_sample_and_member_or_is_left_out(tmp_path: Path) -> None:
+def test_a_member_that_does_not_decode_names_file_sample_and_member_or_is_left_out(tmp_path):
     path = write_tar(tmp_path / "a.tar", [(f"k{i}.cls", b"x" if i == 2 else b"1") for i in range(4)])
     with pytest.raises(
         RecordError, match=rf"{path}\[2\] \(position 2\): .*'k2\.cls', 1 bytes that begin b'x', is no cls"
@@ -68,7 +63,7 @@ def test_a_member_that_does_not_decode_names_file_sample_and_member_or_is_left_o
     assert [skip.where for skip in skipping.skipped] == [f"{path}[2]"]
 
 
-def test_a_sample_that_lacks_a_member_is_named(tmp_path: Path) -> None:
+def test_a_sample_that_lacks_a_member_is_named(tmp_path):
     members = [("k0.cls", b"1"), ("k0.txt", b"a"), ("k1.cls", b"1"), ("k2.cls", b"1"), ("k2.txt", b"a")]
     path = write_tar(tmp_path / "a.tar", members)
     with pytest.raises(ValueError, match=rf"txt in {path} \(1 of 3, \[1\] the first\)"):
@@ -76,7 +71,7 @@ def test_a_sample_that_lacks_a_member_is_named(tmp_path: Path) -> None:
     assert batches(make(path, missing="none"))[0]["txt"].tolist() == ["a", None, "a"]
 
 
-def test_a_state_of_other_members_is_refused(tmp_path: Path) -> None:
+def test_a_state_of_other_members_is_refused(tmp_path):
     write_tars(tmp_path, (5, 5))
     state = make(tmp_path).get_state()
     make(tmp_path).set_state(state)

@@ -37,55 +37,55 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def png(i: int) -> bytes:
+def png(i):
     file = io.BytesIO()
     PIL.Image.fromarray(np.full((2 + i % 2, 3, 3), i, np.uint8)).save(file, "png")
     return file.getvalue()
 
 
-def array_record(folder: Path) -> tuple[str, list[Any]]:
+def array_record(folder):
     for k, cut in enumerate((RECORDS[:9], RECORDS[9:])):
         write_file(folder / f"part-{k}.array_record", cut, 4)
     return str(folder), RECORDS
 
 
-def tfrecord(folder: Path) -> tuple[str, list[Any]]:
+def tfrecord(folder):
     for k, cut in enumerate((RECORDS[:9], RECORDS[9:])):
         write_tfrecord(folder / f"part-{k}.tfrecord", cut)
     return str(folder / "*.tfrecord"), RECORDS
 
 
-def parquet(folder: Path) -> tuple[str, list[Any]]:
+def parquet(folder):
     for k, cut in enumerate((ROWS[:9], ROWS[9:])):
         pq.write_table(pa.Table.from_pylist(cut), folder / f"part-{k}.parquet", row_group_size=4)
     return str(folder), ROWS
 
 
-def csv(folder: Path) -> tuple[str, list[Any]]:
+def csv(folder):
     rows = [{"x": i, "f": i / 4 + 0.125, "s": f"s{i}"} for i in range(N)]
     text = "".join(f"{row['x']},{row['f']},{row['s']}\n" for row in rows)
     (folder / "a.csv").write_text("x,f,s\n" + text)
     return str(folder / "a.csv"), rows
 
 
-def json_lines(folder: Path) -> tuple[str, list[Any]]:
+def json_lines(folder):
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return str(folder), ROWS
 
 
-def tar(folder: Path) -> tuple[str, list[Any]]:
+def tar(folder):
     samples = [{"__key__": f"k{i}", "cls": b"%d" % (i % 3), "png": png(i)} for i in range(N)]
-    write_tar(folder / "a.tar", [(f"{s['__key__']}.{ext}", s[ext]) for s in samples for ext in ("cls", "png")])  # type: ignore[misc]
+    write_tar(folder / "a.tar", [(f"{s['__key__']}.{ext}", s[ext]) for s in samples for ext in ("cls", "png")])
     return str(folder), samples
 
 
-def mds(folder: Path) -> tuple[str, list[Any]]:
+def mds(folder):
     rows = [{"x": i, "s": f"s{i}", "picture": png(i), "t": [i, i + 1]} for i in range(N)]
     write_mds(folder, {"x": "int", "s": "str", "picture": "png", "t": "ndarray"}, rows, compression="zstd")
     return str(folder), rows
 
 
-def images(folder: Path) -> tuple[str, list[Any]]:
+def images(folder):
     rows = []
     for label, name in enumerate(("cat", "dog")):
         (folder / name).mkdir()
@@ -95,7 +95,7 @@ def images(folder: Path) -> tuple[str, list[Any]]:
     return f"imagefolder:{folder}", rows
 
 
-def hugging_face(folder: Path) -> tuple[str, list[Any]]:
+def hugging_face(folder):
     (folder / "a.png").write_bytes(png(0))
     rows: list[dict[str, Any]] = [
         {"x": 1, "s": None, "picture": {"bytes": png(0), "path": "a.png"}},
@@ -123,16 +123,16 @@ SOURCES: list[Callable[[Path], tuple[str, list[Any]]]] = [
 ]
 
 
-def convert(source: str, destination: Path, to: str = "array_record", **given: Any) -> tuple[dict[str, Any], str]:
+def convert(source, destination, to="array_record", **given):
     """What it says as JSON, and what it shows meanwhile."""
     shown = screen(as_json=True)
     options = {"num_shards": 3, "num_actors": 0} | given
-    assert convert_command(source, destination, shown, to=to, **options) == 0  # type: ignore[arg-type]
+    assert convert_command(source, destination, shown, to=to, **options) == 0
     return json.loads(answer(shown)), errors(shown)
 
 
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
-def test_every_source_becomes_array_record(make: Callable[[Path], tuple[str, list[Any]]], tmp_path: Path) -> None:
+def test_every_source_becomes_array_record(make, tmp_path):
     (tmp_path / "from").mkdir()
     source, expected = make(tmp_path / "from")
     said, _ = convert(source, tmp_path / "to")
@@ -146,7 +146,7 @@ def test_every_source_becomes_array_record(make: Callable[[Path], tuple[str, lis
 
 
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
-def test_every_source_becomes_parquet(make: Callable[[Path], tuple[str, list[Any]]], tmp_path: Path) -> None:
+def test_every_source_becomes_parquet(make, tmp_path):
     (tmp_path / "from").mkdir()
     source, expected = make(tmp_path / "from")
     convert(source, tmp_path / "to", "parquet")
@@ -162,7 +162,7 @@ def test_every_source_becomes_parquet(make: Callable[[Path], tuple[str, list[Any
         assert np.asarray(again[0]["picture"]).tolist() == np.zeros((2, 3, 3), int).tolist()
 
 
-def test_types_that_msgpack_has_not_are_refused_by_name_and_kept_in_parquet(tmp_path: Path) -> None:
+def test_types_that_msgpack_has_not_are_refused_by_name_and_kept_in_parquet(tmp_path):
     rows = [{"d": decimal.Decimal("1.50"), "t": datetime.date(2020, 1, 2), "x": 2**64 - 1}]
     schema = pa.schema({"d": pa.decimal128(9, 2), "t": pa.date32(), "x": pa.uint64()})
     pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "a.parquet")
@@ -181,14 +181,14 @@ def test_types_that_msgpack_has_not_are_refused_by_name_and_kept_in_parquet(tmp_
         ([[{"a": 1}], []], [{"a": 1, "b": 2}], "is a dict with the keys ['a', 'b'], and they were ['a']"),
     ],
 )
-def test_a_value_that_parquet_would_cut_is_refused(first: list[Any], later: Any, said: str, tmp_path: Path) -> None:
+def test_a_value_that_parquet_would_cut_is_refused(first, later, said, tmp_path):
     rows = [{"x": value} for value in first * 600] + [{"x": later}]
     write_mds(tmp_path / "from", {"x": "json"}, rows, 400)
     with pytest.raises(ValueError, match=re.escape(f"field 'x' {said}")):
         convert(str(tmp_path / "from"), tmp_path / "to", "parquet")
 
 
-def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:
+def test_a_decoder_makes_columns_of_records(tmp_path):
     stored = [np.array([i, 2 * i, 3 * i], "<f4").tobytes() + bytes([i]) for i in range(4)]
     source = write_file(tmp_path / "a.array_record", stored)
     decode = DecodeFields({"v": ("float32", (3,)), "label": ("uint8", ())})
@@ -203,7 +203,7 @@ def test_a_decoder_makes_columns_of_records(tmp_path: Path) -> None:
             assert (one["v"].dtype, one["v"].tolist()) == (other["v"].dtype, other["v"].tolist())
 
 
-def test_a_field_is_of_the_type_of_its_first_values_that_are_not_none(tmp_path: Path) -> None:
+def test_a_field_is_of_the_type_of_its_first_values_that_are_not_none(tmp_path):
     rows = [{"n": None, "of": {"k": 1}}, {"n": 2, "of": None}, {"n": 3, "of": {"k": None}}]
     source = write_file(tmp_path / "a.array_record", [msgpack.packb(row) for row in rows])
     convert(str(source), tmp_path / "to", "parquet", decoder=(DecodeMsgpack(),), num_shards=1)
@@ -212,7 +212,7 @@ def test_a_field_is_of_the_type_of_its_first_values_that_are_not_none(tmp_path: 
     assert found.to_pylist() == rows
 
 
-def test_what_tells_no_type_or_another_length_says_what_to_do(tmp_path: Path) -> None:
+def test_what_tells_no_type_or_another_length_says_what_to_do(tmp_path):
     nothing = write_file(tmp_path / "a.array_record", [msgpack.packb({"n": None})])
     with pytest.raises(ValueError, match="'n' is None in the first 1 elements, so its type is unknown"):
         convert(str(nothing), tmp_path / "to", "parquet", decoder=(DecodeMsgpack(),))
@@ -221,7 +221,7 @@ def test_what_tells_no_type_or_another_length_says_what_to_do(tmp_path: Path) ->
         convert(str(ragged), tmp_path / "to", "parquet", decoder=(DecodeMsgpack({"n": "int64"}),))
 
 
-def test_what_a_sample_lacks_is_null(tmp_path: Path) -> None:
+def test_what_a_sample_lacks_is_null(tmp_path):
     write_tar(tmp_path / "a.tar", [("a.txt", b"1"), ("b.txt", b"2"), ("b.json", b"{}"), ("c.txt", b"3")])
     said, _ = convert(str(tmp_path / "a.tar"), tmp_path / "all", num_shards=1)
     assert said["num_records"] == 3
@@ -230,7 +230,7 @@ def test_what_a_sample_lacks_is_null(tmp_path: Path) -> None:
     assert found == {"__key__": ["a", "b", "c"], "json": [None, b"{}", None], "txt": [b"1", b"2", b"3"]}
 
 
-def test_broken_records_are_named_or_left_out_and_counted(tmp_path: Path) -> None:
+def test_broken_records_are_named_or_left_out_and_counted(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", [b"record %d" % i for i in range(6)])
     stored = bytearray(path.read_bytes())
     stored[stored.index(b"record 4")] ^= 1
@@ -244,7 +244,7 @@ def test_broken_records_are_named_or_left_out_and_counted(tmp_path: Path) -> Non
     assert [shard["said"] for shard in notes] == [None, None, {"num_skipped": 1, "skipped": [f"{path}[4]"]}]
 
 
-def test_a_block_of_text_that_does_not_parse_loses_its_broken_row_alone(tmp_path: Path) -> None:
+def test_a_block_of_text_that_does_not_parse_loses_its_broken_row_alone(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [json.dumps({"x": i, "text": "t" * 500}) for i in range(9000)]
     path.write_text("\n".join([*lines, '{"x": "many", "text": ""}', *lines[:9]]))
@@ -256,7 +256,7 @@ def test_a_block_of_text_that_does_not_parse_loses_its_broken_row_alone(tmp_path
     assert found["x"].to_pylist() == [*range(9000), *range(9)]
 
 
-def test_columns_that_are_ragged_past_what_is_looked_at_keep_their_values(tmp_path: Path) -> None:
+def test_columns_that_are_ragged_past_what_is_looked_at_keep_their_values(tmp_path):
     """A reader of elements takes the first rows for what all are, and refuses others; a conversion needs not."""
     rows = [{"v": [i, i] if i < 300 else [i], "x": None if i == 299 else i} for i in range(301)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
@@ -266,7 +266,7 @@ def test_columns_that_are_ragged_past_what_is_looked_at_keep_their_values(tmp_pa
     assert list(map(msgpack.unpackb, records_of(tmp_path / "maps"))) == rows
 
 
-def test_group_sizes_are_by_the_size_of_records(tmp_path: Path) -> None:
+def test_group_sizes_are_by_the_size_of_records(tmp_path):
     for nbytes, size in ((10, 256), (300_000, 2)):
         source = write_file(tmp_path / f"{nbytes}.array_record", [bytes([i]) * nbytes for i in range(3)], 1, "zstd")
         said, _ = convert(str(source), tmp_path / f"{nbytes}")
@@ -275,7 +275,7 @@ def test_group_sizes_are_by_the_size_of_records(tmp_path: Path) -> None:
     assert said["group_size"] == 1
 
 
-def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path: Path) -> None:
+def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path):
     (tmp_path / "from").mkdir()
     source, _ = tar(tmp_path / "from")
     shown = screen()
@@ -288,7 +288,7 @@ def test_it_says_what_it_wrote_and_how_to_read_it(tmp_path: Path) -> None:
         convert(source, tmp_path / "to")
 
 
-def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
+def test_what_is_read_is_never_written_over(tmp_path):
     source, expected = array_record(tmp_path)
     convert(source, tmp_path / "to")
     with pytest.raises(ValueError, match="a file of the source; write to another folder"):
@@ -296,7 +296,7 @@ def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
     assert records_of(tmp_path / "to") == expected
 
 
-def test_the_names_of_classes_stand_beside_the_data(tmp_path: Path) -> None:
+def test_the_names_of_classes_stand_beside_the_data(tmp_path):
     (tmp_path / "from").mkdir()
     source, _ = images(tmp_path / "from")
     convert(source, tmp_path / "to")
@@ -309,7 +309,7 @@ def test_the_names_of_classes_stand_beside_the_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [csv, images, hugging_face], ids=lambda make: make.__name__)
-def test_a_split_of_what_has_none_is_refused(make: Callable[[Path], tuple[str, list[Any]]], tmp_path: Path) -> None:
+def test_a_split_of_what_has_none_is_refused(make, tmp_path):
     (tmp_path / "from").mkdir()
     source, _ = make(tmp_path / "from")
     with pytest.raises(ValueError, match=r"'test'"):
@@ -317,7 +317,7 @@ def test_a_split_of_what_has_none_is_refused(make: Callable[[Path], tuple[str, l
     assert not (tmp_path / "to").exists()
 
 
-def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(NotADirectoryError, match=r"file is a file, and datasets are written to folders"):
         folder_of(write_file(tmp_path / "file", [b"x"]))
     with pytest.raises(ValueError, match=r"^s3://b/x is a URL, and datasets are written to folders"):
@@ -329,12 +329,12 @@ def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path: Path) ->
 class Counted:
     """Says how often each of its elements was read."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.reads: Counter[int] = Counter()
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 400
 
-    def __getitem__(self, index: int) -> dict[str, int]:
+    def __getitem__(self, index):
         self.reads[index] += 1
         return {"x": index}

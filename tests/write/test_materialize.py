@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,33 +34,33 @@ from tests.resume import assert_equal, assert_resumes, run_saving
 class Repeat:
     """Gives an element as often as its index says, modulo 3."""
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [element | {"copy": np.int32(copy)} for copy in range(element["index"] % 3)]
 
 
 class DropFirstCopy:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return int(element["copy"]) != 0
 
 
 class Doubled:
     """Works on columns; what comes of it is columns."""
 
-    def map_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
+    def map_columns(self, columns):
         return {"z": columns["values"] * 2, "index": columns["index"].astype(np.int32), "text": columns["name"]}
 
 
 class Noisy:
-    def random_map(self, element: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    def random_map(self, element, rng):
         return element | {"noise": rng.random(2), "kind": str(type(element["index"]))}
 
 
 class Placed:
-    def map_with_index(self, position: int, element: dict[str, Any]) -> dict[str, Any]:
+    def map_with_index(self, position, element):
         return element | {"position": position}
 
 
-def tokens(element: dict[str, Any]) -> dict[str, Any]:
+def tokens(element):
     return {"tokens": np.arange(element["index"] % 5, dtype=np.int32) + element["index"]}
 
 
@@ -76,16 +75,16 @@ CHAINS: dict[str, list[Any]] = {
 }
 
 
-def live(files: list[Path], transforms: list[Any], **config: Any) -> ArrayRecordSourceModule:
+def live(files, transforms, **config):
     settings = {"shuffle": True, "num_epochs": 2, "on_error": "skip"} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**settings), files, transforms=transforms)
 
 
-def pipelines(source: Any, batch_size: int = 7, **options: Any) -> Callable[[], Pipeline]:
+def pipelines(source, batch_size=7, **options):
     return lambda: Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def assert_interchangeable(one: Callable[[], Pipeline], other: Callable[[], Pipeline], every: int = 4) -> None:
+def assert_interchangeable(one, other, every=4):
     """Each goes on from the other's states, with the same batches and the same states."""
     with one() as pipeline:
         batches, states = run_saving(pipeline)
@@ -100,9 +99,7 @@ def assert_interchangeable(one: Callable[[], Pipeline], other: Callable[[], Pipe
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_run_moves_from_live_to_materialised_and_back_after_any_batch(
-    files: list[Path], tmp_path: Path, name: str
-) -> None:
+def test_a_run_moves_from_live_to_materialised_and_back_after_any_batch(files, tmp_path, name):
     source = live(files, CHAINS[name])
     num_transforms = 1 if "behind" in name else None
     done = materialize(source, tmp_path / "out", num_shards=3, num_transforms=num_transforms)
@@ -123,15 +120,15 @@ def test_a_run_moves_from_live_to_materialised_and_back_after_any_batch(
     ],
     ids=str,
 )
-def test_one_folder_serves_every_order(files: list[Path], tmp_path: Path, order: dict[str, Any]) -> None:
+def test_one_folder_serves_every_order(files, tmp_path, order):
     chain = CHAINS["filtered, then random"]
     materialize(live(files, chain), tmp_path / "out")
     source = live(files, chain, **order)
     assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")), every=9)
 
 
-def test_mixtures_go_on_with_their_components_materialised(files: list[Path], tmp_path: Path) -> None:
-    def half(paths: list[Path], seed: int) -> ArrayRecordSourceModule:
+def test_mixtures_go_on_with_their_components_materialised(files, tmp_path):
+    def half(paths, seed):
         return live(paths, CHAINS["filtered, then random"], seed=seed, num_epochs=-1)
 
     parts = [half(files[:3], 1), half(files[3:], 2)]
@@ -143,7 +140,7 @@ def test_mixtures_go_on_with_their_components_materialised(files: list[Path], tm
     assert_interchangeable(pipelines(mixture), pipelines(MixtureSource(own, [1, 3], length=200)), every=11)
 
 
-def test_packing_stays_live(files: list[Path], tmp_path: Path) -> None:
+def test_packing_stays_live(files, tmp_path):
     source = live(files, [decode, tokens])
     materialize(source, tmp_path / "out")
     packed = {"packing": ConcatThenSplit(16, ["tokens"]), "batch_size": 3}
@@ -152,7 +149,7 @@ def test_packing_stays_live(files: list[Path], tmp_path: Path) -> None:
     )
 
 
-def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path: Path) -> None:
+def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path):
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -164,11 +161,11 @@ def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path: Path) -> None:
     }
     parquet.write_table(pa.table(rows), tmp_path / "rows.parquet", row_group_size=8)
 
-    def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    def without_nulls(row):
         return {name: value for name, value in row.items() if name != "n"}
 
     class WithMore:
-        def map_columns(self, columns: dict[str, Any]) -> dict[str, Any]:
+        def map_columns(self, columns):
             return {"y": columns["x"] + 1, **columns}
 
     chains = (
@@ -185,14 +182,14 @@ def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path: Path) -> None:
         assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / f"out{index}")))
 
 
-def test_records_are_still_named_as_the_files_have_them(files: list[Path], tmp_path: Path) -> None:
+def test_records_are_still_named_as_the_files_have_them(files, tmp_path):
     source = live(files, CHAINS["filtered, then random"])
     materialize(source, tmp_path / "out", num_shards=3)
     with pipelines(source)() as one, pipelines(MaterializedSource(source, tmp_path / "out"))() as other:
         assert one.locate(5) == other.locate(5)
 
 
-def test_other_transforms_and_other_files_are_refused(files: list[Path], tmp_path: Path) -> None:
+def test_other_transforms_and_other_files_are_refused(files, tmp_path):
     materialize(live(files, [decode, DropThirds()]), tmp_path / "out")
     with pytest.raises(DriftError, match=r"out was written by other transforms: made again, element 5 has another"):
         MaterializedSource(live(files, [decode, FailAt(3)]), tmp_path / "out")
@@ -202,7 +199,7 @@ def test_other_transforms_and_other_files_are_refused(files: list[Path], tmp_pat
     assert_interchangeable(pipelines(longer), pipelines(MaterializedSource(longer, tmp_path / "out")), every=9)
 
 
-def test_what_cannot_be_run_once_is_refused_by_name(files: list[Path], tmp_path: Path) -> None:
+def test_what_cannot_be_run_once_is_refused_by_name(files, tmp_path):
     for transforms, num_transforms, message in (
         ([decode, AddNoise(), DropThirds()], None, "DropThirds could run once.*AddNoise draws.*num_transforms=1"),
         ([Placed()], None, r"no transform to run once: transform Placed is told the position"),
@@ -216,7 +213,7 @@ def test_what_cannot_be_run_once_is_refused_by_name(files: list[Path], tmp_path:
     assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / "out")), every=9)
 
 
-def test_a_value_that_would_not_come_back_is_refused_before_a_file_is_named(tmp_path: Path) -> None:
+def test_a_value_that_would_not_come_back_is_refused_before_a_file_is_named(tmp_path):
     source = RandomAccessSource(
         RandomAccessSourceConfig(), {"x": np.arange(4)}, transforms=[lambda element: {"x": Path("a")}]
     )
@@ -224,13 +221,13 @@ def test_a_value_that_would_not_come_back_is_refused_before_a_file_is_named(tmp_
         materialize(source, tmp_path / "out")
 
 
-def test_a_record_that_fails_ends_it_unless_errors_are_skipped(files: list[Path], tmp_path: Path) -> None:
+def test_a_record_that_fails_ends_it_unless_errors_are_skipped(files, tmp_path):
     source = live(files, [decode, FailAt(50)], on_error="raise")
     with pytest.raises(ValueError, match=r"part-00003.array_record\[30\].*cannot divide element 50"):
         materialize(source, tmp_path / "out")
 
 
-def test_a_folder_that_is_damaged_or_not_whole_is_refused(files: list[Path], tmp_path: Path) -> None:
+def test_a_folder_that_is_damaged_or_not_whole_is_refused(files, tmp_path):
     source = live(files, [decode])
     with pytest.raises(FileNotFoundError, match="nothing was written"):
         MaterializedSource(source, tmp_path)
@@ -246,7 +243,7 @@ def test_a_folder_that_is_damaged_or_not_whole_is_refused(files: list[Path], tmp
         MaterializedSource(tmp_path, tmp_path / "out")
 
 
-def test_the_folder_is_a_dataset_of_its_own(files: list[Path], tmp_path: Path) -> None:
+def test_the_folder_is_a_dataset_of_its_own(files, tmp_path):
     chain = [decode, Repeat(), FailAt(7)]
     source = live(files, chain, shuffle=False, num_epochs=1)
     materialize(source, tmp_path / "out")
@@ -281,12 +278,12 @@ def test_the_folder_is_a_dataset_of_its_own(files: list[Path], tmp_path: Path) -
     [("decoded", True, True), ("filtered, then random", True, False), ("several of one", False, False)],
 )
 def test_a_dataset_of_its_own_has_elements_by_index_where_each_record_gave_one_at_most(
-    files: list[Path], tmp_path: Path, name: str, has_index: bool, has_len: bool
-) -> None:
+    files, tmp_path, name, has_index, has_len
+):
     chain = (CHAINS | {"several of one": [decode, Repeat()]})[name]
     materialize(live(files, chain), tmp_path / "out")
 
-    def loaded() -> Any:
+    def loaded():
         return load(tmp_path / "out", shuffle=True, num_epochs=2, transforms=[Noisy()])
 
     now, pipeline = loaded(), pipelines(loaded())()

@@ -1,9 +1,6 @@
 """What actors materialise, and actors that read it: the live stream of one process is the oracle."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from flax import nnx
@@ -22,7 +19,7 @@ from tests.resume import assert_equal, comparable, on_host, run_saving
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
-def test_any_number_of_actors_writes_the_same_and_reads_the_live_stream(files: list[Path], tmp_path: Path) -> None:
+def test_any_number_of_actors_writes_the_same_and_reads_the_live_stream(files, tmp_path):
     config = ArrayRecordSourceConfig(shuffle=True, num_epochs=2)
     source = ArrayRecordSourceModule(config, files, transforms=[decode, DropThirds(), AddNoise()])
     done = [

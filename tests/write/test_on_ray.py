@@ -8,10 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +23,6 @@ from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.write.conversion import conversion_of
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
-from tests.clusters import LocalRay
 from tests.data import write_file
 from tests.waiting import until
 
@@ -34,7 +31,7 @@ N = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
-def fresh(ray_of_modules: LocalRay) -> None:
+def fresh(ray_of_modules):
     """A process that ran a task of another module may have JAX: these have a Ray that no other had."""
     ray_of_modules.end()
 
@@ -47,7 +44,7 @@ class Records:
     broken: int = -1
     driver: int = os.getpid()
 
-    def __call__(self, start: int, stop: int) -> Iterator[bytes]:
+    def __call__(self, start, stop):
         assert "jax" not in sys.modules or os.getpid() == self.driver
         for index in range(start, stop):
             if index == 25 and self.kills is not None and not self.kills.exists():
@@ -58,24 +55,24 @@ class Records:
             yield b"%d" % index * 10
 
 
-def write(folder: Path, read: Any = Records(), **given: Any) -> dict[str, bytes]:
+def write(folder, read=Records(), **given):
     write_dataset(read, N, folder, ArrayRecordFormat(4), made_from={"x": 1}, num_shards=5, **given)
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_a_shard_whose_process_is_killed_is_written_again(tmp_path: Path) -> None:
+def test_a_shard_whose_process_is_killed_is_written_again(tmp_path):
     found = write(tmp_path / "a", Records(kills=tmp_path / "killed"), num_actors=2)
     assert (tmp_path / "killed").exists()
     assert found == write(tmp_path / "b")  # the half file of the one that was killed is gone
 
 
-def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path: Path) -> None:
+def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path):
     rows = pa.table({"x": np.arange(N), "s": [f"row {i}" for i in range(N)]})
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=8)
     packed = write_file(tmp_path / "a.array_record", (b"%d" % i for i in range(N)), 4)
     pairs = [(ParquetReader.of(tmp_path / "a.parquet"), "parquet"), (ArrayRecordReader.of(str(packed)), "array_record")]
     for reader, to in pairs:
-        found = conversion_of(reader, to, group_size=5)  # type: ignore[arg-type]
+        found = conversion_of(reader, to, group_size=5)
         converted = []
         for num_actors in (0, 2):
             folder = tmp_path / f"{to}-{num_actors}"
@@ -86,7 +83,7 @@ def test_a_conversion_gives_the_same_bytes_for_any_number_of_actors(tmp_path: Pa
         assert len(converted[0]) == 5
 
 
-def hold(folder: str) -> None:
+def hold(folder):
     """Write a part, and wait; however that ends, the part is taken away."""
     part = Path(folder, f"{os.getpid()}.part")
     part.touch()
@@ -97,10 +94,10 @@ def hold(folder: str) -> None:
         part.unlink()
 
 
-def test_calls_that_are_stopped_clean_up(tmp_path: Path) -> None:
+def test_calls_that_are_stopped_clean_up(tmp_path):
     """By an interrupt in each: one that is ended by force would leave what it has begun."""
 
-    def stop() -> None:
+    def stop():
         until(lambda: len(list(tmp_path.iterdir())) == 2)
         _thread.interrupt_main()
 

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ MADE_FROM = {"files": {"digest": "abc"}}
 N = 103
 
 
-def record(index: int) -> bytes:
+def record(index):
     return f"record {index}".encode() * (1 + index % 5)
 
 
@@ -39,7 +38,7 @@ class Records:
     log: Path | None = None
     fails_at: int = -1
 
-    def __call__(self, start: int, stop: int) -> Generator[bytes, None, Any]:
+    def __call__(self, start, stop):
         if self.log is not None:
             with self.log.open("a") as file:
                 file.write(f"{start} {stop}\n")
@@ -50,16 +49,16 @@ class Records:
         return {"first": start}
 
 
-def write(folder: Path, read: Any = Records(), **given: Any) -> Any:
+def write(folder, read=Records(), **given):
     options: dict[str, Any] = {"made_from": MADE_FROM, "num_shards": 4}
     return write_dataset(read, N, folder, given.pop("format", ArrayRecordFormat(4)), **options | given)
 
 
-def bytes_of(folder: Path) -> dict[str, bytes]:
+def bytes_of(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_the_records_are_there_in_order_and_the_manifest_says_what_they_are(tmp_path: Path) -> None:
+def test_the_records_are_there_in_order_and_the_manifest_says_what_they_are(tmp_path):
     written = write(tmp_path / "a")
     assert records_of(tmp_path / "a") == [record(index) for index in range(N)]
     names = [f"data-{k:05d}-of-00004.array_record" for k in range(4)]
@@ -74,7 +73,7 @@ def test_the_records_are_there_in_order_and_the_manifest_says_what_they_are(tmp_
     assert said["nbytes"] == written.nbytes == sum((tmp_path / "a" / name).stat().st_size for name in names)
 
 
-def test_what_is_finished_is_left_as_it_is(tmp_path: Path) -> None:
+def test_what_is_finished_is_left_as_it_is(tmp_path):
     log = tmp_path / "log"
     first = write(tmp_path / "a")
     before = bytes_of(tmp_path / "a")
@@ -83,7 +82,7 @@ def test_what_is_finished_is_left_as_it_is(tmp_path: Path) -> None:
     assert not log.exists()
 
 
-def test_a_shard_that_is_gone_or_damaged_is_written_again_alone(tmp_path: Path) -> None:
+def test_a_shard_that_is_gone_or_damaged_is_written_again_alone(tmp_path):
     write(tmp_path / "a")
     before = bytes_of(tmp_path / "a")
     names = sorted(before)
@@ -94,7 +93,7 @@ def test_a_shard_that_is_gone_or_damaged_is_written_again_alone(tmp_path: Path) 
     assert (tmp_path / "log").read_text() == "25 51\n51 77\n"
 
 
-def test_an_error_leaves_what_is_finished_and_the_next_run_reads_the_rest(tmp_path: Path) -> None:
+def test_an_error_leaves_what_is_finished_and_the_next_run_reads_the_rest(tmp_path):
     write(tmp_path / "whole")
     with pytest.raises(ValueError, match=r"source\[60\]: it is broken") as raised:
         write(tmp_path / "a", Records(fails_at=60))
@@ -109,7 +108,7 @@ def test_an_error_leaves_what_is_finished_and_the_next_run_reads_the_rest(tmp_pa
     assert (tmp_path / "log").read_text() == "51 77\n77 103\n"
 
 
-def test_other_data_or_settings_are_refused_by_name_and_overwrite_begins_anew(tmp_path: Path) -> None:
+def test_other_data_or_settings_are_refused_by_name_and_overwrite_begins_anew(tmp_path):
     write(tmp_path / "a")
     with pytest.raises(ValueError, match=r"made_from\.files\.digest was 'abc' and is 'abd'.*--overwrite"):
         write(tmp_path / "a", made_from={"files": {"digest": "abd"}})
@@ -124,7 +123,7 @@ def test_other_data_or_settings_are_refused_by_name_and_overwrite_begins_anew(tm
     assert bytes_of(tmp_path / "b") == bytes_of(tmp_path / "c")
 
 
-def test_files_of_others_are_neither_mixed_with_nor_removed(tmp_path: Path) -> None:
+def test_files_of_others_are_neither_mixed_with_nor_removed(tmp_path):
     for name in ("mine.txt", "data-00000-of-00004.array_record"):
         folder = tmp_path / name[:4]
         folder.mkdir()
@@ -135,8 +134,8 @@ def test_files_of_others_are_neither_mixed_with_nor_removed(tmp_path: Path) -> N
         assert bytes_of(folder) == {name: b"mine"}
 
 
-def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    def read(start: int, stop: int) -> Iterator[bytes]:
+def test_two_runs_do_not_write_to_one_folder(tmp_path):
+    def read(start, stop):
         with pytest.raises(ValueError, match="another process writes to"):
             write(tmp_path / "a")
         return Records()(start, stop)
@@ -145,21 +144,21 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
     assert records_of(tmp_path / "a") == [record(index) for index in range(N)]
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         write(tmp_path / "file" / "a", Records(tmp_path / "log"))
     with pytest.raises(ValueError, match=r"s3://b/c is a URL.*mount the bucket"):
-        write("s3://b/c", Records(tmp_path / "log"))  # type: ignore[arg-type]
+        write("s3://b/c", Records(tmp_path / "log"))
     assert not (tmp_path / "log").exists()
 
 
 @pytest.mark.parametrize("kind", ["array_record", "parquet"])
-def test_a_full_disk_is_an_error_at_once_and_leaves_no_half_file(tmp_path: Path, kind: str) -> None:
+def test_a_full_disk_is_an_error_at_once_and_leaves_no_half_file(tmp_path, kind):
     rows = pa.table({"x": np.random.default_rng(0).integers(0, 255, 200_000).astype(np.uint8)})
     format: Any = ArrayRecordFormat(1) if kind == "array_record" else ParquetFormat(rows.schema, 1000)
 
-    def read(start: int, stop: int) -> Iterator[Any]:
+    def read(start, stop):
         for _ in range(10):
             yield rows if kind == "parquet" else rows["x"].chunk(0).to_numpy().tobytes()
 
@@ -174,11 +173,11 @@ def test_a_full_disk_is_an_error_at_once_and_leaves_no_half_file(tmp_path: Path,
     assert sorted(bytes_of(tmp_path / "a")) == [UNFINISHED]
 
 
-def test_row_groups_do_not_depend_on_how_many_rows_come_at_a_time(tmp_path: Path) -> None:
+def test_row_groups_do_not_depend_on_how_many_rows_come_at_a_time(tmp_path):
     columns = {"i": np.arange(N), "s": [f"{i % 7}" * (i % 3) for i in range(N)], "v": [[i] * (i % 4) for i in range(N)]}
     whole = pa.table(columns)
 
-    def read(step: int, start: int, stop: int) -> Iterator[Any]:
+    def read(step, start, stop):
         for first in range(start, stop, step):
             yield whole.slice(first, min(step, stop - first))
 
@@ -208,7 +207,7 @@ write(Path(sys.argv[1]), Slow())
 """
 
 
-def test_a_run_that_is_killed_goes_on_and_reads_only_what_is_missing(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_goes_on_and_reads_only_what_is_missing(tmp_path):
     folder = tmp_path / "a"
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]

@@ -1,12 +1,9 @@
 """Statistics of elements, against NumPy over all of them at once."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator
 from collections import Counter
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 from datarax_ray.write.statistics import FieldStatistics, Moments, Statistics, fields_of_columns, fields_of_elements
 
 
-def close(moments: Moments, numbers: Any) -> None:
+def close(moments, numbers):
     want = np.asarray(numbers, np.float64)
     assert moments.count == want.size
     assert moments.mean == pytest.approx(want.mean(), rel=1e-12)
@@ -26,7 +23,7 @@ def close(moments: Moments, numbers: Any) -> None:
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9), min_size=1, max_size=9))
-def test_pieces_add_up_to_what_numpy_says_of_all(pieces: list[list[float]]) -> None:
+def test_pieces_add_up_to_what_numpy_says_of_all(pieces):
     numbers = [number + 1e9 for piece in pieces for number in piece]  # far from 0, close together
     found = functools.reduce(operator.add, (Moments.of(np.array(piece) + 1e9) for piece in pieces), Moments())
     want = np.array(numbers)
@@ -36,7 +33,7 @@ def test_pieces_add_up_to_what_numpy_says_of_all(pieces: list[list[float]]) -> N
     assert (found.least, found.most) == (want.min(), want.max())
 
 
-def test_many_numbers_of_any_dtype() -> None:
+def test_many_numbers_of_any_dtype():
     rng = np.random.default_rng(0)
     for dtype in (np.uint8, np.int16, np.float32, np.float64, np.bool_, ml_dtypes.bfloat16, np.float16):
         column = rng.integers(0, 2 if dtype is np.bool_ else 100, (50, 60, 30)).astype(dtype)
@@ -46,19 +43,19 @@ def test_many_numbers_of_any_dtype() -> None:
         assert found.kinds == {str(np.dtype(dtype)): 50}
 
 
-def test_whole_numbers_are_exact_beyond_what_a_float_holds() -> None:
+def test_whole_numbers_are_exact_beyond_what_a_float_holds():
     found = FieldStatistics.of(np.array([2**62 + 1, -(2**62) - 1]))
     assert (found.numbers.least, found.numbers.most) == (-(2**62) - 1, 2**62 + 1)
     assert FieldStatistics.of([2**70, 3]).count == 2
 
 
-def test_what_is_no_number_is_counted_and_left_out_of_moments() -> None:
+def test_what_is_no_number_is_counted_and_left_out_of_moments():
     found = FieldStatistics.of(np.array([1.0, np.nan, 3.0, np.inf, -np.inf], np.float32))
     assert (found.num_nan, found.num_infinite) == (1, 2)
     close(found.numbers, [1.0, 3.0])
 
 
-def test_lengths_kinds_and_values_of_objects() -> None:
+def test_lengths_kinds_and_values_of_objects():
     texts = ["cat", "dog", "cat", None, ""]
     found = FieldStatistics.of(np.array(texts, object))
     assert (found.count, found.num_null, found.kinds) == (5, 1, {"str": 4, "NoneType": 1})
@@ -73,7 +70,7 @@ def test_lengths_kinds_and_values_of_objects() -> None:
     close(arrays.numbers, [0.0] * 10 + [1.0] * 28)
 
 
-def test_labels_are_counted_as_long_as_they_are_few() -> None:
+def test_labels_are_counted_as_long_as_they_are_few():
     labels = np.random.default_rng(1).integers(0, 10, 1000)
     halves = FieldStatistics.of(labels[:300]) + FieldStatistics.of(labels[300:])
     assert halves.by_value == Counter(map(str, labels.tolist()))
@@ -81,7 +78,7 @@ def test_labels_are_counted_as_long_as_they_are_few() -> None:
     assert (FieldStatistics.of(np.arange(40)) + FieldStatistics.of(np.arange(40, 80))).by_value is None
 
 
-def test_columns_and_elements_say_the_same_and_json_keeps_it() -> None:
+def test_columns_and_elements_say_the_same_and_json_keeps_it():
     columns = {"x": np.arange(12.0).reshape(4, 3), "in": {"label": np.array([1, 0, 1, 1])}}
     elements = [{"x": columns["x"][i], "in": {"label": int(columns["in"]["label"][i])}} for i in range(4)]
     by_columns, by_elements = fields_of_columns(columns), fields_of_elements(elements)
@@ -94,7 +91,7 @@ def test_columns_and_elements_say_the_same_and_json_keeps_it() -> None:
     assert whole + Statistics() == whole == Statistics() + whole
 
 
-def test_fields_with_dots_in_their_names_are_none_of_those_inside_others() -> None:
+def test_fields_with_dots_in_their_names_are_none_of_those_inside_others():
     element = {"a": {"b": 1, "": 2}, "a.b": 0.5, "": 3, '"a.b"': 4}
     names = ["a.b", 'a.""', '"a.b"', '""', '"\\"a.b\\""']
     by_elements = fields_of_elements([element, element])

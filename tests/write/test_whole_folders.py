@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.fixture(params=KINDS)
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[Any], Any]]:
+def written(request, tmp_path):
     """A folder of four files of one size, and what reads it."""
     rows = [{"x": f"{number:05}"} for number in range(4000)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -41,23 +40,23 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Calla
     return tmp_path / "to", KINDS[request.param]
 
 
-def shards(folder: Path) -> list[Path]:
+def shards(folder):
     return sorted(folder.glob("data-*"))
 
 
-def named(folder: Path) -> list[Any]:
+def named(folder):
     """How the files may be named."""
     return [folder, f"{folder}/data-*", [*map(str, shards(folder))]]
 
 
-def refused(folder: Path, read: Callable[[Any], Any], said: str) -> None:
+def refused(folder, read, said):
     for paths in named(folder):
         for make in (read, load):
             with pytest.raises(ValueError, match=said):
                 make(paths)
 
 
-def test_a_file_that_is_gone_is_named(written: tuple[Path, Callable[[Any], Any]]) -> None:
+def test_a_file_that_is_gone_is_named(written):
     folder, read = written
     shards(folder)[1].unlink()
     refused(
@@ -67,21 +66,21 @@ def test_a_file_that_is_gone_is_named(written: tuple[Path, Callable[[Any], Any]]
     assert len(read(shards(folder))) == 3000
 
 
-def test_a_file_in_the_place_of_another_is_named(written: tuple[Path, Callable[[Any], Any]]) -> None:
+def test_a_file_in_the_place_of_another_is_named(written):
     folder, read = written
     first, second, *_ = shards(folder)
     shutil.copy(first, second)
     refused(folder, read, r"data-00001-of-00004\.\w+ is not the file that was written: it has .* bytes, and .* were")
 
 
-def test_a_file_of_another_run_is_named(written: tuple[Path, Callable[[Any], Any]]) -> None:
+def test_a_file_of_another_run_is_named(written):
     folder, read = written
     first = shards(folder)[0]
     shutil.copy(first, first.with_stem("data-00004-of-00005"))
     refused(folder, read, r"data-00004-of-00005\.\w+ is none of the 4 files that were written there; take it away")
 
 
-def test_so_it_is_behind_a_url(written: tuple[Path, Callable[[Any], Any]]) -> None:
+def test_so_it_is_behind_a_url(written):
     folder, read = written
     with contextlib.closing(HttpFiles(folder)) as served:
         urls = [f"{served.url}/{path.name}" for path in shards(folder)]
@@ -103,14 +102,14 @@ def test_so_it_is_behind_a_url(written: tuple[Path, Callable[[Any], Any]]) -> No
             read(urls[1:])
 
 
-def test_some_of_the_files_and_others_beside_them_are_read(written: tuple[Path, Callable[[Any], Any]]) -> None:
+def test_some_of_the_files_and_others_beside_them_are_read(written):
     folder, read = written
     assert [len(read(paths)) for paths in (folder, f"{folder}/data-0000[12]*", shards(folder)[3])] == [4000, 2000, 1000]
     shutil.copy(shards(folder)[0], (more := shards(folder)[0].with_stem("more")))
     assert len(read([shards(folder)[0], more])) == 2000
 
 
-def test_notes_of_others_are_no_matter(written: tuple[Path, Callable[[Any], Any]]) -> None:
+def test_notes_of_others_are_no_matter(written):
     folder, read = written
     for text in ("", "[]", '{"shards": 3}', '{"shards": [{"name": "a"}]}', '{"shards": ["a"]}', "\xff"):
         (folder / FINISHED).write_text(text, "latin1")
@@ -118,7 +117,7 @@ def test_notes_of_others_are_no_matter(written: tuple[Path, Callable[[Any], Any]
 
 
 @pytest.mark.parametrize("to", KINDS)
-def test_a_folder_that_was_not_written_to_its_end_is_refused(to: str, tmp_path: Path) -> None:
+def test_a_folder_that_was_not_written_to_its_end_is_refused(to, tmp_path):
     rows = ['{"x": 1}'] * 300 + ["{"] + ['{"x": 1}'] * 99
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     with pytest.raises(ValueError, match=r"a\.jsonl\[300\]"):
@@ -129,11 +128,11 @@ def test_a_folder_that_was_not_written_to_its_end_is_refused(to: str, tmp_path: 
     assert len(KINDS[to](tmp_path / "to")) == 399
 
 
-def double(element: dict[str, Any]) -> dict[str, Any]:
+def double(element):
     return {"x": element["x"] * 2}
 
 
-def test_a_materialized_folder_is_read_whole_or_not_by_whatever_reads_it(tmp_path: Path) -> None:
+def test_a_materialized_folder_is_read_whole_or_not_by_whatever_reads_it(tmp_path):
     source = RandomAccessSource(
         RandomAccessSourceConfig(num_epochs=1), [{"x": i} for i in range(100)], transforms=[double]
     )

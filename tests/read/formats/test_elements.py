@@ -37,7 +37,7 @@ SHAPES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def moment(value: Any) -> Any:
+def moment(value):
     """A time as NumPy has it, in UTC; a date is its midnight; other values as they are."""
     if hasattr(value, "asm8"):  # of pandas, which is to_pylist's for ns
         return value.asm8
@@ -50,7 +50,7 @@ def moment(value: Any) -> Any:
     return np.timedelta64(value) if isinstance(value, dt.timedelta) else value
 
 
-def is_same(got: Any, given: Any) -> bool:
+def is_same(got, given):
     """Whether a value out of a column is the one that was given, by Python's own `==` but for times."""
     if isinstance(given, dict):
         return isinstance(got, dict) and got.keys() == given.keys() and all(is_same(got[k], given[k]) for k in given)
@@ -67,13 +67,13 @@ def is_same(got: Any, given: Any) -> bool:
     return got is None if given is None else bool(got == given or (got != got and given != given))
 
 
-def columns(types: ElementTypes, values: list[Any]) -> list[Any]:
+def columns(types, values):
     found = types.columns([{"x": value} for value in values])
     return [row["x"] for row in unstack(found, len(values))]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_comes_later_is_what_was_given_or_an_error(shape: str) -> None:
+def test_what_comes_later_is_what_was_given_or_an_error(shape):
     make, refused, taken = SHAPES[shape], 0, 0
     for first, later in itertools.product(VALUES, VALUES):
         types = ElementTypes.of([{"x": make(first)}] * 2, {}, (), ())
@@ -91,7 +91,7 @@ def test_what_comes_later_is_what_was_given_or_an_error(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_comes_first_together_is_what_was_given_or_as_transforms_have_it(shape: str) -> None:
+def test_what_comes_first_together_is_what_was_given_or_as_transforms_have_it(shape):
     make, taken = SHAPES[shape], 0
     for values in itertools.permutations(VALUES, 2):
         made = [make(value) for value in values]
@@ -126,8 +126,8 @@ CHOSEN: list[tuple[pa.DataType, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "want"), CHOSEN, ids=lambda value: str(value))
-def test_of_a_type_that_was_chosen_only_floats_lose_anything(kind: pa.DataType, value: Any, want: Any) -> None:
-    def made() -> Any:
+def test_of_a_type_that_was_chosen_only_floats_lose_anything(kind, value, want):
+    def made():
         return Exactly(rounds=True).array([value, None], kind, "x").to_pylist()
 
     if want is None:
@@ -137,7 +137,7 @@ def test_of_a_type_that_was_chosen_only_floats_lose_anything(kind: pa.DataType, 
         assert made() == [want, None]
 
 
-def test_missing_keys_are_none_where_that_is_said() -> None:
+def test_missing_keys_are_none_where_that_is_said():
     kind = pa.list_(pa.struct({"a": pa.int64(), "b": pa.string()}))
     assert Exactly(fills=True).array([[{"a": 1}]], kind, "x").to_pylist() == [[{"a": 1, "b": None}]]
     with pytest.raises(UnlikeError, match=r"field 'x' is a dict with the keys \['a'\], and they were \['a', 'b'\]"):

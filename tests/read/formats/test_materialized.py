@@ -1,14 +1,11 @@
 """Elements as bytes come back as they were: value for value, bit for bit, type for type."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import decimal
 import functools
 import math
 import zoneinfo
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -30,7 +27,7 @@ from datarax_ray.read.formats.materialized.records import (
 )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     """Also of NaNs with other bits, of signed zeros, and of the order of keys."""
     if type(one) is not type(other):
         return False
@@ -67,7 +64,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_any_value_comes_back(value: Any) -> None:
+def test_any_value_comes_back(value):
     assert same(value_of(encoded(value)), value)
 
 
@@ -109,7 +106,7 @@ def test_any_value_comes_back(value: Any) -> None:
     ],
     ids=repr,
 )
-def test_what_hypothesis_does_not_make_comes_back(value: Any) -> None:
+def test_what_hypothesis_does_not_make_comes_back(value):
     assert same(value_of(encoded(value)), value)
 
 
@@ -130,18 +127,18 @@ def test_what_hypothesis_does_not_make_comes_back(value: Any) -> None:
         (np.array([(None,)], [("a", object)]), r"of dtype .*, which cannot be written"),
     ],
 )
-def test_what_would_not_come_back_is_refused_by_its_field(value: Any, message: str) -> None:
+def test_what_would_not_come_back_is_refused_by_its_field(value, message):
     with pytest.raises(UnwritableError, match=message):
         encoded(value)
 
 
-def test_arrays_can_be_written_to_and_share_no_memory_with_the_record() -> None:
+def test_arrays_can_be_written_to_and_share_no_memory_with_the_record():
     record = encoded({"x": np.arange(3)})
     value_of(record)["x"][:] = 7
     assert value_of(record)["x"].tolist() == [0, 1, 2]
 
 
-def test_rows_of_ragged_columns_are_such_again() -> None:
+def test_rows_of_ragged_columns_are_such_again():
     row = ragged_row(np.arange(3))
     found = value_of(encoded({"x": row, "y": np.arange(3)}))
     assert is_ragged_row(found["x"])
@@ -160,21 +157,21 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("are_last", [True, False])
-def test_rows_of_columns_are_columns_again(are_last: bool) -> None:
+def test_rows_of_columns_are_columns_again(are_last):
     assert same(columns_of(encoded_rows(COLUMNS, 3), are_last), COLUMNS)
     plain = {name: COLUMNS[name] for name in ("z", "in", "bf")}
     assert same(columns_of(encoded_rows(plain, 3), are_last), plain)
     assert same(columns_of(encoded_rows(COLUMNS["z"], 3), are_last), COLUMNS["z"])
 
 
-def test_a_row_alone_is_the_element_that_unstacking_gives() -> None:
+def test_a_row_alone_is_the_element_that_unstacking_gives():
     want = unstack_to_stack(COLUMNS, 3)
     found = [value_of(record) for record in encoded_rows(COLUMNS, 3)]
     assert all(map(same, found, want))
     assert is_ragged_row(found[0]["r"])
 
 
-def test_elements_of_numbers_become_the_columns_that_stacking_makes() -> None:
+def test_elements_of_numbers_become_the_columns_that_stacking_makes():
     elements = [
         {"x": np.full((2, 2), n, ">i4"), "f": float(n), "in": {"b": n > 1, "g": np.float32(n), "n": n, "c": 1j * n}}
         for n in range(3)
@@ -186,7 +183,7 @@ def test_elements_of_numbers_become_the_columns_that_stacking_makes() -> None:
     assert columns_of([encoded({"x": "text"})], True) is None
 
 
-def test_a_record_holds_none_one_or_several_elements_and_what_failed() -> None:
+def test_a_record_holds_none_one_or_several_elements_and_what_failed():
     one, two = encoded(1), encoded("b")
     assert parts_of(record_of([], [])) == []
     assert parts_of(record_of([(0, one)], [])) == [[0, one]]
@@ -196,7 +193,7 @@ def test_a_record_holds_none_one_or_several_elements_and_what_failed() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 150), st.integers(0, 255))
-def test_damaged_records_are_value_errors_and_nothing_else(noise: bytes, at: int, byte: int) -> None:
+def test_damaged_records_are_value_errors_and_nothing_else(noise, at, byte):
     whole = bytearray(encoded({"x": np.arange(2), "s": "text", "l": [1, 2.0], "t": ["a", "bc"]}))
     whole[at % len(whole)] = byte
     for record in (noise, bytes(whole), bytes(whole[:at])):

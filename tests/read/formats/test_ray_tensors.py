@@ -1,12 +1,8 @@
 """Tensors that Ray Data wrote, against the arrays that they were made of and Ray Data's own reads."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +17,13 @@ from tests.tables import ray_tensors
 IMAGES = np.arange(7 * 60, dtype=np.uint8).reshape(7, 4, 5, 3)
 
 
-def rows_of(column: Any) -> list[Any]:
+def rows_of(column):
     return [None if row is None else np.array(row, np.uint8) for row in column.to_pylist()]
 
 
 @pytest.mark.parametrize("name", ["ray.data.arrow_tensor", "ray.data.arrow_tensor_v2"])
 @pytest.mark.parametrize("told", [b"[4, 5, 3]", cloudpickle.dumps((4, 5, 3))], ids=["json", "pickled"])
-def test_a_list_for_each_row_has_the_shape_that_stands_beside_it(name: str, told: bytes) -> None:
+def test_a_list_for_each_row_has_the_shape_that_stands_beside_it(name, told):
     table = ray_tensors(x=IMAGES, name=name, told=told)
     parts = [(0, 7), (2, 5), (7, 7), (6, 7)]
     for part, wanted in [
@@ -41,7 +37,7 @@ def test_a_list_for_each_row_has_the_shape_that_stands_beside_it(name: str, told
     assert shared == [chunk.values.buffers()[1].address for chunk in table["x"].chunks]
 
 
-def test_a_row_that_is_null_is_none_and_the_others_have_the_shape() -> None:
+def test_a_row_that_is_null_is_none_and_the_others_have_the_shape():
     table = ray_tensors(x=[IMAGES[0], None, IMAGES[2], None, IMAGES[4]], told=b"[4, 5, 3]")
     found = with_shapes(table.slice(1))
     found.validate(full=True)
@@ -52,18 +48,18 @@ def test_a_row_that_is_null_is_none_and_the_others_have_the_shape() -> None:
 @pytest.mark.parametrize(
     "told", [b"", b"3", b"[]", b"[-1, -60]", b"[60.0]", b"\xff", cloudpickle.dumps(print)], ids=str
 )
-def test_what_is_no_shape_is_refused_by_the_name_of_the_field(told: bytes) -> None:
+def test_what_is_no_shape_is_refused_by_the_name_of_the_field(told):
     with pytest.raises(ValueError, match="field 'x' is a tensor of Ray Data, and its rows are not of the shape b"):
         with_shapes(ray_tensors(x=IMAGES, told=told))
 
 
-def test_rows_of_another_size_than_the_file_says_are_an_error_with_its_path(tmp_path: Path) -> None:
+def test_rows_of_another_size_than_the_file_says_are_an_error_with_its_path(tmp_path):
     parquet.write_table(ray_tensors(x=IMAGES, told=b"[4, 5, 4]"), tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"x\.parquet.*: field 'x' is a tensor .* not of the shape b'\[4, 5, 4\]'"):
         ParquetReader.of(tmp_path / "x.parquet").read(np.arange(2))
 
 
-def test_files_of_other_shapes_are_files_with_other_fields(tmp_path: Path) -> None:
+def test_files_of_other_shapes_are_files_with_other_fields(tmp_path):
     for name, shape in (("a", (3, 4, 6)), ("b", (3, 6, 4))):
         parquet.write_table(ray_tensors(x=np.zeros(shape)), tmp_path / f"{name}.parquet")
     with pytest.raises(
@@ -97,10 +93,8 @@ with load(f"{sys.argv[1]}/fixed") as source, load(f"{sys.argv[1]}/variable") as 
 
 
 @pytest.mark.ray
-def test_what_ray_data_writes_is_read_as_ray_data_reads_it_where_its_types_are_known_and_where_not(
-    tmp_path: Path,
-) -> None:
-    def run(code: str) -> str:
+def test_what_ray_data_writes_is_read_as_ray_data_reads_it_where_its_types_are_known_and_where_not(tmp_path):
+    def run(code):
         done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout.strip().rpartition("\n")[2]

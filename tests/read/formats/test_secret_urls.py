@@ -1,13 +1,9 @@
 """Files behind presigned URLs, and URLs with a password: read as any, and the secret is in nothing that is said."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle
 import traceback
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +28,7 @@ QUERY = "?X-Amz-Credential=me&X-Amz-Signature=hush42"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[HttpFiles]:
+def server(tmp_path):
     write(tmp_path)
     (tmp_path / "tfrecord").mkdir()
     write_tfrecord(tmp_path / "tfrecord/x.tfrecord", [b"%d" % number for number in range(10)])
@@ -41,15 +37,13 @@ def server(tmp_path: Path) -> Iterator[HttpFiles]:
     found.close()
 
 
-def told(error: BaseException) -> str:
+def told(error):
     """All that a person may see of it."""
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_presigned_url_reads_as_any_and_its_query_is_in_no_log_repr_state_or_error(
-    server: HttpFiles, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_presigned_url_reads_as_any_and_its_query_is_in_no_log_repr_state_or_error(server, tmp_path, name, caplog):
     caplog.set_level(logging.DEBUG, "datarax_ray")
     local = load(tmp_path / name)
     source = load(f"{server.url}/{name}{QUERY}")
@@ -77,7 +71,7 @@ def test_a_presigned_url_reads_as_any_and_its_query_is_in_no_log_repr_state_or_e
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_state_goes_on_with_a_url_that_was_signed_anew(server: HttpFiles, name: str) -> None:
+def test_a_state_goes_on_with_a_url_that_was_signed_anew(server, name):
     url = f"{server.url}/{name}?X-Amz-Signature="
     first, second = load(f"{url}secret"), load(f"{url}another")
     first.get_batch(4)
@@ -89,14 +83,14 @@ def test_a_state_goes_on_with_a_url_that_was_signed_anew(server: HttpFiles, name
     assert left == [str(element) for element in load(f"{url}secret")][4:]
 
 
-def test_urls_whose_query_alone_names_the_file_are_files_of_their_own(server: HttpFiles, tmp_path: Path) -> None:
+def test_urls_whose_query_alone_names_the_file_are_files_of_their_own(server, tmp_path):
     url = f"{server.url}/csv/x.csv"
     source = CSVSource(CSVSourceConfig(num_epochs=1), [f"{url}?id=1", f"{url}?id=2"])
     assert [element["x"] for element in source] == [*range(10), *range(10)]
     assert source.describe().locate(12) != source.describe().locate(2)
 
 
-def test_of_a_file_that_is_not_there_the_url_is_told(server: HttpFiles) -> None:
+def test_of_a_file_that_is_not_there_the_url_is_told(server):
     url = f"{server.url}/tar/none.tar"
     for make in (load, lambda url: WebDatasetSource(WebDatasetSourceConfig(), url)):
         with pytest.raises(FileNotFoundError) as missing:
@@ -104,14 +98,14 @@ def test_of_a_file_that_is_not_there_the_url_is_told(server: HttpFiles) -> None:
         assert str(missing.value) == f"{url}: no such file or directory on http"
 
 
-def test_of_a_file_that_is_gone_later_the_answer_is_told_too(server: HttpFiles) -> None:
+def test_of_a_file_that_is_gone_later_the_answer_is_told_too(server):
     source = load(f"{server.url}/csv/x.csv")
     server.what = lambda number: "404"
     with pytest.raises(FileNotFoundError, match=r"/csv/x\.csv: no such file.*404"):
         source.get_batch(1)
 
 
-def test_a_password_is_in_nothing_that_is_said_and_is_given_to_the_server(server: HttpFiles) -> None:
+def test_a_password_is_in_nothing_that_is_said_and_is_given_to_the_server(server):
     url = server.url.replace("//", "//me:hush42@")
     source = ParquetSource(ParquetSourceConfig(num_epochs=1), f"{url}/parquet/x.parquet")
     assert source.get_batch(10)["x"].tolist() == list(range(10))
@@ -125,7 +119,7 @@ def test_a_password_is_in_nothing_that_is_said_and_is_given_to_the_server(server
 
 
 @pytest.mark.parametrize(("what", "asks_again"), [("503", True), ("403", False)])
-def test_what_a_server_answers_is_asked_for_again_as_it_was(server: HttpFiles, what: str, asks_again: bool) -> None:
+def test_what_a_server_answers_is_asked_for_again_as_it_was(server, what, asks_again):
     filesystem, (path,) = find_on(f"{server.url}/csv/x.csv{QUERY}", None, ("",))
     with filesystem.open_input_file(path) as file:
         server.what = lambda number: what

@@ -9,7 +9,6 @@ import os
 import pickle
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,17 +26,17 @@ from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import BOM, CSV
 
 
-def write(directory: Path, text: bytes | str, name: str = "a.csv") -> Path:
+def write(directory, text, name="a.csv"):
     path = directory / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def values(columns: Any) -> dict[str, list[Any]]:
+def values(columns):
     return {name: column.tolist() for name, column in columns.items()}
 
 
-def everything(reader: TextReader) -> dict[str, list[Any]]:
+def everything(reader):
     return values(reader.read(np.arange(reader.num_records)))
 
 
@@ -53,13 +52,8 @@ TABLES = st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * 
     in_quotes=st.booleans(),
 )
 def test_any_values_that_python_writes_are_read_as_pyarrow_reads_the_whole_file(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[Any],
-    newline: str,
-    delimiter: str,
-    bom: bool,
-    in_quotes: bool,
-) -> None:
+    tmp_path_factory, rows, newline, delimiter, bom, in_quotes
+):
     """Above 4 KiB the file has several blocks; what is in front of the rows moves where they are cut."""
     text = io.StringIO()
     names = [f"c{i}" for i in range(len(rows[0]))]
@@ -89,11 +83,11 @@ def test_any_values_that_python_writes_are_read_as_pyarrow_reads_the_whole_file(
     rows=st.lists(st.lists(st.text(st.sampled_from('ab",\r\n'), max_size=8), min_size=1, max_size=3), max_size=30),
     cut=st.integers(1, 60),
 )
-def test_rows_are_the_same_wherever_the_text_is_cut(rows: list[Any], cut: int) -> None:
+def test_rows_are_the_same_wherever_the_text_is_cut(rows, cut):
     """Of raw text, quotes inside values among it; a quote that is never closed is refused."""
     data = "\n".join(",".join(row) for row in rows).encode()
 
-    def found(step: int) -> list[bytes]:
+    def found(step):
         rows, at, held = [], 0, b""
         while at < len(data):
             held += data[at : at + step]
@@ -125,9 +119,7 @@ OBJECTS = st.fixed_dictionaries(
 
 
 @given(objects=st.lists(OBJECTS, min_size=1, max_size=20), newline=st.sampled_from(["\n", "\r\n", "\n\n \n"]))
-def test_any_objects_that_python_writes_are_read_as_python_reads_them(
-    tmp_path_factory: pytest.TempPathFactory, objects: list[Any], newline: str
-) -> None:
+def test_any_objects_that_python_writes_are_read_as_python_reads_them(tmp_path_factory, objects, newline):
     objects *= 1 + 9000 // len(json.dumps(objects))
     path = write(tmp_path_factory.mktemp("text"), newline.join(map(json.dumps, objects)), "a.jsonl")
     reader = TextReader.of(path, JSONLines())
@@ -152,13 +144,13 @@ def test_any_objects_that_python_writes_are_read_as_python_reads_them(
     ],
     ids=str,
 )
-def test_lists_have_the_nulls_that_are_written(tmp_path: Path, rows: list[Any]) -> None:
+def test_lists_have_the_nulls_that_are_written(tmp_path, rows):
     """pyarrow (26.0) loses the first one where nothing else was in the lists before it."""
     path = write(tmp_path, "".join(json.dumps({"x": row}) + "\n" for row in rows), "a.jsonl")
     assert TextReader.of(path, JSONLines()).read(np.arange(len(rows)))["x"].tolist() == rows
 
 
-def test_rows_of_many_files_are_read_in_any_order_and_after_a_pickle(tmp_path: Path) -> None:
+def test_rows_of_many_files_are_read_in_any_order_and_after_a_pickle(tmp_path):
     for number in range(3):
         lines = "".join(f"{i},{'x' * 50}{i}\n" for i in range(number * 1000, number * 1000 + 1000))
         write(tmp_path, "index,text\n" + lines, f"{number}.csv")
@@ -171,13 +163,13 @@ def test_rows_of_many_files_are_read_in_any_order_and_after_a_pickle(tmp_path: P
     assert reader.read(np.array([2017]))["index"].tolist() == [2017]
 
 
-def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
+def test_columns_in_another_order_are_the_same_columns(tmp_path):
     write(tmp_path, "a,b\n1,x\n", "1.csv")
     write(tmp_path, "b,a\ny,2\n", "2.csv")
     assert everything(TextReader.of(tmp_path, CSV())) == {"a": [1, 2], "b": ["x", "y"]}
 
 
-def test_a_file_without_a_header_has_the_names_that_are_given(tmp_path: Path) -> None:
+def test_a_file_without_a_header_has_the_names_that_are_given(tmp_path):
     path = write(tmp_path, BOM + b"1\t2.5\n\n3\t4\n", "a.tsv")
     reader = TextReader.of(path, CSV("\t", ("a", "b")))
     assert everything(reader) == {"a": [1, 3], "b": [2.5, 4.0]}
@@ -202,9 +194,7 @@ LATER = "1\n" * (5 * 2**20 // 2)  # more than by which types are decided
     ],
     ids=["other type", "no number", "ragged", "other kind", "other field", "two on a line", "cut"],
 )
-def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(
-    tmp_path: Path, syntax: Any, text: str, bad: str, message: str
-) -> None:
+def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(tmp_path, syntax, text, bad, message):
     path = write(tmp_path, text + bad + text[-80:], "a.jsonl")
     reader = TextReader.of(path, syntax)
     at = text.count("\n") - syntax.has_header
@@ -226,7 +216,7 @@ def test_a_row_that_does_not_fit_the_first_ones_is_broken_alone(
         ({"x": "a", "y": 2}, "changed from number to string"),
     ],
 )
-def test_a_field_that_the_first_rows_lack_is_named_with_what_reads_it(tmp_path: Path, bad: Any, message: str) -> None:
+def test_a_field_that_the_first_rows_lack_is_named_with_what_reads_it(tmp_path, bad, message):
     row = {"x": 1, "s": {"a": 1}, "l": [{"a": 1}]}
     write(tmp_path, json.dumps(row) + "\n", "1.jsonl")
     write(tmp_path, (json.dumps(row) + "\n") * 3000 + json.dumps(row | bad) + "\n", "2.jsonl")
@@ -243,9 +233,7 @@ def test_a_field_that_the_first_rows_lack_is_named_with_what_reads_it(tmp_path: 
         (JSONLines(), '{"x":1}\n' * 900, "[1]\n", {}),
     ],
 )
-def test_a_row_among_the_first_that_does_not_parse_is_broken_alone_too(
-    tmp_path: Path, syntax: Any, text: str, bad: str, types: Any
-) -> None:
+def test_a_row_among_the_first_that_does_not_parse_is_broken_alone_too(tmp_path, syntax, text, bad, types):
     lines = text.splitlines(keepends=True)
     for at in (3, 400):
         lines.insert(at + syntax.has_header, bad)
@@ -258,7 +246,7 @@ def test_a_row_among_the_first_that_does_not_parse_is_broken_alone_too(
             assert values(reader.read(np.array([good]))) == {"x": [1]}
 
 
-def test_types_that_are_named_hold_for_all_rows(tmp_path: Path) -> None:
+def test_types_that_are_named_hold_for_all_rows(tmp_path):
     path = write(tmp_path, "zip,x\n01234,1\n" + "1,2\n" * 5000 + "a,2.5\n")
     reader = TextReader.of(path, CSV(), column_types={"zip": "string", "x": pa.float32()})
     columns = reader.read(np.array([0, 5001]))
@@ -269,7 +257,7 @@ def test_types_that_are_named_hold_for_all_rows(tmp_path: Path) -> None:
     assert values(reader.read(np.arange(2))) == {"x": [1.0, 1.0], "y": [None, None]}
 
 
-def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_named_a_string(tmp_path: Path) -> None:
+def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_named_a_string(tmp_path):
     rows = [("01234", "0x10", "nan", "2020-01-01T00:00:00+02:00"), ("7", "11", "NA", "2020-01-01T00:00:00Z")]
     rows += [("2", "3", "1", "2020-01-01T00:00:00Z")]
     path = write(tmp_path, "zip,hex,gap,when\n" + "".join(",".join(row) + "\n" for row in rows))
@@ -297,7 +285,7 @@ def test_what_reads_as_a_number_or_a_time_is_taken_for_one_unless_its_column_is_
         (CSV(), ["7,0,0\n1,2,3\n"], "['0'] more than once; rename them, or, where the first row is none of names"),
     ],
 )
-def test_what_is_no_such_text_is_refused(tmp_path: Path, syntax: Any, texts: list[str], message: str) -> None:
+def test_what_is_no_such_text_is_refused(tmp_path, syntax, texts, message):
     paths = [write(tmp_path, text, f"a{number}.csv") for number, text in enumerate(texts)]
     with pytest.raises(ValueError) as raised:  # noqa: PT011
         TextReader.of(paths, syntax)
@@ -305,7 +293,7 @@ def test_what_is_no_such_text_is_refused(tmp_path: Path, syntax: Any, texts: lis
     assert "a0.csv" in str(raised.value) or "a1.csv" in str(raised.value)
 
 
-def test_bytes_that_are_said_to_be_some_are_read_so(tmp_path: Path) -> None:
+def test_bytes_that_are_said_to_be_some_are_read_so(tmp_path):
     path = write(tmp_path, b"x,y\n1,\xe9\n")
     assert everything(TextReader.of(path, CSV(), column_types={"y": "binary"})) == {"x": [1], "y": [b"\xe9"]}
 
@@ -324,8 +312,8 @@ HUGE = [2**53 + 1, 2**63 + 1, 2**64 - 1, -(2**63) - 1, 10**29 + 1]
     ],
 )
 def test_an_integer_that_no_inferred_type_holds_is_refused_and_never_another_number(
-    tmp_path: Path, syntax: Any, form: str, field: str, huge: int
-) -> None:
+    tmp_path, syntax, form, field, huge
+):
     path = write(tmp_path, form.format(huge))
     with pytest.raises(ValueError) as raised:  # noqa: PT011
         TextReader.of(path, syntax)
@@ -344,8 +332,8 @@ def test_an_integer_that_no_inferred_type_holds_is_refused_and_never_another_num
     ],
 )
 def test_an_integer_behind_the_rows_that_decide_is_an_error_and_never_another_number(
-    tmp_path: Path, syntax: Any, head: str, row: str, field: str
-) -> None:
+    tmp_path, syntax, head, row, field
+):
     """Types are inferred of the first 4 MiB."""
     few = [*[row.format(1.5)] * (2**22 // len(row.format(1.5)) + 2**16), row.format(2**53 + 1), row.format(2**60)]
     path = write(tmp_path, head + "".join(few))
@@ -363,10 +351,10 @@ def test_an_integer_behind_the_rows_that_decide_is_an_error_and_never_another_nu
 
 
 @pytest.mark.parametrize("syntax", [CSV(), JSONLines()])
-def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: Any) -> None:
+def test_large_numbers_that_are_what_they_say_are_read(tmp_path, syntax):
     """JavaScript writes floats up to 1e21 without an exponent, in their shortest digits."""
 
-    def text(*values: Any) -> str:
+    def text(*values):
         if syntax.has_header:
             return "a\n" + "".join(f"{value}\n" for value in values)
         return "".join(f'{{"a": {value}, "b": "{2**64 - 1}"}}\n' for value in values)
@@ -383,9 +371,7 @@ def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: A
     assert everything(near)["a"] == [2.0**64, 1.0]
 
 
-def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(tmp_path, caplog):
     path = write(tmp_path, "5.1,3.5\n4.9,3.0\n")
     assert TextReader.of(path, CSV()).num_records == 1
     (said,) = caplog.messages
@@ -404,20 +390,18 @@ def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(
         ("a\n1\n", {"a": "strng"}, r"column_types gives 'strng' for 'a', which is no type of Arrow.*string"),
     ],
 )
-def test_a_type_of_no_column_and_what_is_no_type_are_refused(
-    tmp_path: Path, text: str, types: dict[str, Any], message: str
-) -> None:
+def test_a_type_of_no_column_and_what_is_no_type_are_refused(tmp_path, text, types, message):
     with pytest.raises(ValueError, match=message):
         TextReader.of(write(tmp_path, text), JSONLines() if text.startswith("{") else CSV(), column_types=types)
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", "é", '"', "\n", None])
-def test_a_delimiter_is_one_character(delimiter: Any) -> None:
+def test_a_delimiter_is_one_character(delimiter):
     with pytest.raises(ValueError, match="delimiter is one ASCII character"):
         CSV(delimiter)
 
 
-def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path: Path) -> None:
+def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path):
     path = write(tmp_path, "a\n1\n2\n")
     os.utime(path, ns=(time.time_ns() - 10**9,) * 2)
     reader = TextReader.of(path, CSV())
@@ -426,7 +410,7 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path: Path) ->
         reader.read(np.arange(2))
 
 
-def test_settings_that_change_values_are_in_the_fingerprint(tmp_path: Path) -> None:
+def test_settings_that_change_values_are_in_the_fingerprint(tmp_path):
     path = write(tmp_path, "a,b\n1,x\n,y\n")
     options: list[Any] = [
         {},

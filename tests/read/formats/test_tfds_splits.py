@@ -1,7 +1,5 @@
 """Splits mean the records that TensorFlow Datasets says they mean."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -14,7 +12,7 @@ LENGTHS = {"train": (6, 5), "test": (2, 2)}
 
 
 @pytest.mark.parametrize("split", SAID)
-def test_a_split_is_what_tfds_says(split: str) -> None:
+def test_a_split_is_what_tfds_says(split):
     want = SAID[split]
     if isinstance(want, str):  # the error that tfds raises
         with pytest.raises(ValueError, match="split"):
@@ -40,6 +38,6 @@ def test_a_split_is_what_tfds_says(split: str) -> None:
         ("", "is none of 'train'"),
     ],
 )
-def test_what_is_no_split_says_what_is(split: str, message: str) -> None:
+def test_what_is_no_split_says_what_is(split, message):
     with pytest.raises(ValueError, match=message):
         shard_parts(split, LENGTHS)
