@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import logging
 import os
 import shutil
 import signal
@@ -25,6 +26,8 @@ from datarax_ray import RaySource, files_on_nodes
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+from datarax_ray.write.formats import ArrayRecordFormat
+from datarax_ray.write.shards import write_dataset
 from tests.cli.screens import answer, screen
 from tests.clusters import BARE, looks_often
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
@@ -232,6 +235,27 @@ def test_records_that_only_one_node_cannot_read_are_never_left_out(disks, tmp_pa
     (disks.shared / "beside").write_bytes(b"12345")
     transforms = [NeedsFile(disks.shared / "beside"), FailAt(17), FailAt(71), AddNoise()]
     check(make(write_files(tmp_path, (40, 60)), *transforms, on_error="skip"), disks.blind, caplog)
+
+
+class SlowShards:
+    """Of shards that take so long that both hosts have some."""
+
+    def __call__(self, start, stop):
+        time.sleep(0.3)
+        yield from (b"%d" % index for index in range(start, stop))
+
+
+@pytest.mark.slow
+def test_what_a_host_without_the_mount_cannot_write_another_one_does(disks, caplog):
+    def write(folder, num_actors):
+        given = {"made_from": {}, "num_shards": 20, "num_actors": num_actors}
+        write_dataset(SlowShards(), 100, folder, ArrayRecordFormat(1), **given)
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    with caplog.at_level(logging.WARNING, "datarax_ray"):
+        found = write(disks.shared / "a", 3)
+    assert "cannot do its part, another host is asked" in caplog.text
+    assert found == write(disks.shared / "b", 0)
 
 
 @pytest.mark.slow

@@ -17,8 +17,6 @@ from datarax_ray import (
     DecodeMaterialized,
     MaterializedSource,
     MixtureSource,
-    ParquetSource,
-    ParquetSourceConfig,
     Pipeline,
     RandomAccessSource,
     RandomAccessSourceConfig,
@@ -147,39 +145,6 @@ def test_packing_stays_live(files, tmp_path):
     assert_interchangeable(
         pipelines(source, **packed), pipelines(MaterializedSource(source, tmp_path / "out"), **packed), every=3
     )
-
-
-def test_rows_of_parquet_with_nulls_and_lists_come_back(tmp_path):
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    rows = {
-        "n": [None if i % 5 == 0 else i for i in range(40)],
-        "list": [list(range(i % 4)) for i in range(40)],
-        "text": [f"é{i}" for i in range(40)],
-        "x": np.arange(40, dtype=np.float32),
-    }
-    parquet.write_table(pa.table(rows), tmp_path / "rows.parquet", row_group_size=8)
-
-    def without_nulls(row):
-        return {name: value for name, value in row.items() if name != "n"}
-
-    class WithMore:
-        def map_columns(self, columns):
-            return {"y": columns["x"] + 1, **columns}
-
-    chains = (
-        [WithMore()],
-        [WithMore(), without_nulls],
-        [WithMore(), without_nulls, Placed()],
-        [without_nulls, WithMore()],
-    )
-    for index, chain in enumerate(chains):
-        source = ParquetSource(
-            ParquetSourceConfig(shuffle=True, num_epochs=2), tmp_path / "rows.parquet", transforms=chain
-        )
-        materialize(source, tmp_path / f"out{index}", num_shards=2)
-        assert_interchangeable(pipelines(source), pipelines(MaterializedSource(source, tmp_path / f"out{index}")))
 
 
 def test_records_are_still_named_as_the_files_have_them(files, tmp_path):
