@@ -1,7 +1,6 @@
 """Nodes that run out of memory, by Ray's own monitor and rules; of room for objects, in the store and on disk."""
 
 import itertools
-import os
 
 import numpy as np
 import psutil
@@ -123,32 +122,6 @@ def test_a_record_that_takes_all_memory_wherever_it_is_read_is_an_error_that_say
             match=r"part-00002\S*\[1\] \(position 13\): .*that reads it ends: (it took \d+ MiB of memory|SIGKILL)",
         ):
             list(stream)
-    cluster.remove_node(node)
-
-
-class TakesAll(Leak):
-    """Takes all memory at one element in whoever reads it, but for the process that has made it: there it raises."""
-
-    def __init__(self, path):
-        super().__init__(path, once=False)
-        self.pid = os.getpid()
-
-    def map(self, element):
-        if element["index"] == 13 and os.getpid() == self.pid:
-            raise MemoryError
-        return super().map(element)
-
-
-@pytest.mark.slow  # Ray ends all actors of the node, several times
-def test_what_is_read_beside_a_record_that_takes_all_memory_is_never_left_out(cluster, memory, files, tmp_path):
-    config = ArrayRecordSourceConfig(shuffle_files=False, num_epochs=1, on_error="skip")
-    source = ArrayRecordSourceModule(config, files, transforms=[decode, TakesAll(tmp_path / "never"), AddNoise()])
-    want = rows(source.batches(0, StreamOptions(4)))
-    node = add_node(cluster, "pair", **limit(ROOM_NBYTES))
-    with RaySource(source, num_actors=2, num_cpus=0.1, resources={"pair": 1}, chunk_size=2) as distributed:
-        got = list(distributed.batches(0, StreamOptions(4)))
-    assert [skip.position for batch in got for skip in batch.skipped] == [13]
-    assert rows(got) == want
     cluster.remove_node(node)
 
 

@@ -65,6 +65,8 @@ def folder(tmp_path_factory):
     """Where a reader stands: a folder with data/ in it, and a Ray that was started there."""
     import ray
 
+    import tests.clusters  # noqa: F401  so that Ray starts less
+
     folder = tmp_path_factory.mktemp("reader")
     sample_data.write(folder / "data")
     with contextlib.chdir(folder):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grain.python as grain
@@ -19,7 +16,6 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import written
 from datarax_ray.read.errors import RecordError
 from tests.grain_transforms import (
-    PICKLED_IN,
     Backwards,
     FailOn,
     Keep,
@@ -427,22 +423,3 @@ class TestActors:
         calls = {int(path.name): path.read_text().split() for path in tmp_path.iterdir()}
         assert pids & calls.keys()  # ten elements may all have come from one of them
         assert set(map(tuple, calls.values())) == {("entered", "left")}
-
-    @pytest.mark.parametrize("in_threads", [False, True])
-    def test_iterators_that_prefetch_at_once_share_the_actors(self, in_threads, tmp_path):
-        """A local Ray ends with the thread that started it; of two sources, the loader would close one."""
-        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
-        PICKLED_IN.clear()
-        with numbers(data_source=Visited(10, tmp_path), sampler=sampler, worker_count=1) as loader:
-            iterators = [iter(loader) for _ in range(3)]
-            if in_threads:
-                with ThreadPoolExecutor(3) as threads:
-                    list(threads.map(lambda iterator: iterator.start_prefetch(), iterators))
-            else:
-                for iterator in iterators:
-                    iterator.start_prefetch()
-                assert set(PICKLED_IN) == {threading.current_thread().name}  # as the actors are sent it
-            assert [list(iterator) for iterator in iterators] == [list(range(10))] * 3
-            assert len(loader.stats()) == 1
-        calls = [path.read_text().split() for path in tmp_path.iterdir() if int(path.name) != os.getpid()]
-        assert calls == [["entered", "left"]]

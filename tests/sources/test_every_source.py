@@ -6,10 +6,8 @@ import gzip
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import datasets
@@ -385,42 +383,6 @@ def test_a_context_manager_is_entered_before_reading_and_left_at_close():
     with RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Managed(5)) as source:
         assert len(list(source)) == 5
     assert events == ["enter", "exit"]
-
-
-def test_no_thread_leaves_a_context_that_another_one_reads_in():
-    class Managed(Squares):
-        is_open = False
-
-        def __enter__(self):
-            self.is_open = True
-            return self
-
-        def __exit__(self, *_):
-            self.is_open = False
-
-        def __getitem__(self, index):
-            if not self.is_open:
-                outside.append(index)  # an error would be met by reading it once more
-            return super().__getitem__(index)
-
-    outside: list[int] = []
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Managed(400))
-    want = [Squares(400)[index] for index in range(400)]
-
-    def read_and_close():
-        for _ in range(40):
-            assert source.get_batch_at(0, 400) == want
-            source.close()
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            for reading in [threads.submit(read_and_close) for _ in range(2)]:
-                reading.result()
-    finally:
-        sys.setswitchinterval(interval)
-    assert not outside
 
 
 def test_many_elements_are_asked_for_at_once_where_that_is_offered():

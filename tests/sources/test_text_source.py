@@ -81,21 +81,3 @@ def test_a_state_under_other_types_is_refused(table):
     source().copy().set_state(state)
     with pytest.raises(DriftError, match="files.schema: the checkpoint was written with"):
         source(column_types={"x": "float32"}).set_state(state)
-
-
-@pytest.mark.parametrize("nulls", [range(0, 100, 2), [0], [20]], ids=str)
-def test_dicts_beside_nulls_that_elements_have_are_refused_whichever_rows_are_read_together(tmp_path, nulls):
-    rows = [{"x": i, "m": None if i in nulls else {"y": i}} for i in range(100)]
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def batches(*transforms):
-        source = JSONLinesSource(JSONLinesSourceConfig(num_epochs=1), path, transforms=transforms)
-        with Pipeline(source=source, batch_size=5, on_host=True) as pipeline:
-            yield from pipeline
-
-    assert [m for batch in batches() for m in batch["m"]] == [row["m"] for row in rows]  # as columns are as a whole
-    with pytest.raises((RecordError, ValueError), match=r"position|fill in"):
-        list(batches(lambda element: element))
-    filled = list(batches(lambda element: element | {"m": element["m"] or {"y": -1}}))
-    assert [y for batch in filled for y in batch["m"]["y"].tolist()] == [(row["m"] or {"y": -1})["y"] for row in rows]

@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -348,27 +347,6 @@ def test_an_integer_behind_the_rows_that_decide_is_an_error_and_never_another_nu
     if field == "b":
         near = TextReader.of(path, syntax, column_types={"b": "float64"})
         assert near.read(np.array([last - 1]))["b"].tolist() == [2.0**53]
-
-
-@pytest.mark.parametrize("syntax", [CSV(), JSONLines()])
-def test_large_numbers_that_are_what_they_say_are_read(tmp_path, syntax):
-    """JavaScript writes floats up to 1e21 without an exponent, in their shortest digits."""
-
-    def text(*values):
-        if syntax.has_header:
-            return "a\n" + "".join(f"{value}\n" for value in values)
-        return "".join(f'{{"a": {value}, "b": "{2**64 - 1}"}}\n' for value in values)
-
-    path = write(tmp_path, text(1.5, 2**53, 123456789012345670000, "1.8446744073709551615e19", 10**21))
-    found = everything(TextReader.of(path, syntax))["a"]
-    assert found == [1.5, 2.0**53, 1.2345678901234567e20, 1.8446744073709551615e19, 1e21]
-    path = write(tmp_path, text(1.5, *range(9)) + "9" * 400 + "\n") if syntax.has_header else path
-    with pytest.raises(ValueError, match="as float64 it would be inf") if syntax.has_header else nullcontext():
-        TextReader.of(path, syntax)
-    path = write(tmp_path, text(2**64 - 1, 1))
-    assert everything(TextReader.of(path, syntax, column_types={"a": "uint64"}))["a"] == [2**64 - 1, 1]
-    near = TextReader.of(path, syntax, column_types={"a": "float64"})
-    assert everything(near)["a"] == [2.0**64, 1.0]
 
 
 def test_a_first_row_of_numbers_that_is_taken_for_names_is_said(tmp_path, caplog):
