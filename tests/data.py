@@ -103,27 +103,3 @@ class Squares:
 
 def stored_index(element: dict[str, Any]) -> dict[str, Any]:
     return {"index": element["index"], "square": element["index"] ** 2}
-
-
-class Called:
-    """Leaves a byte in a file for every element that it sees."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def map(self, element: Any) -> Any:
-        with self.path.open("ab") as file:
-            file.write(b".")
-        return element
-
-
-class Noted:
-    """Notes each record that is read, whoever reads it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __call__(self, element: Any) -> Any:
-        with self.path.open("a") as file:
-            file.write(f"{element['index']}\n")
-        return element

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -210,19 +209,12 @@ class StuckMap(grain.MapTransform):
         raise RuntimeError("this stays here")
 
 
-PICKLED_IN: list[str] = []  # threads in which this process pickled a Visited
-
-
 class Visited:
     """A data source that notes in files, one for each process, when it is entered and left."""
 
     def __init__(self, count: int, directory: Path) -> None:
         self.count = count
         self.directory = directory
-
-    def __getstate__(self) -> dict[str, object]:
-        PICKLED_IN.append(threading.current_thread().name)
-        return self.__dict__
 
     def _note(self, what: str) -> None:
         with (self.directory / str(os.getpid())).open("a") as file:

@@ -9,7 +9,7 @@ import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
-from datarax_ray.plan.orders.order import MAX_HELD, Order, OwnedPositions, Span, ascending
+from datarax_ray.plan.orders.order import MAX_HELD, Order, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -95,21 +95,6 @@ def test_a_trainer_gets_its_rows_of_them():
         assert (positions.tolist(), records.tolist()) == forwards(order, request)
 
 
-@pytest.mark.parametrize(
-    ("order", "step"),
-    [
-        (order_of(50_001, shuffle="block", block_size=20), 3),  # a table for each window of 1,280
-        (order_of(8_000, shuffle="global"), 3),  # a table, forwards as well
-        (order_of(2**40, shuffle="global"), 3),  # half a million spans for each of three
-        (ORDERS["global"], 1),  # an owner of everything
-    ],
-)
-def test_where_forwards_is_better_nothing_is_remembered(order, step):
-    partitioning = order.partitioning(64)
-    partitions = tuple(range(0, partitioning.num_partitions, step))
-    assert [order.owned_positions(partitioning, partitions, 0, 1000) for _ in range(3)] == [None] * 3
-
-
 @pytest.mark.parametrize("num_held", [0, 1, 30, 40, 100])
 def test_what_is_held_stands_in_order_however_much_of_the_span_it_is(num_held):
     offsets = np.random.default_rng(num_held).permutation(100)[:num_held]
@@ -133,20 +118,3 @@ def test_what_one_remembers_and_takes_to_find_it_does_not_grow_with_what_one_hol
     request = ReadRequest(far, far + 20_000, partitioning, partitions)
     assert tuple(each.tolist() for each in found) == forwards(order, request)
     assert most < 7 * 8 * MAX_HELD, "all that it holds would be six arrays of MAX_HELD"
-
-
-@pytest.mark.parametrize(("num_held", "num_owners", "num_made"), [(MAX_HELD, 1, 1), (MAX_HELD // 8, 8, 8)])
-def test_what_owners_ask_for_in_turns_is_found_once_for_each(num_held, num_owners, num_made):
-    owned, made = OwnedPositions(), []
-
-    def held_in(span):
-        made.append(span)
-        return np.arange(span.size), np.arange(span.size)
-
-    span = Span(0, 100, 7)
-    for turn in range(5):
-        for owner in range(num_owners):
-            found = owned.find(owner, num_held, 10, 20, [span], held_in)
-            assert (found is None) == (turn == 0)
-        assert owned.find(f"lost {turn}", num_held, 10, 20, [span], held_in) is None
-    assert len(made) == num_made
