@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -106,11 +105,6 @@ def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(fi
         assert set(source.recoveries.counts) == {"hung"}
         assert "longer than the 6 s that request_timeout_s" in source.recoveries.last[0].reason
         assert before - set(pids(source).values())
-
-
-def sleep(element):
-    time.sleep(0.1)
-    return element
 
 
 @pytest.mark.parametrize(
