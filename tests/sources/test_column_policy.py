@@ -239,7 +239,7 @@ def test_a_ragged_row_left_alone_beside_one_made_anew_is_an_error_whatever_is_re
     ids=["list", "number", "struct", "null struct"],
 )
 def test_a_row_unlike_the_first_is_an_error_with_the_remedy(rows, later, source, tmp_path):
-    rows = rows[:150] if source == "elements" else rows  # their first 64 decide, of a table 256
+    rows = rows[:80] if source == "elements" else rows  # their first 64 decide, of a table 256
     table = pa.table({"x": pa.array([*rows, later])})
     if source == "parquet" and not isinstance(later, list):  # else its footer tells of the null
         made = from_parquet(table, tmp_path, is_counted=False)
