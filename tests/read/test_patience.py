@@ -8,8 +8,6 @@ import logging
 import os
 import re
 import socket
-import socketserver
-import threading
 import time
 from typing import Any
 
@@ -18,7 +16,6 @@ import datasets
 import numpy as np
 import PIL.Image
 import pytest
-from fsspec.implementations.http import HTTPFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -144,26 +141,6 @@ def test_storage_that_stays_away_is_an_error_with_the_number_of_tries_and_the_re
     )
     with pytest.raises(StorageError, match=said):
         retried(failing(6), "/data/a")
-
-
-def test_an_answer_that_is_no_http_is_asked_for_again():
-    """aiohttp's error of it carries 400, which no server said."""
-    num_asked = 0
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self):
-            nonlocal num_asked
-            num_asked += 1
-            self.rfile.readline()
-            self.wfile.write(b"\x96\x85\xba" * 100)
-
-    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/a"
-        with pytest.raises(StorageError, match="reading failed 6 times .* with ClientResponseError"):
-            retried(lambda: HTTPFileSystem(skip_instance_cache=True).cat_file(url), "a")
-        server.shutdown()
-    assert num_asked == 6
 
 
 # Parquet, over HTTP and on a filesystem that fails

@@ -408,33 +408,3 @@ class TestErrors:
             again.set_state(json.loads(state))
             assert rows(again) == want[json.loads(state)["position"] :]
             assert again.num_skipped == pipeline.num_skipped
-
-    def test_records_of_streams_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
-        def mixture(**config: Any) -> MixtureSource:
-            options = HFStreamingConfig(streaming=True, **config)
-            tables = [datasets.Dataset.from_dict({"index": range(count)}) for count in (40, 30, 30)]
-            one, *others = (
-                HFStreamingSource(options, dataset=table.to_iterable_dataset(num_shards=2), transforms=its)
-                for table, its in zip(tables, ([Tag(0), FailAt(25)], [Tag(1), FailAt(15)], [Tag(2)]), strict=True)
-            )
-            return MixtureSource([one, MixtureSource(others)])
-
-        def name(source: int, index: int) -> str:
-            half = 20 if source == 0 else 15
-            within = "" if source == 0 else f"component {source - 1}: "
-            return f"component {min(source, 1)}: {within}dataset, shard {index // half}[{index % half}]"
-
-        pipeline = make(mixture(on_error="skip", skipped_path=tmp_path / "skipped.jsonl"))
-        for step, batch in enumerate(pipeline):
-            names = [name(row["source"], row["index"]) for row in rows([batch])]
-            assert [origin.record for origin in pipeline.locate(step)] == names
-        assert sorted(skip.where for skip in pipeline.skipped) == [name(0, 25), name(1, 15)]
-        entries = map(json.loads, (tmp_path / "skipped.jsonl").read_text().splitlines())
-        assert sorted((each["components"], each["file"], each["record"]) for each in entries) == [
-            ([0], "dataset, shard 1", 5),
-            ([1, 0], "dataset, shard 1", 0),
-        ]
-        with pytest.raises(RecordError, match="no 25|no 15") as info:
-            list(mixture())
-        said, position = info.value.args[0], info.value.position
-        assert said.startswith((f"{name(0, 25)} (position {position}, ", f"{name(1, 15)} (position {position}, "))
