@@ -11,6 +11,7 @@ from .pipeline import prefetch_to_device as prefetch_to_device
 from .pipeline.mixup import Mixup as Mixup
 from .plan.packing import ConcatThenSplit as ConcatThenSplit
 from .plan.packing import FirstFitPack as FirstFitPack
+from .plan.packing import LengthBatches as LengthBatches
 from .plan.weights import WeightSchedule as WeightSchedule
 from .read.augment import ColorJitter as ColorJitter
 from .read.augment import RandomCrop as RandomCrop

@@ -154,7 +154,8 @@ def _digests(name: str) -> dict[Place, str]:
 
 
 def _place(state: Mapping[str, Any]) -> Place:
-    offset = next((value for key, value in state.get("rest", {}).items() if key.endswith("offset")), 0)
+    rest = state.get("rest", {})
+    offset = next((value for key, value in rest.items() if key.endswith("offset")), 0) + rest.get("pool", [0])[0]
     return *state.get("digest", {}).get("since", (0, 0)), state["position"], offset
 
 

@@ -20,6 +20,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_in, placed
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
+from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.elements.rows_consumed import Part
 from datarax_ray.read.errors import Skipped, gives_fewer
 from datarax_ray.read.reused_memory import ReusedMemory
@@ -67,6 +68,8 @@ class HostBatch:
     digest: of the elements that count for this trainer (plan.evidence); 0 without digests.
     last_run: number of last rows that are consecutive in the stream; 0 where all are.
     documents: the last documents that end in packed rows; see read.elements.rows_consumed.
+    row_digests: uint64 (num_rows,), of each row; None without digests.
+    in_order: whether rows follow each other as in the stream; else `documents` has the last ones that do.
     """
 
     columns: Columns
@@ -81,6 +84,8 @@ class HostBatch:
     digest: int = 0
     last_run: int = 0
     documents: Part | None = None
+    row_digests: Digests | None = None
+    in_order: bool = True
 
     @property
     def stop(self) -> int:
@@ -406,6 +411,7 @@ class Batcher:
             self._offset,
             digest=sum(int(each.sum()) for each in counted),
             last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
+            row_digests=others[0] if others else None,
         )
         self._begin(stop, offset)
         return batch

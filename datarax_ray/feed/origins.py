@@ -19,7 +19,7 @@ from datarax_ray.feed.stream import StreamOptions, batches, places
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.packing import DocumentSpec
+from datarax_ray.plan.packing import DocumentSpec, Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.stream import Stream
@@ -67,10 +67,11 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
     read = partial(batches, description, None)
     (batch,) = replayed(description, read, start, options, step, step + 1)
     if batch.pieces is not None:
-        assert options.packing is not None
+        assert isinstance(options.packing, Packing)
         records = _locations(description, batch.pieces.position, start, options.packing.documents)
         return sorted(_of_pieces(batch.pieces, records, options.packing.seq_len), key=lambda of: (of.row, of.places))
-    records = _locations(description, batch.positions, start, None)
+    documents = None if options.packing is None else options.packing.documents
+    records = _locations(description, batch.positions, start, documents)
     ordinals = np.zeros(batch.num_rows, np.int64) if batch.ordinals is None else batch.ordinals
     rows = zip(records, batch.positions.tolist(), ordinals.tolist(), strict=True)
     return [Origin(row, *of) for row, of in enumerate(rows)]
@@ -136,9 +137,14 @@ def _between(
 
 
 def rows_are_positions(description: Stream, options: StreamOptions, start: StreamState) -> bool:
+    """Whether every position from `start` on gives one row, in order: then batches are found without reading."""
+    return options.packing is None and rows_are_counted(description, options, start)
+
+
+def rows_are_counted(description: Stream, options: StreamOptions, start: StreamState) -> bool:
     """Whether every position from `start` on gives one row: then batches can be counted without reading."""
     yields = yields_from(description.yields, start.amendments, start.position)
-    return options.packing is None and yields.is_one_to_one
+    return not isinstance(options.packing, Packing) and yields.is_one_to_one
 
 
 def _positions(description: Stream, start: StreamState, options: StreamOptions, step: int) -> range:

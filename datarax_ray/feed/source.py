@@ -19,7 +19,7 @@ from datarax_ray.feed.sample import REMEDY, sampled
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
 from datarax_ray.feed.trail import Trail, verify
 from datarax_ray.plan.arguments import whole
-from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.packing import AnyPacking
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import Uncopied
@@ -191,7 +191,7 @@ class Source(Uncopied):
         self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
 
     def verify(
-        self, state: StreamState | None = None, trail: Trail | None = None, packing: Packing | None = None
+        self, state: StreamState | None = None, trail: Trail | None = None, packing: AnyPacking | None = None
     ) -> None:
         """Make the last rows of the restored state again, and compare; see feed.trail.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from datarax_ray.feed.timeline import OWN_WORK, STARTING, TRAINER, WAITING, Timeline
 from datarax_ray.plan.orders.proportions import Proportions, Share
+from datarax_ray.plan.packing import NO_PADDING, Padding
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
 from datarax_ray.read.skipped_records import SkipCounts
@@ -123,6 +124,7 @@ class PipelineStats:
         that was read in order, which is up to a window ahead of the trainer. With weights_by, sizes of elements.
     epoch: in which the stream stands, the first is 1; None for mixtures, and where not known.
     counted: what `components` counts: "elements", or the field of weights_by.
+    padding: of LengthBatches, the values and the padding of all rows that were cut into batches.
     """
 
     num_batches: int
@@ -145,6 +147,7 @@ class PipelineStats:
     components: tuple[Share, ...] = ()
     epoch: int | None = None
     counted: str = "elements"
+    padding: Padding = NO_PADDING
 
     @property
     def records_per_s(self) -> float:
@@ -260,6 +263,11 @@ class PipelineStats:
         lines += [f"skipped, {sum(self.skipped.values()):,} broken records:"] * bool(self.skipped)
         for (component, kind, file), count in sorted(self.skipped.items(), key=lambda of: -of[1])[:_MAX_SKIPPED_SHOWN]:
             lines.append(f"  {count:>9,} {component}{': ' * bool(component)}{kind}, in {file}")
+        if self.padding.num_padded:
+            lines.append(
+                f"padding: {self.padding.share:.1%} of {self.padding.num_padded:,} values; in the order of the stream "
+                f"it would be {self.padding.share_unsorted:.1%}"
+            )
         return "\n".join(lines + self._mixture_table() + self._actor_table())
 
     @property
@@ -336,10 +344,15 @@ class Timings:
         self._is_interrupted = False
         self._mixed: Proportions | None = None
         self._mixed_before: tuple[Share, ...] = ()
+        self._padding = NO_PADDING
 
     def mixed(self, proportions: Proportions | None) -> None:
         """Event: a stream begins, and counts the components of its mixture so; None where it is none."""
         self._mixed_before, self._mixed = self._components(), proportions
+
+    def padded(self, padding: Padding) -> None:
+        """Event: so many rows were cut into batches of about one length."""
+        self._padding = Padding(*map(sum, zip(self._padding, padding, strict=True)))
 
     def _components(self) -> tuple[Share, ...]:
         now = () if self._mixed is None else self._mixed.shares()
@@ -434,4 +447,5 @@ class Timings:
             self._components(),
             epoch,
             "elements" if self._mixed is None else self._mixed.counted,
+            self._padding,
         )

@@ -19,6 +19,7 @@ The story of one record, from its bytes to the device; a dozen steps, in order:
     single elements. `block_of` (read.block) stacks the elements as one Block, which waits in the object store.
  9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions).
 10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
+    Batches by length are cut from such a batch of many rows by `by_length` (feed.lengths.pools).
 11. `BatchProducer.place` (pipeline.producing): puts the batch on the device, where the stages run in
     `BatchProducer.finish` (pipeline.producing).
 12. `Consumer.take` (feed.consumer): hands the batch out; `Consumer.commit` (feed.consumer) moves the state behind it.
@@ -37,6 +38,7 @@ import numpy as np
 
 from datarax_ray.feed.batches import Batcher, Chunks, HostBatch
 from datarax_ray.feed.flow import Flow, Pool, Stall
+from datarax_ray.feed.lengths.pools import Batches, by_length
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, Select, SelectedRowsScheduler
 from datarax_ray.feed.stats import Timings
@@ -45,14 +47,14 @@ from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.proportions import Proportions
-from datarax_ray.plan.packing import DocumentSpec, Packing
+from datarax_ray.plan.packing import AnyPacking, DocumentSpec, LengthBatches, Packing
 from datarax_ray.plan.position import MAX_POSITION, earliest
 from datarax_ray.plan.requests import Sharing, Wanted
 from datarax_ray.plan.scheduling import Scheduler, StreamScheduler
-from datarax_ray.plan.state import Extra, StreamState
-from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
+from datarax_ray.plan.state import Extra, PoolState, StreamState
+from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
 from datarax_ray.read.block import Block, timed
-from datarax_ray.read.errors import Skipped, UnlikeError
+from datarax_ray.read.errors import UnlikeError
 from datarax_ray.read.skipped_records import NO_LIMIT, SkipLimit
 from datarax_ray.read.stream import Stream, locks_of
 from datarax_ray.read.streams.merged import MergedStream, Merger
@@ -73,12 +75,13 @@ class StreamOptions:
     share: this trainer's parts of every batch; None to divide batches by rank.
     drop_remainder: skip a short last batch.
     pad_remainder: the caller pads a short last batch, so its rows are divided like those of a full batch.
-    packing: how documents become rows; None for one row per element.
+    packing: how documents become rows, or elements become batches of one length; None for one row per element.
     chunk_size: positions per chunk; None to choose.
     max_nbytes: bound on the bytes in flight; Pool.allowance may change it.
     block_nbytes: wanted size of a block.
     stall_after_s: seconds of waiting for a batch before the log names actors and files.
     shares_actors: other trainers ask the same actors, which then read once for all.
+    is_pool: give whole pools, where packing is LengthBatches.
     stop: the position to end at, None for the end of the source.
     digest: give every batch a digest.
     limit: of broken records, even where no batch comes.
@@ -95,10 +98,11 @@ class StreamOptions:
     max_nbytes: int = DEFAULT_MAX_NBYTES
     block_nbytes: int = TARGET_BLOCK_NBYTES
     pad_remainder: bool = False
-    packing: Packing | None = None
+    packing: AnyPacking | None = None
     stall_after_s: float = STALL_AFTER_S
     shares_actors: bool = False
     share: Share | None = None
+    is_pool: bool = False
     stop: int | None = None
     digest: bool = False
     limit: SkipLimit = NO_LIMIT
@@ -122,9 +126,7 @@ class StreamOptions:
         positive("stall_after_s", self.stall_after_s)
 
 
-def batches(
-    description: Stream, pool: Pool | None, start: StreamState, options: StreamOptions
-) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
+def batches(description: Stream, pool: Pool | None, start: StreamState, options: StreamOptions) -> Batches:
     """The batches of the stream from a state on. Reading goes on while a batch is in use, up to the bound.
 
     pool: the actors that read; None to read in this process.
@@ -135,6 +137,21 @@ def batches(
     Raises: what reading raises, when the batch that it belongs to is due; OverflowError where positions end;
     RuntimeError where no actor runs and none can be started, or where no element of any epoch will ever be kept.
     """
+    if isinstance(lengths := options.packing, LengthBatches) and not options.is_pool:
+        # each trainer has whole pools, for lengths of all rows say which are its own
+        size = options.batch_size * lengths.num_batches
+        pools = replace(options, batch_size=size, share=WHOLE, is_pool=True, drop_remainder=False, pad_remainder=False)
+        return (
+            yield from by_length(
+                batches(description, pool, start._replace(pool=PoolState()), pools),
+                start,
+                lengths,
+                options.rows,
+                seed=getattr(description.order, "seed", 0),
+                drop_remainder=options.drop_remainder,
+                padded=(options.timings or Timings()).padded,
+            )
+        )
     options = options if options.stop is not None else replace(options, stop=description.stop)
     if options.stop is not None and start.position >= options.stop:
         return ()
@@ -407,7 +424,7 @@ def _proportions(stream: Stream, start: StreamState, options: StreamOptions) -> 
         stream.order.amended(start.amendments).mixture,
         start.position,
         [each.order.num_records for each in stream.components] if not of_elements else (),
-        [each.droppers(options.packing is not None) for each in stream.components],
+        [each.droppers(isinstance(options.packing, Packing)) for each in stream.components],
         is_exact=of_elements or yields_from(stream.yields, start.amendments, start.position).is_one_to_one,
         is_strict=stream.is_strict,
         counted="elements" if stream.weights_by is None else f"by {stream.weights_by!r}",
@@ -462,7 +479,7 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
         "offset": start.offset,
         "drop_remainder": options.drop_remainder,
     }
-    if options.packing is not None:
+    if isinstance(options.packing, Packing):
         return PackedBatcher(options.packing, options.rows, **common)
     yields = yields_from(description.yields, start.amendments, start.position)
     return Batcher(options.rows, yields=yields, **common)
@@ -471,7 +488,7 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
 def _select(offset: int, options: StreamOptions) -> Select:
     """What selects the rows of this trainer."""
     is_fixed = options.drop_remainder or options.pad_remainder or options.stop is None
-    if options.packing is None:
+    if not isinstance(options.packing, Packing):
         return RowSelector(options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed).select
     selector = PackedRowSelector(options.packing, options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
     return selector.select
@@ -486,7 +503,8 @@ def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> 
     """
     positions, num_trainers = None, options.process_count
     takes_some = num_rows_in(options.rows.full) < options.batch_size
-    is_merged = isinstance(description, MergedStream)  # of one, every trainer takes whole blocks
+    # of these every trainer takes whole blocks
+    is_merged = isinstance(description, MergedStream) or isinstance(options.packing, LengthBatches)
     part: Literal["all", "places"] = "places" if takes_some and not is_merged else "all"
     yields = yields_from(description.yields, start.amendments, start.position)
     if options.packing is None and yields.is_one_to_one:

@@ -54,7 +54,7 @@ class Trail:
         the batch.
         """
         parts: Parts = () if batch.documents is None else (batch.documents,)
-        if batch.pieces is None and len(batch.positions):
+        if batch.pieces is None and batch.in_order and len(batch.positions):
             count = min(batch.last_run or len(batch.positions), most)
             parts = (rows_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=count),)
             older = self.parts if batch.last_run == 0 and not parts[0].is_cut else ()

@@ -27,7 +27,7 @@ from datarax_ray.pipeline.scan import Feed, Scanner
 from datarax_ray.pipeline.stages import StageGraph, Stages, words
 from datarax_ray.pipeline.transfer import JaxSettings, spans_processes, trainer_of
 from datarax_ray.plan.arguments import flag, named_arguments, whole
-from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.packing import AnyPacking, LengthBatches, Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
@@ -58,7 +58,8 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
     drop_remainder: skip a short last batch; by default it is yielded short.
     pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields). Every batch gets a
         field valid_mask, bool (rows,), True for rows of data. If stages drop the field, it is put back.
-    packing: ConcatThenSplit or FirstFitPack, to pack documents into rows of seq_len tokens.
+    packing: ConcatThenSplit or FirstFitPack, to pack documents into rows of seq_len tokens; LengthBatches, for batches
+        of rows of about one length.
     prefetch: batches made ahead, 0 for none. Batches made within a millisecond, at most 8, count as one.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
         and the mesh decides the rows of each process.
@@ -91,7 +92,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         rngs: nnx.Rngs | None = None,
         drop_remainder: bool = False,
         pad_remainder: bool = False,
-        packing: Packing | None = None,
+        packing: AnyPacking | None = None,
         prefetch: int = 2,
         sharding: NamedSharding | None = None,
         process_index: int | None = None,
@@ -111,8 +112,11 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
                 f"{'; load(paths) makes one of files' if is_path else remedy_for(source)}"
             )
         graph = StageGraph.of(stages, nodes, edges, sink)
-        if packing is not None and not isinstance(packing, Packing):
-            raise TypeError(f"packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), got {packing!r}")
+        if not (packing is None or isinstance(packing, Packing | LengthBatches)):
+            raise TypeError(
+                "packing is a ConcatThenSplit(seq_len, fields) or FirstFitPack(...), or a LengthBatches(fields, ...), "
+                f"got {packing!r}"
+            )
         if rngs is not None and not callable(rngs):
             raise TypeError(f"rngs is an nnx.Rngs, got {rngs!r}; write nnx.Rngs(0)")
         if drop_remainder and pad_remainder:
@@ -120,7 +124,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         prefetch = whole("prefetch", prefetch, ", of batches made ahead; 0 for none", least=0)
         if on_host and graph.nodes:
             raise ValueError("stages run on the device, and with on_host=True batches stay on the host; leave out one")
-        if packing is not None:
+        if isinstance(packing, Packing):
             check_packed(source.describe(), packing.documents.fields)
         _JAX.check()
         self.source = source
@@ -301,6 +305,8 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
             modules = (modules,)
         if self._on_host:
             raise ValueError("scan runs on the device, and with on_host=True batches stay on the host; iterate")
+        if isinstance(self.packing, LengthBatches):
+            raise ValueError("scan takes batches of one shape, and those of LengthBatches are of several; iterate")
         description = self.source.describe()
         if rows_are_positions(description, self._options, self._consumer.consumed.state):
             full = CountedBatches(self.position, description.stop, self.batch_size, drops=not self.pad_remainder)

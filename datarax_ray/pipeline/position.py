@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from datarax_ray.feed.consumer import Consumed, Consumer
-from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_positions
+from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_counted
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.producing import BatchProducer, Source
@@ -22,7 +22,7 @@ from datarax_ray.pipeline.transfer import check_shape, check_sharding
 from datarax_ray.plan.amendments import Amendment
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.plan.evidence import RollingDigest
-from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.packing import AnyPacking, Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.plan.trainer_rows import WHOLE
@@ -41,7 +41,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
     """The base of Pipeline: where it is in its stream, and what was yielded. Pipeline sets the attributes."""
 
     source: Source
-    packing: Packing | None
+    packing: AnyPacking | None
     sharding: NamedSharding | None
     batch_size: int
     drop_remainder: bool
@@ -86,7 +86,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
         if is_endless(description):
             raise TypeError("the stream is endless (num_epochs=-1), so it has no number of batches; set num_epochs")
         found = CountedBatches(0, description.stop, self.batch_size, self.drop_remainder).num_batches
-        if found is None or not rows_are_positions(description, self._options, self._begin):
+        if found is None or not rows_are_counted(description, self._options, self._begin):
             raise TypeError(
                 "the batches of this stream are known only by reading: there are filters, flat_map, on_error='skip', "
                 "packing, a stream, or positions that an amendment skips. Count them as they come"
@@ -223,7 +223,8 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
     def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
         """(position, offset in its record, digest) of each state, from where the digest of `state` begins to the end.
 
-        state: of this stream, with a digest of all rows. The position of this pipeline does not move.
+        state: of this stream, with a digest of all rows. The position of this pipeline does not move. The offset
+            counts batches of a pool, with LengthBatches.
 
         Raises: ValueError where the state has no such digest; as set_state for a state of another stream.
         """
@@ -241,7 +242,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
             yield *digest.since, digest.to_json()["sum"]
             for batch in batches:
                 state, digest = batch.state, digest.plus(batch.digest)
-                yield state.position, state.offset, digest.to_json()["sum"]
+                yield state.position, state.offset + state.pool.num_given, digest.to_json()["sum"]
         stop = self.source.describe().stop
         if not self.drop_remainder and stop is not None and state.position != stop:  # what is left gives nothing
             yield stop, 0, digest.to_json()["sum"]
@@ -276,6 +277,11 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
             return consumed._replace(digest=None)
         share = self._options.rows.share if self.packing is None else WHOLE  # who packs has all documents
         held = None if found is None else found.held_by(share)
+        if held is None and consumed.state.pool.num_given:
+            raise ValueError(
+                f"a digest cannot begin behind {consumed.state.pool.num_given} batches of a pool; restore a state from "
+                "the end of a pool (each num_batches batches), or leave out digest=True"
+            )
         if found is not None and held is None:
             logger.warning(
                 "the digest in the state is of parts %s of %d of every batch, and this trainer has others, so a new "
@@ -315,11 +321,14 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
     def _check_sharding(self, start: StreamState) -> None:
         rows = self._options.rows
         check_sharding(self.sharding, rows, self.batch_size, "a batch")
-        if self.packing is not None:
+        if isinstance(self.packing, Packing):
             check_shape(self.sharding, (self.batch_size, self.packing.seq_len), "a batch of packed rows")
+        elif self.packing is not None:
+            for each in self.packing.widths:
+                check_shape(self.sharding, (self.batch_size, each), "a batch of rows of one length")
         description = self.source.describe()
         may_be_short = not self.drop_remainder and not self.pad_remainder
-        if description.stop is not None and rows_are_positions(description, self._options, start) and may_be_short:
+        if description.stop is not None and rows_are_counted(description, self._options, start) and may_be_short:
             remainder = max(0, description.stop - start.position) % self.batch_size
             if remainder:
                 check_sharding(self.sharding, rows, remainder, "the last batch")

@@ -1,20 +1,21 @@
-"""Packing: documents of any length into rows of one length, and the place of each document.
+"""Packing: documents of any length into rows of one length, or into batches of about one length; decided here.
 
 Legend: a batch is `rows` rows of seq_len tokens, in one flat line; a piece is the part of one document in one row.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.arguments import NamedArguments, ordered, whole
-from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.orders.cipher import Indices, permute
 from datarax_ray.plan.state import Unit
 
 TooLong = Literal["raise", "truncate", "split"]
@@ -27,11 +28,13 @@ class DocumentSpec:
     fields: of the element, arrays or lists of one length; other fields are dropped.
     max_length: tokens in a document, None for any number.
     too_long: "raise" (see on_error), "truncate", or "split" into documents of at most max_length.
+    are_rows: each is a row of its own, with the other fields beside it: elements stay elements.
     """
 
     fields: tuple[str, ...]
     max_length: int | None = None
     too_long: TooLong = "raise"
+    are_rows: bool = False
 
 
 class Placer(Protocol):
@@ -70,15 +73,10 @@ class Packing(NamedArguments, ABC):
     def __post_init__(self) -> None:
         seq_len = whole("seq_len", self.seq_len, f"; write {type(self).__name__}(seq_len, fields)", least=1)
         object.__setattr__(self, "seq_len", seq_len)
-        ordered("fields", self.fields)
-        object.__setattr__(self, "fields", _names(self.fields))
-        if not self.fields or len(set(self.fields)) < len(self.fields):
-            raise ValueError(f"fields must be one or more different names, got {self.fields!r}")
+        _check_fields(self)
         made = {f"{name}_{kind}" for name in self.fields for kind in ("segment_ids", "positions")}
         if clash := made & set(self.fields):
             raise ValueError(f"packing makes fields {sorted(clash)} of its own; give the elements' fields other names")
-        if isinstance(self.pad_id, Mapping) and (unknown := set(self.pad_id) - set(self.fields)):
-            raise ValueError(f"pad_id names {sorted(unknown)}, and the fields are {list(self.fields)}")
 
     @property
     @abstractmethod
@@ -100,8 +98,7 @@ class Packing(NamedArguments, ABC):
     @property
     def padding(self) -> dict[str, int]:
         """By field, the token that fills a row where there is no other."""
-        pad = self.pad_id
-        return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(self.fields)}
+        return _padding(self)
 
     def settings(self) -> dict[str, Any]:
         """All parameters of the rows, in plain values."""
@@ -248,6 +245,135 @@ class FirstFitPlacer:
         return self._used[self._used > 0]
 
 
+@dataclass(frozen=True)
+class LengthBatches(NamedArguments):
+    """Batches of rows of about one length, padded to the smallest of `boundaries` that holds the longest row.
+
+    The elements of num_batches batches in a row, a pool, are sorted by length and cut into batches. The batches come in
+    an order drawn from the seed of the source and the place of the pool, so lengths do not rise and fall. Within a
+    batch, rows keep the order of the stream. Every element comes once, and a resume is exact in the middle of a pool:
+    its state is of constant size, and the pool is read again. A short last batch has the longest rows.
+
+    fields: one name, or several whose values have one length in each element: arrays or lists. All other fields stay.
+    boundaries: lengths to pad to, ascending; a longer element is an error (see on_error). Or a number k, for multiples
+        of k. Each length is one compilation of the train step.
+    num_batches: of a pool. More make less padding, need more memory on the trainer's host, and a longer first read.
+    pad_id: fills rows up, for all fields or by name.
+
+    A batch has each field as (batch_size, length, ...), and `x_length` for the first field x: int32 (batch_size,), the
+    length of each row without its padding. `Pipeline.stats` has the padding, beside that of batches in order.
+
+    Source: the rule of tf.data's bucket_by_sequence_length, with pools in place of buckets, which would be in a state.
+    """
+
+    fields: tuple[str, ...] | str = ("tokens",)
+    boundaries: Sequence[int] | int = 64
+    num_batches: int = 32
+    pad_id: int | Mapping[str, int] = 0
+
+    unit: ClassVar[Unit] = "elements"
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        object.__setattr__(self, "num_batches", whole("num_batches", self.num_batches, ", of a pool", least=1))
+        if isinstance(self.boundaries, Sequence) and not isinstance(self.boundaries, str):
+            bounds = tuple(whole("a boundary", each, least=1) for each in self.boundaries)
+            if not bounds or list(bounds) != sorted(set(bounds)):
+                raise ValueError(f"boundaries are lengths, ascending, or one number for multiples of it, got {bounds}")
+            object.__setattr__(self, "boundaries", bounds)
+        else:
+            object.__setattr__(self, "boundaries", whole("boundaries", self.boundaries, least=1))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return _names(self.fields)
+
+    @property
+    def documents(self) -> DocumentSpec:
+        """How actors make rows of elements."""
+        limit = None if isinstance(self.boundaries, int) else self.boundaries[-1]
+        return DocumentSpec(self.names, limit, are_rows=True)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Lengths of batches that divide as all do."""
+        return (self.boundaries,) if isinstance(self.boundaries, int) else tuple(self.boundaries)
+
+    @property
+    def padding(self) -> dict[str, int]:
+        """By field, what fills a row up."""
+        return _padding(self)
+
+    def width(self, longest: int) -> int:
+        """The length of a batch whose longest row has this one.
+
+        >>> LengthBatches("x", boundaries=(4, 9)).width(5), LengthBatches("x", boundaries=4).width(5)
+        (9, 8)
+        """
+        if isinstance(self.boundaries, int):
+            return max(1, -(-longest // self.boundaries)) * self.boundaries
+        return next(each for each in self.boundaries if each >= longest)
+
+    def settings(self) -> dict[str, Any]:
+        """All parameters, in plain values."""
+        bounds = self.boundaries if isinstance(self.boundaries, int) else list(self.boundaries)
+        return {
+            "kind": "by_length",
+            "fields": list(self.names),
+            "boundaries": bounds,
+            "num_batches": self.num_batches,
+            "pad_id": {name: _plain(value) for name, value in self.padding.items()},
+        }
+
+
+AnyPacking: TypeAlias = Packing | LengthBatches
+
+
+class Padding(NamedTuple):
+    """num_values: of all rows. num_padded: with the padding. num_unsorted: with that of batches in order."""
+
+    num_values: int = 0
+    num_padded: int = 0
+    num_unsorted: int = 0
+
+    @property
+    def share(self) -> float:
+        """The part of all values that is padding, from 0 to 1."""
+        return 1 - self.num_values / self.num_padded if self.num_padded else 0.0
+
+    @property
+    def share_unsorted(self) -> float:
+        """The same of batches in the order of the stream."""
+        return 1 - self.num_values / self.num_unsorted if self.num_unsorted else 0.0
+
+
+NO_PADDING = Padding()
+
+
+def rows_by_length(lengths: Indices, batch_size: int, seed: int, place: str) -> list[Indices]:
+    """The rows of each batch of a pool, int64 (batch_size,), ascending; a short batch comes last.
+
+    lengths: int64 (k,), of the rows in the order of the stream. place: of the pool, as text.
+
+    >>> [rows.tolist() for rows in rows_by_length(np.array([5, 1, 9, 1, 7]), 2, 0, "0/0")]
+    [[0, 4], [1, 3], [2]]
+    """
+    order = np.argsort(lengths, kind="stable")
+    number = len(order) // batch_size
+    drawn = int.from_bytes(hashlib.sha256(f"lengths/{seed}/{place}".encode()).digest()[:4], "big")
+    turns = permute(np.arange(number), number, seed=drawn).tolist() if number else []
+    cuts = [order[at * batch_size : (at + 1) * batch_size] for at in [*turns, number]]
+    return [np.sort(cut) for cut in cuts if len(cut)]
+
+
+def padding_of(lengths: Indices, cuts: Sequence[Indices], batch_size: int, by: LengthBatches) -> Padding:
+    """The padding of one pool. lengths: of its rows, at least one. cuts: the rows of each batch."""
+    padded = sum(by.width(int(lengths[cut].max())) * len(cut) for cut in cuts)
+    begins = range(0, len(lengths), batch_size)
+    unsorted = sum(by.width(int((cut := lengths[at : at + batch_size]).max())) * len(cut) for at in begins)
+    return Padding(int(lengths.sum()), padded, unsorted)
+
+
 def segments(starts: Indices, used: Indices, seq_len: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Segment ids and positions of rows: two int32 arrays (rows, seq_len).
 
@@ -266,6 +392,21 @@ def segments(starts: Indices, used: Indices, seq_len: int) -> tuple[NDArray[np.i
     ids = np.cumsum(marks, axis=1, dtype=np.int32) * is_token
     begins = np.maximum.accumulate(np.where(marks, column, np.int32(0)), axis=1)
     return ids, (column - begins) * is_token
+
+
+def _check_fields(given: AnyPacking) -> None:
+    """Make a tuple of the fields. Raises: TypeError, ValueError for what is none, and for a pad_id of other fields."""
+    ordered("fields", given.fields)
+    object.__setattr__(given, "fields", _names(given.fields))
+    if not given.fields or len(set(given.fields)) < len(given.fields):
+        raise ValueError(f"fields must be one or more different names, got {given.fields!r}")
+    if isinstance(given.pad_id, Mapping) and (unknown := set(given.pad_id) - set(given.fields)):
+        raise ValueError(f"pad_id names {sorted(unknown)}, and the fields are {list(given.fields)}")
+
+
+def _padding(given: AnyPacking) -> dict[str, int]:
+    pad = given.pad_id
+    return {name: pad.get(name, 0) if isinstance(pad, Mapping) else pad for name in _names(given.fields)}
 
 
 def _plain(value: Any) -> Any:

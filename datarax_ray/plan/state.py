@@ -20,6 +20,7 @@ Unit = Literal["elements", "tokens", "documents"]
 # The name of an offset in a saved state names its unit.
 _NAMES: dict[Unit, str] = {"elements": "offset", "tokens": "token_offset", "documents": "document_offset"}
 _LOG = "amendments"
+_POOL = "pool"
 # Of the position and the rest: `datasets` accepts a damaged cursor, and a merged mixture any place of a component.
 _CHECKSUM = "rest_checksum"
 
@@ -70,6 +71,16 @@ class Stateful(Protocol):
     def yields(self) -> Yields: ...
 
 
+class PoolState(NamedTuple):
+    """The delivered part of a pool (LengthBatches). num_given: its batches; stop: the position behind its last row."""
+
+    num_given: int = 0
+    stop: int = 0
+
+
+_NO_POOL = PoolState()
+
+
 class StreamState(NamedTuple):  # one is made for every element that is handed out, in half of a frozen dataclass's time
     """Where a stream continues.
 
@@ -79,6 +90,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
     extra: cursors of shards (ShardCursors), or places of the components of a merged mixture (ComponentStates); None
         where the order needs the position alone.
     amendments: people's changes to the stream.
+    pool: of batches by length, that begins at the position and was delivered in part.
     """
 
     position: int = 0
@@ -86,6 +98,12 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
     unit: Unit = "elements"
     extra: Extra | None = None
     amendments: Amendments = ()
+    pool: PoolState = _NO_POOL
+
+    @property
+    def next_position(self) -> int:
+        """The first position of which nothing was delivered."""
+        return max(self.position + (self.offset > 0), self.pool.stop)
 
     @classmethod
     def at(cls, start: int | StreamState) -> StreamState:
@@ -102,7 +120,8 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         """The position and the rest, with these settings, as plain values."""
         offset = {_NAMES[self.unit]: self.offset} if self.offset else {}
         log = {_LOG: [each.plain() for each in self.amendments]} if self.amendments else {}
-        return written(self.position, (self.extra.plain() if self.extra else {}) | offset | log, settings)
+        pool = {_POOL: list(self.pool)} if self.pool.num_given else {}
+        return written(self.position, (self.extra.plain() if self.extra else {}) | offset | log | pool, settings)
 
     @classmethod
     def from_json(
@@ -123,7 +142,18 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
         amendments = saved_amendments(rest.get(_LOG, ()))
         stream.order.check(amendments)
         offset = rest.get(_NAMES[unit], 0)
-        others = {key: value for key, value in rest.items() if key not in (_NAMES[unit], _LOG)}
+        own = (_NAMES[unit], _LOG, *[_POOL] * (settings.get("packing", {}).get("kind") == "by_length"))
+        others = {key: value for key, value in rest.items() if key not in own}
+        with reading(_POOL, rest.get(_POOL)):
+            pool = PoolState(*rest.get(_POOL, ())) if _POOL in own else _NO_POOL
+        changed = [name for name in ("batch_size", "packing") if saved.get(name) != settings.get(name)]
+        if pool.num_given and changed:
+            raise ValueError(
+                f"the state stands behind {pool.num_given} batches of a pool, and {' and '.join(changed)} would cut "
+                f"that pool otherwise: {shown({name: saved.get(name) for name in changed})} then, "
+                f"{shown({name: settings.get(name) for name in changed})} now. Restore a state from the end of a pool "
+                f"(each num_batches batches), or seek({position}) to have the whole pool again"
+            )
         if counted := [name for name in _NAMES.values() if name in others]:
             raise ValueError(
                 f"this stream goes on from a position and the {_NAMES[unit]} in its record, and the state has "
@@ -136,7 +166,7 @@ class StreamState(NamedTuple):  # one is made for every element that is handed o
                 "one; restore with the transforms that it was written with, or seek to its position to have all of "
                 "that record"
             )
-        found = cls(position, offset, unit, None, amendments)
+        found = cls(position, offset, unit, None, amendments, pool)
         return found._replace(extra=stream.order.extra_in(others, found, saved))
 
 

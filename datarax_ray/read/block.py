@@ -24,7 +24,7 @@ from datarax_ray.read.elements.columns import (
     stack,
     unstack_to_stack,
 )
-from datarax_ray.read.elements.documents import join
+from datarax_ray.read.elements.documents import as_rows, join
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
 from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
@@ -125,9 +125,11 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
     """
     lengths = None
     with lap("stacking"):
-        if documents is not None:
+        if documents is not None and documents.are_rows:
+            columns = as_rows(progress, columns, documents)
+        elif documents is not None:
             columns, lengths = join(progress, columns, documents)
-        elif columns is None and progress.elements:
+        if lengths is None and columns is None and progress.elements:
             columns = _stack(progress)
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position

@@ -16,6 +16,7 @@ from tests.benchmarks import (
     device_step,
     hf_streams,
     ingest,
+    lengths,
     mixtures,
     one,
     parquet,
@@ -253,3 +254,8 @@ def test_every_augmentation_is_timed(capsys: pytest.CaptureFixture[str]) -> None
     assert list(found) == list(augmentations.OURS)
     assert all(len(of["datarax_ray"]) == 1 for of in found.values())
     assert "| `RandomCrop` |" in capsys.readouterr().out
+
+
+def test_larger_pools_have_less_padding() -> None:
+    shares = [share for share, _ in lengths.main(["--rows", "20000", "--repeats", "1"]).values()]
+    assert shares == sorted(shares, reverse=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
-from datarax_ray.read.elements.columns import Columns, is_host_only, unstack
+from datarax_ray.read.elements.columns import Columns, is_host_only, ragged_row, unstack, unstack_to_stack
 from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.rows import Joined, joined
 
@@ -31,6 +31,32 @@ def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple
         return None, np.empty(0, np.int64)
     lengths = np.array([len(element[documents.fields[0]]) for element in elements], np.int64)
     return {name: np.concatenate([element[name] for element in elements]) for name in documents.fields}, lengths
+
+
+def as_rows(progress: Progress, columns: Columns, documents: DocumentSpec) -> Columns:
+    """The elements as columns, with each document as a row of its own: an array in a column of objects.
+
+    columns, failures: as of join; None where progress has the elements, to be stacked. Empty documents stay.
+    """
+    if columns is not None:
+        fields = documents.fields
+        if _whole(columns, documents) is not None and all(columns[name].dtype == object for name in fields):
+            return columns
+        progress.elements = unstack_to_stack(columns, len(progress.positions))
+
+    def row(element: Any, *_: int) -> Any:
+        arrays = _arrays(element, documents)
+        length, limit = len(arrays[documents.fields[0]]), documents.max_length
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"{documents.fields[0]!r} has length {length}, and the last of the boundaries is {limit}; add one, cut "
+                "such elements in a transform, or leave them out by a filter, or on_error='skip'"
+            )
+        return {**element, **{name: ragged_row(array) for name, array in arrays.items()}}
+
+    progress.run([Call(row, "batching by length")])
+    _cut_at_the_first_odd(progress, documents)
+    return None
 
 
 def _whole(columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices] | None:
@@ -59,15 +85,8 @@ def _end_to_end(column: Any) -> tuple[np.ndarray, Indices] | None:
 
 def _documents(element: Any, documents: DocumentSpec) -> Iterator[dict[str, np.ndarray]]:
     """The documents of one element: none where it is empty, several where it is split, else one."""
-    if not isinstance(element, Mapping):
-        raise TypeError(f"an element to pack is a dict, got {type(element).__name__}")
-    if missing := [name for name in documents.fields if name not in element]:
-        raise ValueError(f"the element has no field {missing[0]!r}, only {sorted(element)}")
-    arrays = {name: _array(name, element[name]) for name in documents.fields}
-    lengths = {name: len(array) for name, array in arrays.items()}
-    length = lengths[documents.fields[0]]
-    if set(lengths.values()) != {length}:
-        raise ValueError(f"fields that are packed together must have one length in each element, got {lengths}")
+    arrays = _arrays(element, documents)
+    length = len(arrays[documents.fields[0]])
     if not length:
         return
     limit = documents.max_length or length
@@ -81,6 +100,19 @@ def _documents(element: Any, documents: DocumentSpec) -> Iterator[dict[str, np.n
         return
     for start in range(0, length if documents.too_long == "split" else 1, limit):
         yield {name: array[start : start + limit] for name, array in arrays.items()}
+
+
+def _arrays(element: Any, documents: DocumentSpec) -> dict[str, np.ndarray]:
+    """The fields of one element, which have one length."""
+    if not isinstance(element, Mapping):
+        raise TypeError(f"an element to pack is a dict, got {type(element).__name__}")
+    if missing := [name for name in documents.fields if name not in element]:
+        raise ValueError(f"the element has no field {missing[0]!r}, only {sorted(element)}")
+    arrays = {name: _array(name, element[name]) for name in documents.fields}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"fields that are packed together must have one length in each element, got {lengths}")
+    return arrays
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -100,10 +132,12 @@ def _array(name: str, value: Any) -> np.ndarray:
 def _cut_at_the_first_odd(progress: Progress, documents: DocumentSpec) -> None:
     """End the block before the first document of another dtype; np.concatenate would convert it silently."""
     for name in documents.fields:
-        kinds = [(element[name].dtype, element[name].shape[1:]) for element in progress.elements]
-        odd = next((index for index, kind in enumerate(kinds) if kind != kinds[0]), None)
-        if odd is not None:
-            (first, rows), (dtype, other_rows) = kinds[0], kinds[odd]
+        kinds = [(element[name].dtype, element[name].shape[1:]) for element in progress.elements if len(element[name])]
+        found = next((kind for kind in kinds if kind != kinds[0]), None)
+        if found is not None:
+            (first, rows), (dtype, other_rows) = kinds[0], found
+            each = ((array.dtype, array.shape[1:], len(array)) for array in (e[name] for e in progress.elements))
+            odd = next(index for index, (*kind, size) in enumerate(each) if size and tuple(kind) == found)
             progress.cut(
                 odd,
                 f"field {name!r} is {first} with rows of shape {rows} in one document, {dtype} {other_rows} in "

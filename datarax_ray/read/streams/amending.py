@@ -63,7 +63,7 @@ def amended_state(
     new_weights = None if weights is None else _weights(stream, weights)
     if not (positions or records or new_weights is not None):
         raise ValueError("say what is to change: skip=[...], or weights=...")
-    first = state.position + (state.offset > 0)  # a record that is begun is given to its end
+    first = state.next_position  # a record that is begun is given to its end, and so is a pool
     start = first if at is None else check_position(whole("at", at))
     log = state.amendments
     if positions:

@@ -17,7 +17,7 @@ from datarax_ray.feed.consumer import Turns
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.trail import Trail
-from datarax_ray.plan.packing import Packing
+from datarax_ray.plan.packing import AnyPacking
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import map_leaves
@@ -97,7 +97,7 @@ class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: igno
         return self._source.batches(start, options)
 
     def verify(
-        self, state: StreamState | None = None, trail: Trail | None = None, packing: Packing | None = None
+        self, state: StreamState | None = None, trail: Trail | None = None, packing: AnyPacking | None = None
     ) -> None:
         """Read the last rows of the restored state again, and compare them; the first read does so, too.
 

@@ -1,0 +1,1 @@
+"""Batches of elements of about one length."""
