@@ -284,7 +284,7 @@ def look(stream: IndexedStream, cut: tuple[int, int]) -> Seen:
         empty = len(records) - len(np.unique(positions))
         statistics = Statistics(len(records), len(positions), empty, len(progress.skipped), fields)
         block = block_of(progress, columns, None)
-        seen += _seen(statistics, block, stream.locate)
+        seen += _seen(statistics, block, stream.name)
     return seen
 
 

@@ -18,13 +18,13 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
 from datarax_ray.read.files.sniff import record_format
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.image_folder import EncodedImages
 from datarax_ray.read.formats.kinds import IMAGES
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import TextStreamSource, from_hf
-from datarax_ray.write.conversion import Conversion, EncodedImages, To, conversion_of
+from datarax_ray.write.conversion import Conversion, To, conversion_of
 from datarax_ray.write.manifest import Manifest
 from datarax_ray.write.materialize import REPORT, Materialized, materialize
 from datarax_ray.write.report import field_table
@@ -46,11 +46,13 @@ def convert(
     decoder: tuple[Any, ...] = (),
     split: str | None = None,
     on_error: str = "raise",
+    check: bool = False,
     overwrite: bool = False,
 ) -> int:
     """Write a dataset in another format, and print a summary. Returns the exit status.
 
-    group_size, num_shards, num_actors: None to choose. decoder: transforms. split: of a Hugging Face dataset.
+    group_size, num_shards, num_actors: None to choose. decoder: transforms. split: of a Hugging Face dataset. check:
+    see conversion_of.
     """
     begin = time.perf_counter()
     folder_of(destination)  # checked before anything is opened
@@ -58,7 +60,7 @@ def convert(
     with contextlib.closing(reader):
         _check_apart(reader, destination)
         conversion = conversion_of(
-            reader, to, group_size=group_size, on_error=on_error, transforms=decoder, about=about
+            reader, to, group_size=group_size, on_error=on_error, transforms=decoder, check=check, about=about
         )
         num_shards = num_shards or num_shards_for(conversion.num_records, conversion.mean_nbytes)
         try:
@@ -83,6 +85,7 @@ def convert(
         "format": format["name"],
         "group_size": format["group_size"],
         "encoding": conversion.encoding,
+        "checked": conversion.made_from.get("check"),
         "num_records": written.num_records,
         "num_skipped": sum((shard.said or {}).get("num_skipped", 0) for shard in written.shards),
         "num_shards": len(written.shards),
@@ -97,8 +100,8 @@ def _reader_of(source: str, split: str | None) -> tuple[Any, dict[str, Any]]:
     """A reader of the records as they are stored, and facts that the records do not hold."""
     kind, name = kind_of(source, split)
     if kind == "imagefolder":
-        folder = ImageFolder(name)
-        return RandomAccessReader(EncodedImages(folder)), {"class_names": list(folder.class_names)}
+        folder = EncodedImages(name)
+        return RandomAccessReader(folder), {"class_names": list(folder.class_names)}
     if kind == "hf":  # eager: a stream of shards cannot be cut into runs of records
         opened = from_hf(name, split_of(name, split), eager=True)
     else:
@@ -128,6 +131,8 @@ def _summary(
         f"{destination}: {written.num_records:,} records in {len(written.shards):,} {files} of {format['name']}, "
         f"{written.nbytes / 1e6:,.1f} MB, {elapsed_s:,.1f} s"
     )
+    if checked := conversion.made_from.get("check"):
+        yield f"checked by decoding: {checked}"
     if num_skipped:
         skipped = [where for shard in written.shards for where in (shard.said or {}).get("skipped", ())][:_MAX_SKIPPED]
         more = f" and {num_skipped - len(skipped)} more" if num_skipped > len(skipped) else ""

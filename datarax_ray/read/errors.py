@@ -14,6 +14,7 @@ TypeError
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import threading
 import traceback
@@ -23,6 +24,8 @@ from types import TracebackType
 
 # What is no user's code: this package, Python's own files, and installed packages.
 _NOT_USERS = (str(Path(__file__).parents[1]), str(Path(traceback.__file__).parent), "<frozen ")
+
+_BESIDE = re.compile(r"(?<=[\])]), from ")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # where nothing more is written, by whatever host
 
@@ -112,6 +115,16 @@ class Skipped:
     def moved(self, component: str, position: int) -> Skipped:
         """The same of a mixture, of its component of that name, at this position of it."""
         return replace(self, where=f"{component}: {self.where}", position=position)
+
+
+def apart(name: str) -> tuple[str, str]:
+    """The place of a record and its origin, "" without one, in the name that people are told.
+
+    >>> apart("data-00000-of-00001.parquet[3] (row group 0), from cat/3.jpg[3]")
+    ('data-00000-of-00001.parquet[3] (row group 0)', 'cat/3.jpg[3]')
+    """
+    place, *origin = _BESIDE.split(name, 1)
+    return place, "".join(origin)
 
 
 def is_users_file(path: str) -> bool:

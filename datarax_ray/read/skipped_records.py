@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from datarax_ray.read.errors import Skipped, SkippedError
+from datarax_ray.read.errors import Skipped, SkippedError, apart
 from datarax_ray.read.formats.remote.urls import is_url
 from datarax_ray.read.lines import Lines, check_writable, lines_at
 
@@ -45,7 +45,7 @@ def kind_of(skip: Skipped) -> tuple[str, str, str]:
     >>> kind_of(Skipped("component 1: a.tar[7]", 9, "transform crop raised ValueError: 3 > 2"))
     ('component 1', 'transform crop raised ValueError', 'a.tar')
     """
-    place, kind = _PLACE.fullmatch(skip.where), _KIND.match(skip.reason)
+    place, kind = _PLACE.fullmatch(apart(skip.where)[0]), _KIND.match(skip.reason)
     component, file = (place["components"][:-2], place["file"]) if place else ("", skip.where)
     return component, kind[1] if kind else skip.reason[:100], file
 
@@ -291,15 +291,16 @@ def _is_ours(line: str) -> bool:
 
 
 def _entry(skip: Skipped) -> dict[str, Any]:
-    place = _PLACE.fullmatch(skip.where)
+    where, origin = apart(skip.where)
+    place = _PLACE.fullmatch(where)
     components = list(map(int, re.findall(r"\d+", place["components"]))) if place else []
     entry = {
         "position": skip.position,
-        "file": place["file"] if place else skip.where,
+        "file": place["file"] if place else where,
         "record": int(place["record"]) if place else None,
         "reason": skip.reason,
     }
-    return entry | ({"components": components} if components else {})
+    return entry | ({"components": components} if components else {}) | ({"origin": origin} if origin else {})
 
 
 def _is_before(line: str, position: int) -> bool:

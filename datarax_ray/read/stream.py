@@ -52,7 +52,12 @@ class ReaderTraits:
 
 
 class Reader(Protocol):
-    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it."""
+    """Host-side code that reads records of one source by index. Picklable; opens what it needs when it needs it.
+
+    name_firsts: the first records of runs whose `locate` counts on; None where only `locate` tells.
+    """
+
+    name_firsts: Indices | None = None
 
     @property
     def traits(self) -> ReaderTraits: ...
@@ -86,6 +91,15 @@ class Reader(Protocol):
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
         ...
+
+    def origin(self, record: int) -> str:
+        """Where a record was written from, "" where that is not known; see read.formats.origins."""
+        return ""
+
+    def name(self, record: int) -> str:
+        """Where a record is, and its origin where that is known, for people; see errors.apart."""
+        origin = self.origin(record)
+        return f"{self.locate(record)}, from {origin}" if origin else self.locate(record)
 
     def fingerprint(self) -> dict[str, Any]:
         """Plain values that identify the data, of constant size."""

@@ -19,9 +19,12 @@ from datarax_ray.read.elements.columns import ColumnError, stack
 from datarax_ray.read.elements.transforms import OnError, skips
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
 from datarax_ray.read.formats.arrow.columns import rows_of_table
-from datarax_ray.read.formats.image_folder import ImageFolder
+from datarax_ray.read.formats.origins import origins_of
+from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.read.formats.webdataset.tar import KEY
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.write.arrow import UnfitError, schema_of, table_of
+from datarax_ray.write.decoding import CheckDecoding
 from datarax_ray.write.formats import ArrayRecordFormat, Format, ParquetFormat, group_size_for, row_group_size_for
 from datarax_ray.write.shards import NUM_FIRST, ReadRun, mean_nbytes_of
 
@@ -58,15 +61,19 @@ def conversion_of(
     group_size: int | None = None,
     on_error: Any = "raise",
     transforms: tuple[Any, ...] = (),
+    check: bool = False,
     about: Mapping[str, Any] | None = None,
 ) -> Conversion:
     """The conversion of a reader's records to `array_record` or `parquet`.
 
     group_size: None to choose by the size of the records.
     transforms: decoders, for records that are bytes.
+    check: decode pictures, the members of tar files and records of a known encoding, to find those that do not decode;
+        on_error treats these as records that cannot be read.
     about: plain values to add to `made_from` in `dataset.json`, such as the names of classes.
 
-    Raises: ValueError for fields that the format cannot hold, by name; what reading the first records raises.
+    Raises: ValueError for fields that the format cannot hold, by name, and for a check of records without anything
+    to decode; what reading the first records raises.
     """
     made_from = {
         "reader": type(reader).__name__,
@@ -84,11 +91,20 @@ def conversion_of(
             made_from["features"] = json.loads(features)["info"]["features"]
         arrays = {column.name: "uint64" for column in schema if str(column.type) == "uint64"}
         read = ReadTables(reader, schema, on_error, encodes=to == "array_record")
+        if check:
+            tables = replace(read, on_error="skip", encodes=False)(0, num_first)
+            read = replace(
+                read, check=CheckDecoding.of(reader, [row for each in tables for row in rows_of_table(each)])
+            )
+            made_from["check"] = read.check.what
         mean_nbytes = mean_nbytes_of(read(0, num_first))
     else:
-        read, arrays, mean_nbytes = _of_records(
-            IndexedStream(reader, order_of(reader.num_records), 1, transforms, on_error), to, num_first
-        )
+        stream = IndexedStream(reader, order_of(reader.num_records), 1, transforms, on_error)
+        if check:
+            first = replace(stream, on_error="skip").read_at(0, num_first)
+            checking = CheckDecoding.of(reader, first)
+            stream, made_from["check"] = replace(stream, transforms=(*transforms, checking)), checking.what
+        read, arrays, mean_nbytes = _of_records(stream, to, num_first)
         schema = read.schema
     format: Format = ArrayRecordFormat(group_size or group_size_for(mean_nbytes))
     if to == "parquet":
@@ -115,8 +131,8 @@ def _of_records(stream: IndexedStream, to: To, num_first: int) -> tuple[ReadReco
     read = ReadRecords(stream, schema, encodes=to == "array_record" and not is_bytes)
     fields = first[0].items() if isinstance(first[0], Mapping) else ()
     arrays = {name: "uint64" for name, value in fields if str(getattr(value, "dtype", "")) == "uint64"}
-    skipped = _Skips(stream.reader, stream.on_error)
-    return read, arrays, mean_nbytes_of(item for part in parts for item in read.written(*part, skipped))
+    tally = _Tally(stream.reader, stream.on_error)
+    return read, arrays, mean_nbytes_of(item for part in parts for item in read.written(*part, tally))
 
 
 def _schema_of(reader: Any) -> Any:
@@ -149,35 +165,52 @@ def _columns(values: list[Any]) -> Any:
 
 
 @dataclass
-class _Skips:
-    """The records of one shard that are skipped. records: their numbers."""
+class _Tally:
+    """The records of one shard by their numbers: skipped, and written, in pieces, one number for each written element.
+
+    keys: of the written samples of tar files.
+    """
 
     reader: Any
     on_error: OnError
-    records: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    written: list[Any] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+    def write(self, records: Sequence[int] | Indices, elements: Iterable[Any] = ()) -> None:
+        """Elements of these records are written."""
+        self.written.append(np.asarray(records, np.int64))
+        if isinstance(self.reader, WebDatasetReader):
+            self.keys += [element[KEY] for element in elements]
 
     def skip(self, records: Sequence[int], reason: str, error: BaseException) -> None:
         """Skip records that fail together. Raises: RecordError of the first, unless on_error skips it."""
-        failure = RecordError.of(self.reader.locate(records[0]), records[0], reason, error)
+        failure = RecordError.of(self.reader.name(records[0]), records[0], reason, error)
         if not skips(self.on_error, failure):
             raise failure
-        self.records += records
+        self.skipped += records
 
-    def encoded(self, records: Iterable[int], elements: Iterable[Any]) -> Iterator[bytes]:
+    def encoded(self, records: Sequence[int], elements: Sequence[Any]) -> Iterator[bytes]:
         """The elements as msgpack. A record whose element does not fit is skipped."""
-        for record, element in zip(records, elements, strict=True):
+        kept = []
+        for index, element in enumerate(elements):
             try:
                 data = msgpack_of(element)
             except ValueError as error:
-                self.skip([record], str(error), error)
+                self.skip([records[index]], str(error), error)
             else:
+                kept.append(index)
                 yield data
+        self.write([records[index] for index in kept], [elements[index] for index in kept])
 
-    def notes(self) -> dict[str, Any] | None:
-        """The notes of the shard; None where no record is skipped."""
-        if not self.records:
-            return None
-        return {"num_skipped": len(self.records), "skipped": list(map(self.reader.locate, self.records[:_MAX_LISTED]))}
+    def notes(self) -> dict[str, Any]:
+        """The notes of the shard; see shards.ReadRun."""
+        records = np.concatenate([np.empty(0, np.int64), *self.written])
+        found: dict[str, Any] = {"origins": origins_of(self.reader, records, self.keys)}
+        if self.skipped:
+            listed = list(map(self.reader.name, self.skipped[:_MAX_LISTED]))
+            found |= {"num_skipped": len(self.skipped), "skipped": listed}
+        return found
 
 
 @dataclass(frozen=True)
@@ -192,12 +225,12 @@ class ReadRecords:
     encodes: bool = False
 
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
-        skipped = _Skips(self.stream.reader, self.stream.on_error)
+        tally = _Tally(self.stream.reader, self.stream.on_error)
         with closing(self.parts(start, stop)) as parts:
             for wanted, records, elements in parts:
-                skipped.records += np.setdiff1d(wanted, records).tolist()
-                yield from self.written(records, elements, skipped)
-        return skipped.notes()
+                tally.skipped += np.setdiff1d(wanted, records).tolist()
+                yield from self.written(records, elements, tally)
+        return tally.notes()
 
     def parts(self, start: int, stop: int) -> Generator[tuple[Indices, list[int], list[Any]], None, None]:
         """Some megabytes of records at a time: the wanted ones, those that can be read, and the element of each."""
@@ -209,13 +242,16 @@ class ReadRecords:
         finally:
             self.stream.close()  # in a worker nobody else does
 
-    def written(self, records: list[int], elements: list[Any], skipped: _Skips) -> Iterator[Any]:
+    def written(self, records: list[int], elements: list[Any], tally: _Tally) -> Iterator[Any]:
         """The items that are written for the elements of these records."""
         if self.schema is not None:
-            return self._tables(records, elements, skipped)
-        return skipped.encoded(records, elements) if self.encodes else iter(elements)
+            return self._tables(records, elements, tally)
+        if self.encodes:
+            return tally.encoded(records, elements)
+        tally.write(records)
+        return iter(elements)
 
-    def _tables(self, records: list[int], elements: list[Any], skipped: _Skips) -> Iterator[Any]:
+    def _tables(self, records: list[int], elements: list[Any], tally: _Tally) -> Iterator[Any]:
         """One table of the elements. Where they do not fit together, each is tried alone."""
         if not elements:
             return
@@ -223,13 +259,14 @@ class ReadRecords:
             table = table_of(stack(elements), self.schema)
         except (UnfitError, ColumnError) as error:
             if len(elements) == 1:
-                skipped.skip(records, str(error), error)
+                tally.skip(records, str(error), error)
                 return
         else:
+            tally.write(records, elements)
             yield table
             return
         for record, element in zip(records, elements, strict=True):
-            yield from self._tables([record], [element], skipped)
+            yield from self._tables([record], [element], tally)
 
 
 @dataclass(frozen=True)
@@ -237,29 +274,50 @@ class ReadTables:
     """The rows of a reader of tables, as tables of one schema. See shards.ReadRun.
 
     encodes: whether each row becomes msgpack.
+    check: of what decodes; None without.
     """
 
     reader: Any
     schema: Any
     on_error: OnError = "raise"
     encodes: bool = False
+    check: CheckDecoding | None = None
 
     def __call__(self, start: int, stop: int) -> Generator[Any, None, Any]:
-        skipped = _Skips(self.reader, self.on_error)
+        tally = _Tally(self.reader, self.on_error)
         try:
             for first, last in self.reader.runs(start, stop):
-                for at, table in self._tables(first, last, skipped):
+                for at, table in self._tables(first, last, tally):
+                    records, table = self._checked(at, table, tally)
                     if not self.encodes:
+                        tally.write(records)
                         yield table
                         continue
                     for row in range(0, table.num_rows, _MAX_READ_RECORDS):  # a row group may be a million objects
                         rows = rows_of_table(table.slice(row, _MAX_READ_RECORDS))
-                        yield from skipped.encoded(range(at + row, at + row + len(rows)), rows)
+                        yield from tally.encoded(records[row : row + len(rows)], rows)
         finally:
             self.reader.close()  # in a worker nobody else does
-        return skipped.notes()
+        return tally.notes()
 
-    def _tables(self, first: int, last: int, skipped: _Skips) -> Iterator[tuple[int, Any]]:
+    def _checked(self, at: int, table: Any, tally: _Tally) -> tuple[Sequence[int], Any]:
+        """The records from `at` on whose pictures decode, and their rows."""
+        records = range(at, at + table.num_rows)
+        if self.check is None or not self.check.pictures:
+            return records, table
+        kept = []
+        pictures = table.select(self.check.pictures)
+        for row, record in enumerate(records):
+            try:
+                self.check.map(pictures.slice(row, 1).to_pylist()[0])
+                kept.append(row)
+            except ValueError as error:
+                tally.skip([record], str(error), error)
+        return [records[row] for row in kept], table if len(kept) == len(records) else table.take(
+            np.array(kept, np.int64)
+        )
+
+    def _tables(self, first: int, last: int, tally: _Tally) -> Iterator[tuple[int, Any]]:
         """The rows of one group at once; where that fails, by halves if the reader can read a part."""
         import pyarrow as pa
 
@@ -270,11 +328,11 @@ class ReadTables:
             if not is_of_data(error, (self.reader.traits.broken, pa.ArrowException)):  # type: ignore[arg-type]
                 raise
             if last - first == 1 or self.reader.breaks_whole:
-                skipped.skip(range(first, last), f"{type(error).__name__}: {message_of(error)}", error)
+                tally.skip(range(first, last), f"{type(error).__name__}: {message_of(error)}", error)
                 return
         middle = (first + last) // 2
-        yield from self._tables(first, middle, skipped)
-        yield from self._tables(middle, last, skipped)
+        yield from self._tables(first, middle, tally)
+        yield from self._tables(middle, last, tally)
 
 
 def msgpack_of(element: Any) -> bytes:
@@ -314,23 +372,6 @@ def _plain(value: Any, name: str) -> Any:
     raise ValueError(
         f"field {name!r} is a {kind}, which msgpack has no place for: write Parquet, or make it a number or text"
     )
-
-
-class EncodedImages:
-    """The images of an ImageFolder as their files store them: {"image": bytes, "label": int}."""
-
-    def __init__(self, folder: ImageFolder) -> None:
-        self._folder = folder
-
-    def __len__(self) -> int:
-        return len(self._folder)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        encoded, label = self._folder.encoded(index)
-        return {"image": encoded, "label": label}
-
-    def __repr__(self) -> str:
-        return repr(self._folder)
 
 
 def _named(record: bytes) -> dict[str, bytes]:

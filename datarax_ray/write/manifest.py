@@ -19,11 +19,12 @@ from typing import IO, Any
 from datarax_ray.plan.fingerprint import changes
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.file_contents import head_and_content
+from datarax_ray.read.formats.origins import INDEX, index_of
 from datarax_ray.read.formats.written_folders import FINISHED, SHARD, UNFINISHED
 from datarax_ray.read.lines import written_whole
 
 VERSION = 1
-_PART = re.compile(r"\.data-\d{5,}-of-\d{5,}\.\w+\.[0-9a-f]+\.part|\.dataset\.json\.[0-9a-f]+\.part")
+_PART = re.compile(r"\.(data-\d{5,}-of-\d{5,}\.\w+|_origins-\d{5,}-of-\d{5,}|dataset\.json)\.[0-9a-f]+\.part")
 _BESIDE = ("report.html",)  # materialize rewrites it
 _MAX_LISTED = 5
 
@@ -133,17 +134,19 @@ def unfinished(
     with _locked(path) as file:
         before = Manifest.read(folder) or _noted(file)
         kept: list[Shard] = []
-        mine: set[str] = set()
+        mine: set[Any] = set()
         if before is not None and overwrite:
-            mine = {entry.name for entry in folder.iterdir() if SHARD.fullmatch(entry.name)}
+            mine = {
+                entry.name for entry in folder.iterdir() if SHARD.fullmatch(entry.name) or INDEX.fullmatch(entry.name)
+            }
         elif before is not None:
             _check_same(folder, before.settings, settings)
-            mine = set(names)
+            mine = {*names, *map(index_of, names)}
             kept = [shard for shard in before.shards if shard.name in mine and _is_whole(folder, shard)]
         _check_alone(folder, mine)
         if len(kept) < len(names):
             (folder / FINISHED).unlink(missing_ok=True)
-        for name in mine - {shard.name for shard in kept}:
+        for name in mine - {name for shard in kept for name in (shard.name, index_of(shard.name))}:
             (folder / name).unlink(missing_ok=True)
         _remove_parts(folder)
         try:
@@ -214,7 +217,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
         )
 
 
-def _check_alone(folder: Path, mine: set[str]) -> None:
+def _check_alone(folder: Path, mine: set[Any]) -> None:
     """Raise ValueError where other programs have files in the folder: a reader of the folder would read these files."""
     ours = mine | {FINISHED, UNFINISHED, *_BESIDE}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours)

@@ -21,7 +21,8 @@ from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.records import Failed, encoded, encoded_rows, record_of
-from datarax_ray.read.formats.materialized.written import KEY, Written, component_path, origins_of
+from datarax_ray.read.formats.materialized.written import KEY, Written, component_path
+from datarax_ray.read.formats.origins import origins_of
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.read.streams.materialized import MaterializedStream
@@ -258,8 +259,8 @@ class Materializing:
             stored, piece = self._stored(np.arange(first, min(first + size, stop)))
             yield from stored
             statistics += piece
-        origins = origins_of(map(self.stream.locate, range(start, stop)), start)
-        return {"statistics": statistics.to_json(), "origins": list(map(list, origins))}
+        origins = origins_of(self.stream.reader, range(start, stop))
+        return {"statistics": statistics.to_json(), "origins": origins}
 
     def _stored(self, records: np.ndarray) -> tuple[list[bytes], Statistics]:
         """The stored record of each of these consecutive records, and the statistics of all."""

@@ -25,6 +25,7 @@ from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.position import pieces
 from datarax_ray.read.errors import FULL
 from datarax_ray.read.file_contents import head_and_content
+from datarax_ray.read.formats.origins import index_of, write_index
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.write.formats import Format
 from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished
@@ -39,8 +40,9 @@ Report = Callable[[int], None]
 class ReadRun(Protocol):
     """Reads a run of records, [start, stop). Picklable; gives the same items wherever and whenever it is called.
 
-    An item is bytes or a pyarrow table, as the format writes them. The generator returns a plain JSON value, or None;
-    the shard's note holds the value.
+    An item is bytes or a pyarrow table, as the format writes them. The generator returns a dict of plain JSON values
+    for the shard's note, or None. Its "origins", runs of Origin, become the index beside the shard; see
+    read.formats.origins.
     """
 
     def __call__(self, start: int, stop: int) -> Iterator[Any]: ...
@@ -92,9 +94,9 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Written:
-    """A whole shard. part: its present name, which readers skip. host: the writer's name, for people."""
+    """A whole shard. parts: present names, which readers skip, with the final ones. host: the writer, for people."""
 
-    part: str
+    parts: Mapping[str, str]
     shard: Shard
     host: str
 
@@ -190,14 +192,14 @@ def _written(
     with contextlib.closing(results):
         for index, written in results:
             task = tasks[index]
-            part = task.folder / written.part
-            if not part.exists():
-                raise FileNotFoundError(
-                    f"{task.folder} is not the same folder on all hosts: {written.host} wrote {written.part} there, "
-                    f"and {socket.gethostname()} does not see it. Write to a folder that all hosts share, or with "
-                    "num_actors=0 here alone"
-                )
-            os.replace(part, task.folder / task.name)
+            for part, name in written.parts.items():  # the shard last: then its index is there
+                if not (task.folder / part).exists():
+                    raise FileNotFoundError(
+                        f"{task.folder} is not the same folder on all hosts: {written.host} wrote {part} there, "
+                        f"and {socket.gethostname()} does not see it. Write to a folder that all hosts share, or with "
+                        "num_actors=0 here alone"
+                    )
+                os.replace(task.folder / part, task.folder / name)
             notes.add(written.shard)
             report({index: task.stop - task.start})
             yield written.shard
@@ -209,21 +211,28 @@ def _unseen(count: int) -> None:
 
 def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _Written:
     """Write one shard under a name that readers skip. An error of reading or writing leaves no file."""
-    part = task.folder / f".{task.name}.{secrets.token_hex(4)}.part"
+    part, index = (task.folder / f".{name}.{secrets.token_hex(4)}.part" for name in (task.name, index_of(task.name)))
     if not task.folder.is_dir():
         raise FileNotFoundError(
             f"{task.folder} is not there on {socket.gethostname()}; write to a folder that all hosts share"
         )
     try:
         count, said = _fill(part, read(task.start, task.stop), format, report)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
         nbytes, content = part.stat().st_size, head_and_content(str(part))[1]
+        origins = said.pop("origins", ()) if isinstance(said, dict) else ()
+        parts = {part.name: task.name}
+        if origins:
+            write_index(index, origins, nbytes, content)
+            parts = {index.name: str(index_of(task.name)), **parts}
+        for name in parts:
+            with (task.folder / name).open("rb") as file:
+                os.fsync(file.fileno())
     except BaseException:
         part.unlink(missing_ok=True)
+        index.unlink(missing_ok=True)
         raise
-    shard = Shard(task.name, task.start, task.stop, count, nbytes, content, said)
-    return _Written(part.name, shard, socket.gethostname())
+    shard = Shard(task.name, task.start, task.stop, count, nbytes, content, said or None)
+    return _Written(parts, shard, socket.gethostname())
 
 
 def _fill(part: Path, items: Iterator[Any], format: Format, report: Report) -> tuple[int, Any]:

@@ -94,13 +94,18 @@ def convert(
         Literal["raise", "skip"],
         typer.Option(metavar="raise|skip", help="Stop at a record that cannot be read, or skip and count it."),
     ] = "raise",
+    check: Annotated[
+        bool, typer.Option("--check", help="Decode pictures, members of tar files and records, to find broken ones.")
+    ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write a dataset, of any format that `load` reads, as ArrayRecord or Parquet files.
 
     Records of ArrayRecord and TFRecord keep their bytes. Rows become columns of Parquet, with their types and nulls; in
-    ArrayRecord each row is a msgpack map, which DecodeMsgpack() reads. Pictures stay encoded. A field that the format
-    cannot hold is refused by name.
+    ArrayRecord each row is a msgpack map, which DecodeMsgpack() reads. Pictures stay encoded; with --check each is
+    decoded, and --on-error treats a broken one. A field that the format cannot hold is refused by name.
+
+    An index beside each file keeps where every record came from; locate, replay and errors name it.
 
     Each file gets its name when it is complete, and dataset.json is written last. After Ctrl-C (exit status 130),
     SIGTERM (143) or a lost host, the same command writes the missing files. The bytes do not depend on --num-actors. A
@@ -111,7 +116,7 @@ def convert(
       datarax-ray convert 'tf/train-*.tfrecord' /data/train
       datarax-ray convert s3://bucket/mds/train /data/train --format parquet
       datarax-ray convert hf:ylecun/mnist /data/mnist --format parquet
-      datarax-ray convert imagefolder:photos /data/photos
+      datarax-ray convert imagefolder:photos /data/photos --check --on-error skip
       datarax-ray convert 'logs/*.jsonl' /data/logs --on-error skip
     """
 

@@ -95,7 +95,7 @@ class SampledStream:
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """The records that the sampler chose at these positions; see Stream.locations."""
-        return [self.reader.locate(record) for record in self._choose(positions).records.tolist()]
+        return [self.reader.name(record) for record in self._choose(positions).records.tolist()]
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         raise TypeError("a loader gives its outputs in order; index its data source for single records")
@@ -130,7 +130,7 @@ class SampledStream:
             items += outputs
             where += [position] * len(outputs)
             if error is not None:
-                record = self.reader.locate(int(progress.records[number]))
+                record = self.reader.name(int(progress.records[number]))
                 failure = RecordError.of(record, position, error.reason, error.error)
                 break
         at = 0 if failure is None else failure.position

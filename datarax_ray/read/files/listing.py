@@ -31,7 +31,7 @@ Open: TypeAlias = Callable[[str], Any]
 # What tools write beside data, and in archives of it: marks, notes, and leftovers of copies.
 _NO_DATA = re.compile(
     r"(.*/)?((__MACOSX|\.ipynb_checkpoints)(/.*)?|\._[^/]*|\.DS_Store|_SUCCESS|_(common_)?metadata|Thumbs\.db|desktop\.ini"
-    r"|(README|LICENSE)(\.(md|txt|rst))?|[^/]+\.(tmp|incomplete|crc))",
+    r"|(README|LICENSE)(\.(md|txt|rst))?|_origins-\d{5,}-of-\d{5,}|[^/]+\.(tmp|incomplete|crc))",
     re.IGNORECASE | re.DOTALL,
 )
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")

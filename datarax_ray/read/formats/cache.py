@@ -96,6 +96,9 @@ class CachedReader(Reader):
     def locate(self, record: int) -> str:
         return self._reader.locate(record)
 
+    def origin(self, record: int) -> str:
+        return self._reader.origin(record)
+
     def fingerprint(self) -> dict[str, Any]:
         return self._reader.fingerprint()
 

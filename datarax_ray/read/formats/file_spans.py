@@ -186,6 +186,7 @@ class FilesReader(Reader):
         self.files = tuple(given["files"])
         self._given = given
         self._starts = np.cumsum([0, *counts])
+        self.name_firsts = self._starts[:-1]
         self._offsets = self._starts[:-1] - np.array(skips, np.int64)  # an index minus this is a number in the file
 
     @property

@@ -50,6 +50,7 @@ class GroupedRows(Reader):
         # those without rows have no index
         self._places = [(file, index) for file, counts in enumerate(rows) for index, n in enumerate(counts) if n]
         self._groups = RecordGroups(rows[file][index] for file, index in self._places)
+        self.name_firsts = self._groups.starts[:-1]
         self._group_nbytes = [nbytes[file][index] for file, index in self._places]
         self._decoded = DecodedGroups(self._groups, given["max_nbytes"], given["keep_nbytes"])
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own

@@ -19,7 +19,7 @@ from datarax_ray.read.file_contents import head_and_content
 logger = logging.getLogger("datarax_ray")
 
 # Source: torchvision.datasets.folder.IMG_EXTENSIONS
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _NOTES = (".txt", ".md", ".json", ".csv", ".xml", ".html", ".yaml", ".db")  # beside images, and none
 _MAX_LOOKED_AT = 1000  # files whose beginning is read, one by one, to tell a folder from another one
 
@@ -57,13 +57,13 @@ class ImageFolder(NamedArguments):
             )
         names: list[bytes] = []
         labels: list[int] = []
-        loose = [entry.name for entry in entries if entry.is_file() and entry.name.lower().endswith(_SUFFIXES)]
+        loose = [entry.name for entry in entries if entry.is_file() and entry.name.lower().endswith(SUFFIXES)]
         skipped = Counter("beside the folders" for _ in loose)
         for label, name in enumerate(self.class_names):
             mine = _images_in(os.path.join(self.directory, name), skipped)
             if not mine:
                 raise ValueError(
-                    f"{os.path.join(self.directory, name)} has no images ({', '.join(_SUFFIXES)}), and would be the "
+                    f"{os.path.join(self.directory, name)} has no images ({', '.join(SUFFIXES)}), and would be the "
                     f"class {label}; take the folder away, or put its images there"
                 )
             names += (os.fsencode(os.path.relpath(path, self.directory)) for path in mine)
@@ -74,7 +74,7 @@ class ImageFolder(NamedArguments):
                 self.directory,
                 skipped.total(),
                 ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common(8)),
-                ", ".join(_SUFFIXES),
+                ", ".join(SUFFIXES),
             )
         self._names = np.array(names, "S")  # a few MB for a million, where they travel to the actors
         self._labels = np.array(labels, np.int32)
@@ -115,6 +115,14 @@ class ImageFolder(NamedArguments):
         return f"ImageFolder(num_images={len(self)}, num_classes={len(self.class_names)}, digest={self._digest!r})"
 
 
+class EncodedImages(ImageFolder):
+    """The images as their files store them: {"image": bytes, "label": int}."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        encoded, label = self.encoded(index)
+        return {"image": encoded, "label": label}
+
+
 def _images_in(folder: str, skipped: Counter[str]) -> list[str]:
     """The paths of the images, in order. skipped: counts the other files, but for notes, by suffix."""
     images = []
@@ -128,7 +136,7 @@ def _images_in(folder: str, skipped: Counter[str]) -> list[str]:
                 raise ValueError(f"{path} is a link to a folder that it is in, so its images would come without end")
             above[path] = *above[root], real
         mine = sorted(name for name in names if name[:1] != ".")
-        images.append((root, [name for name in mine if name.lower().endswith(_SUFFIXES)]))
+        images.append((root, [name for name in mine if name.lower().endswith(SUFFIXES)]))
         suffixes = (os.path.splitext(name)[1].lower() for name in mine)
-        skipped.update(suffix or "without a suffix" for suffix in suffixes if suffix not in _SUFFIXES + _NOTES)
+        skipped.update(suffix or "without a suffix" for suffix in suffixes if suffix not in SUFFIXES + _NOTES)
     return [os.path.join(root, name) for root, names in sorted(images) for name in names]

@@ -18,6 +18,7 @@ from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import check_position
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import Weights, weights_given
+from datarax_ray.read.errors import apart
 from datarax_ray.read.stream import Stream, is_endless
 
 # Positions whose records are looked up: 16 MiB, a second. More of them lie apart, and are more than a log may hold.
@@ -110,7 +111,7 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
 
     Raises: ValueError where a record is in no file, or where several files or components have the name.
     """
-    asked = _NAME.fullmatch(name)
+    asked = _NAME.fullmatch(apart(name)[0])
     if asked is None:
         raise ValueError(f"a record is named by its place in a file, 'part-0.array_record[17]', got {shown(name)}")
     if not hasattr(stream, "locate"):

@@ -79,7 +79,7 @@ def read_records(
     ended: see Stream.read.
     in_rows: whether who decodes them takes FixedRecords.
     """
-    asked = Progress([], positions, records, on_error=on_error, locate=reader.locate, alike=reader.traits.alike)
+    asked = Progress([], positions, records, on_error=on_error, locate=reader.name, alike=reader.traits.alike)
     if not len(records):
         return asked, None
     parts: list[tuple[range, Any]] = []  # which of them, in their order
@@ -301,8 +301,12 @@ class IndexedStream(ElementStream):
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people; see Stream.locations."""
-        return [self.locate(record) for record in self.order.records(positions).tolist()]
+        return [self.name(record) for record in self.order.records(positions).tolist()]
 
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
         return self.reader.locate(record)
+
+    def name(self, record: int) -> str:
+        """Where a record is and where it was written from, for people."""
+        return self.reader.name(record)

@@ -23,7 +23,7 @@ from datarax_ray.read.elements.differences import first_difference
 from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.formats.cache import CachedReader, cached
 from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
-from datarax_ray.read.formats.materialized.written import Origins, Written, component_path, opened
+from datarax_ray.read.formats.materialized.written import Written, component_path, opened
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import StreamTraits
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
@@ -44,11 +44,10 @@ class MaterializedStream(IndexedStream):
     """
 
     written: Written = field(kw_only=True)
-    origins: Origins = field(kw_only=True)
     files: Mapping[str, Any] = field(kw_only=True)  # the fingerprint of the live stream's
 
     @classmethod
-    def of(cls, live: IndexedStream, reader: Any, written: Written, origins: Origins, where: str) -> MaterializedStream:
+    def of(cls, live: IndexedStream, reader: Any, written: Written, where: str) -> MaterializedStream:
         """The live stream, with its elements read from there. where: for people.
 
         Raises: DriftError where others were written.
@@ -59,7 +58,7 @@ class MaterializedStream(IndexedStream):
         if isinstance(live.reader, CachedReader):
             reader = cached(reader, live.reader.max_nbytes)
         given = live.order, live.num_epochs, live.transforms, live.on_error, live.first_yields
-        found = cls(reader, *given, written=written, origins=origins, files=files)
+        found = cls(reader, *given, written=written, files=files)
         if changed:
             _compare(live, found, where)
             names = ", ".join(changed)
@@ -74,7 +73,9 @@ class MaterializedStream(IndexedStream):
 
     def locate(self, record: int) -> str:
         """The place of the original record where known, else the place of the written element."""
-        return self.origins.name(record) or self.reader.locate(record)
+        return self.reader.origin(record) or self.reader.locate(record)
+
+    name = locate  # of the live stream
 
     def names(self, request: ReadRequest) -> list[str]:
         """Some of the files that are read, where they are now."""

@@ -200,12 +200,22 @@ class MixtureStream(Mixed):
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people; see Stream.locations."""
         order = self.order_of(request_at(0, 0, state))
-        return [self.locate(record) for record in order.records(positions).tolist()]
+        return [self.name(record) for record in order.records(positions).tolist()]
 
     def locate(self, record: int) -> str:
         """Where a record is, for people: of which component, and in what. record: numbered through all components."""
+        index, own = self._own(record)
+        return f"{component_name(index)}: {self.components[index].locate(own)}"
+
+    def name(self, record: int) -> str:
+        """As locate, with where the record was written from."""
+        index, own = self._own(record)
+        return f"{component_name(index)}: {self.components[index].name(own)}"
+
+    def _own(self, record: int) -> tuple[int, int]:
+        """The component of a record, and the record's number in it."""
         index = int(np.searchsorted(self.order.bases, record, "right")) - 1
-        return f"{component_name(index)}: {self.components[index].locate(record - int(self.order.bases[index]))}"
+        return index, record - int(self.order.bases[index])
 
     def block_at(
         self,

@@ -34,6 +34,7 @@ from datarax_ray.read.formats.array_record.reading import (
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.file_spans import FilesReader
 from datarax_ray.read.formats.inspecting import nothing_in
+from datarax_ray.read.formats.origins import origin_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
@@ -198,6 +199,12 @@ class ArrayRecordReader(FilesReader):
                     first, found = first + len(found), []
         put(rows, places[first:], found)
         return FixedRecords(rows)
+
+    def origin(self, record: int) -> str:
+        """See Reader."""
+        index = self._file_of(record)
+        file = self.files[index]
+        return origin_in(file.path, record - int(self._offsets[index]), file.nbytes)
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies the data: names without directories (a dataset may move), slices, sizes, counts, contents."""

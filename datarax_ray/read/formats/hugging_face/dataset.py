@@ -53,6 +53,7 @@ class DatasetReader(Reader):
 
     traits = ReaderTraits(UndecodableError, caches_itself=True)
     num_records = mean_nbytes = 0
+    name_firsts = np.zeros(1, np.int64)
     breaks_whole = False  # see GroupedRows
 
     def __init__(self, dataset: Any, name: str) -> None:

@@ -1,14 +1,12 @@
-"""What `materialize` recorded beside the elements: the stream they belong to, and the place of each source record."""
+"""What `materialize` recorded beside the elements: the stream they belong to."""
 
 from __future__ import annotations
 
-import bisect
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from datarax_ray.plan.fingerprint import DriftError, check_drift, code_changes, differences
 from datarax_ray.plan.position import Yields
@@ -19,41 +17,6 @@ from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, SHARD
 
 KEY = "materialized"
 _VERSION = 1
-
-_NAME = re.compile(r"(.*)\[(\d+)\](.*)", re.DOTALL)
-# Usually one for each file. Above this number the origins are dropped, and errors name the materialised files.
-_MAX_ORIGINS = 2**15
-
-
-class Origin(NamedTuple):
-    """The names of consecutive records from `first` on: "head[number]tail", where the number counts on.
-
-    number: of the first record; None for one record whose name, the head, has no number.
-    """
-
-    first: int
-    head: str
-    number: int | None = None
-    tail: str = ""
-
-    def name(self, record: int) -> str:
-        """The name of a record of this run."""
-        return self.head if self.number is None else f"{self.head}[{self.number + record - self.first}]{self.tail}"
-
-
-def origins_of(names: Iterable[str], first: int) -> list[Origin]:
-    """The runs of these names of records, from the first record on.
-
-    >>> origins_of(["a[8]", "a[9]", "a[10]", "b"], 3)
-    [Origin(first=3, head='a', number=8, tail=''), Origin(first=6, head='b', number=None, tail='')]
-    """
-    found: list[Origin] = []
-    for record, name in enumerate(names, first):
-        if found and found[-1].name(record) == name:
-            continue
-        match = _NAME.fullmatch(name)
-        found.append(Origin(record, match[1], int(match[2]), match[3]) if match else Origin(record, name))
-    return found
 
 
 @dataclass(frozen=True)
@@ -92,21 +55,8 @@ class Written:
         return code_changes(mine, live)
 
 
-class Origins:
-    """Where each record was when it was materialised."""
-
-    def __init__(self, runs: Iterable[Origin]) -> None:
-        runs = tuple(runs)
-        self._runs = runs if len(runs) <= _MAX_ORIGINS else ()
-
-    def name(self, record: int) -> str | None:
-        """The name of a record in the source's own files; None where it is not known."""
-        index = bisect.bisect_right(self._runs, record, key=lambda run: run.first) - 1
-        return self._runs[index].name(record) if index >= 0 else None
-
-
-def opened(path: str) -> tuple[ArrayRecordReader, Written, Origins]:
-    """A reader of the records that were materialised to a folder or URL, the stream they belong to, and their origins.
+def opened(path: str) -> tuple[ArrayRecordReader, Written]:
+    """A reader of the records that were materialised to a folder or URL, and the stream they belong to.
 
     Raises: FileNotFoundError where nothing was written, or not to its end; ValueError for a folder that materialize did
     not write, and for files that changed since.
@@ -131,7 +81,7 @@ def opened(path: str) -> tuple[ArrayRecordReader, Written, Origins]:
     for shard, file in zip(shards, reader.files, strict=True):
         check_shard(file.name, shard, file.nbytes, file.content)
     written = Written(**{name: value for name, value in plain.items() if name != "version"})
-    return reader, written, Origins(Origin(*each) for shard in shards for each in shard["said"]["origins"])
+    return reader, written
 
 
 def is_materialized(paths: Any) -> bool:

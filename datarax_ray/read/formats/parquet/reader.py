@@ -27,6 +27,7 @@ from datarax_ray.read.formats.arrow.types import retyped
 from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
 from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.grouped_rows import GroupedRows
+from datarax_ray.read.formats.origins import origin_in
 from datarax_ray.read.formats.parquet.footers import Footers, read_footers
 from datarax_ray.read.formats.parquet.known import known_of
 from datarax_ray.read.formats.parquet.row_groups import RowGroups
@@ -119,6 +120,12 @@ class ParquetReader(GroupedRows):
         """The place of a row, for people: "path[row in the file] (row group 3)"."""
         file, index, row = self._place(record)
         return f"{self.footers.files[file].path}[{row}] (row group {index})"
+
+    def origin(self, record: int) -> str:
+        """See Reader."""
+        file, _, row = self._place(record)
+        footer = self.footers.files[file]
+        return origin_in(footer.url or footer.path, row, footer.nbytes)
 
     def fingerprint(self) -> dict[str, Any]:
         """The identity of the data: names without directories, sizes, row counts, fields and their types."""
