@@ -30,6 +30,7 @@ from .read.decode import DecodeVideo as DecodeVideo
 from .read.decode import FixedLen as FixedLen
 from .read.decode import PadTo as PadTo
 from .read.decode import VarLen as VarLen
+from .read.elements.columns import Batch as Batch
 from .read.formats.image_folder import ImageFolder as ImageFolder
 from .sources import ArrayRecordSourceConfig as ArrayRecordSourceConfig
 from .sources import ArrayRecordSourceModule as ArrayRecordSourceModule
@@ -51,6 +52,7 @@ from .sources import ParquetSource as ParquetSource
 from .sources import ParquetSourceConfig as ParquetSourceConfig
 from .sources import RandomAccessSource as RandomAccessSource
 from .sources import RandomAccessSourceConfig as RandomAccessSourceConfig
+from .sources import RowGroupsConfig as RowGroupsConfig
 from .sources import TextLinesSource as TextLinesSource
 from .sources import TextLinesSourceConfig as TextLinesSourceConfig
 from .sources import TextStreamSource as TextStreamSource

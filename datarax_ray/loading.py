@@ -51,7 +51,7 @@ KINDS = ("hf", "imagefolder")
 # Settings of tables, as the sources of Hugging Face datasets call these.
 _HF_KEYS = {"columns": "include_keys", "exclude_columns": "exclude_keys"}
 
-Loaded: TypeAlias = IndexedSourceModule | StreamSourceModule[Any]
+Loaded: TypeAlias = IndexedSourceModule | StreamSourceModule[Any]  # both bases are in the reference
 
 
 @overload
@@ -137,16 +137,32 @@ def load(
         - "hf:NAME", a dataset of the Hugging Face hub; `split` chooses its split ("train" by default);
         - a folder of `save_to_disk`, with or without "hf:";
         - "imagefolder:DIR", a folder of images for each class (ImageFolder has their names).
-    shuffle, seed, transforms, on_error, max_skipped, skipped_path: as in the source's config.
-    shuffle_block_size: likewise, for files; None for the config's default.
+    shuffle: a new order in every epoch; False for the order of the files.
+    seed: of the order and of random transforms, 32 bits.
     num_epochs: passes over the data, -1 for endless.
+    transforms: one or a list, applied to each element on the host, in this order: functions, or objects with map,
+        random_map, filter or flat_map.
     num_actors: None to read in this process, a number for a RaySource with that many actors, (least, most) for a
         RaySource that finds a number between them.
-    columns, exclude_columns, column_types, on_null: of tables (Parquet, CSV, JSON lines, Lance, MDS, Hugging Face), as
-        far as their sources have these; see ParquetSource and ParquetSourceConfig. schema: of Parquet.
-    fields, missing: of tar files; see WebDatasetSourceConfig. missing_shards: of files; None is "error".
+    split: of "hf:NAME"; None for "train", or the only split that was saved.
+    columns: fields to read, of Parquet, Lance, MDS and Hugging Face; None for all.
+    exclude_columns: fields to skip, of Parquet and Hugging Face; not together with columns.
+    column_types: Arrow types, or their names ("float32"), of fields of Parquet and text (CSV, JSON lines).
+    on_null: a value in place of nulls, "host" or "error", for all fields of Parquet, Lance and text, or by field; see
+        RowGroupsConfig.
+    schema: of Parquet, "widen" to read a field of several types as one that holds all, "strict" for an error.
+    fields: of tar files, the members, and fields of JSON members ("json.width"), that every sample has.
+    missing: of tar files, for samples that lack a member: "error", "skip" to leave them out, "none" to give None.
+    missing_shards: "error" for shards that names promise and that are not there, "warn" to go on without; None is
+        "error".
+    on_error: "raise" at a broken record, "skip" to count and list it, or a function of the RecordError, True to skip.
+    max_skipped: skipped records that end the run: a number, a share of any 10,000 positions, or None for no limit.
+    skipped_path: a JSON-lines file, or a URL, that lists each skipped record once a pass; None for none.
+    shuffle_block_size: of files, with shuffle: permute blocks of this many neighbouring records, then the records of 64
+        blocks; "auto" for the stored groups of ArrayRecord; None for the config's default.
 
-    For all other settings, use the source's own config class.
+    For all other settings, use the source's own config class. The result is a source of the class for its format:
+    ArrayRecordSourceModule, ParquetSource, WebDatasetSource (tar), CSVSource and so on; its repr begins with the name.
 
     Raises: ValueError for files of several formats, or of an unknown one, with their names; TypeError for data in place
     of its paths, and for a setting that the format has not; errors of the source.

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_type
 
-from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Pipeline, RaySource, load
+from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, Batch, Pipeline, RaySource, load
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.stream import StreamSourceModule
 
@@ -11,6 +11,7 @@ def never_run() -> None:
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), "x")
     Pipeline(source=RaySource(source, num_actors=2), batchsize=8)  # type: ignore[call-arg]
     ArrayRecordSourceModule({"num_epochs": 1}, "x")  # type: ignore[arg-type]
+    assert_type(next(iter(Pipeline(source=source, batch_size=8))), Batch)
     loaded = load("x")
     assert_type(loaded, IndexedSourceModule | StreamSourceModule[Any])
     assert_type(len(loaded), int)

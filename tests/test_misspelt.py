@@ -9,7 +9,7 @@ import pytest
 import datarax_ray
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, checkpoint
 
-TAKE_NOTHING = ("PipelineStats", "DecodeMaterialized")
+TAKE_NOTHING = ("Batch", "PipelineStats", "DecodeMaterialized")
 CALLED: dict[str, Any] = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__ if name not in TAKE_NOTHING}
 CALLED |= {"save_pipeline": checkpoint.save_pipeline, "restore_pipeline": checkpoint.restore_pipeline}
 CALLED |= {"scan": Pipeline.scan}

@@ -26,6 +26,8 @@ from datarax_ray.read.streams.indexed import IndexedStream
 _MAX_VALUES = 4
 _MAX_PICTURES, _LINE = 64, 8  # of a sheet, and side by side
 _MAX_SIDE, _THUMB = 2048, 128  # of a sheet and of a picture in it, in pixels
+_STRIP, _GAP, _LETTERS = 12, 4, 0.8  # of a caption and beside it, in pixels; the scale of OpenCV's font
+_LABELS, _MAX_CAPTION = ("label", "cls", "class", "target", "category"), 20  # fields, and letters
 
 
 def inspect(
@@ -132,15 +134,17 @@ def _as_numpy(value: Any) -> Any:
 
 def _write_sheet(elements: list[Any], sheet: Path) -> int:
     """Write the first picture of each element. Returns how many there are. Raises: ValueError where there is none."""
-    pictures = [picture for element in elements if (picture := _picture(element)) is not None]
-    if not pictures:
+    found = [(number, picture) for number, each in enumerate(elements) if (picture := _picture(each)) is not None]
+    if not found:
         raise ValueError(
             f"none of the first {len(elements)} elements has a picture: uint8 (height, width, 1 or 3), or the "
             "bytes of a PNG or JPEG"
         )
+    pictures, captions = [picture for _, picture in found], [caption_of(n, elements[n]) for n, _ in found]
+    cuts = [slice(at, at + _LINE) for at in range(0, len(found), _LINE)]
     with written_whole(sheet) as part:
-        part.write_bytes(png_of([line_of(pictures[at : at + _LINE]) for at in range(0, len(pictures), _LINE)]))
-    return len(pictures)
+        part.write_bytes(png_of([line_of(pictures[cut], captions[cut]) for cut in cuts]))
+    return len(found)
 
 
 def _picture(element: Any) -> np.ndarray | None:
@@ -159,21 +163,39 @@ def is_picture(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3)
 
 
-def line_of(pictures: Iterable[np.ndarray]) -> np.ndarray:
-    """As many pictures, RGB or grey, as fit beside one another: uint8 (height, width, 3)."""
+def caption_of(number: int, element: Any) -> str:
+    """The caption of a picture: its number, and the label of its element where a field has the name of one."""
+    fields = {path[-1]: value for path, value in leaves(element) if path}
+    labels = [str(fields[name]) for name in _LABELS if name in fields]
+    return ": ".join([str(number), *labels[:1]])[:_MAX_CAPTION]
+
+
+def line_of(pictures: Iterable[np.ndarray], captions: Iterable[str]) -> np.ndarray:
+    """As many pictures, RGB or grey, as fit beside one another, each over its caption: uint8 (height, width, 3)."""
+    line: list[np.ndarray] = []
+    for picture, caption in zip(pictures, captions, strict=False):
+        tile = _tile(picture, caption)
+        if sum(each.shape[1] for each in line) + tile.shape[1] > _MAX_SIDE:
+            break
+        line.append(tile)
+    highest = max(map(len, line))
+    return np.hstack([np.pad(each, ((0, highest - len(each)), (0, 0), (0, 0)), constant_values=255) for each in line])
+
+
+def _tile(picture: np.ndarray, caption: str) -> np.ndarray:
+    """A picture over its caption, with a gap to the right and below."""
     import cv2
 
-    line: list[np.ndarray] = []
-    for picture in pictures:
-        height, width = picture.shape[:2]
-        scale = min(1.0, _THUMB / max(height, width))
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA).reshape(size[1], size[0], -1)
-        if sum(each.shape[1] for each in line) + size[0] > _MAX_SIDE:
-            break
-        line.append(np.broadcast_to(small, (*small.shape[:2], 3)))
-    highest = max(map(len, line))
-    return np.hstack([np.pad(each, ((0, highest - len(each)), (0, 0), (0, 0))) for each in line])
+    height, width = picture.shape[:2]
+    scale = min(1.0, _THUMB / max(height, width))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    caption = caption.encode("ascii", "replace").decode()  # OpenCV writes no other letters
+    (needed, _), _ = cv2.getTextSize(caption, cv2.FONT_HERSHEY_PLAIN, _LETTERS, 1)
+    tile = np.full((size[1] + _STRIP + _GAP, max(size[0], needed) + _GAP, 3), 255, np.uint8)
+    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    tile[: size[1], : size[0]] = small.reshape(size[1], size[0], -1)
+    cv2.putText(tile, caption, (0, size[1] + _STRIP), cv2.FONT_HERSHEY_PLAIN, _LETTERS, (0, 0, 0))
+    return tile
 
 
 def png_of(lines: Sequence[np.ndarray]) -> bytes:
@@ -181,5 +203,6 @@ def png_of(lines: Sequence[np.ndarray]) -> bytes:
     import cv2
 
     widest = max(line.shape[1] for line in lines)
-    sheet = np.vstack([np.pad(line, ((0, 0), (0, widest - line.shape[1]), (0, 0))) for line in lines])
+    padded = [np.pad(line, ((0, 0), (0, widest - line.shape[1]), (0, 0)), constant_values=255) for line in lines]
+    sheet = np.vstack(padded)
     return bytes(cv2.imencode(".png", sheet[:, :, ::-1])[1])

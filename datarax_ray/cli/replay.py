@@ -15,7 +15,7 @@ from rich.table import Table
 
 from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.checkpoint import STEP, Saved, amendments_in, find
-from datarax_ray.cli.inspect import is_picture, line_of, png_of
+from datarax_ray.cli.inspect import caption_of, is_picture, line_of, png_of
 from datarax_ray.cli.screen import Screen
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.read.elements.columns import leaves
@@ -170,9 +170,9 @@ def _arrow(column: np.ndarray) -> Any:
 
 
 def _write_sheet(path: Path, batches: Batches) -> int:
-    """Write the first field of pictures, uint8 (rows, height, width, 1 or 3), with a line for each batch."""
+    """Write the first field of pictures, uint8 (rows, height, width, 1 or 3): a line for each batch, with captions."""
     lines = []
-    for _, batch in batches:
+    for step, batch in batches:
         columns = _columns(batch)
         pictures = next((column for column in columns.values() if len(column) and is_picture(column[0])), None)
         if pictures is None:
@@ -180,7 +180,9 @@ def _write_sheet(path: Path, batches: Batches) -> int:
             raise ValueError(
                 f"no field holds pictures, uint8 (height, width, 1 or 3): {shapes}; write .npz or .parquet"
             )
-        lines.append(line_of(pictures))
+        captions = (caption_of(row, {name: columns[name][row] for name in columns}) for row in range(len(pictures)))
+        blank = np.full((1, 1, 3), 255, np.uint8)
+        lines.append(line_of([blank, *pictures], [f"step {step}", *captions]))
     path.write_bytes(png_of(lines))
     return len(lines)
 

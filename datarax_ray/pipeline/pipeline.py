@@ -32,6 +32,7 @@ from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.background import MAX_GROUP, BackgroundIterator, Cancelled
+from datarax_ray.read.elements.columns import Batch
 from datarax_ray.read.elements.sizes import check_packed
 from datarax_ray.read.errors import RecordError, users_traceback
 from datarax_ray.read.forked import OneProcess
@@ -239,10 +240,10 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
             f"position={self.position})"
         )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         return _Batches(self)
 
-    def step(self) -> Any:
+    def step(self) -> Batch:
         """The next batch; the position moves behind it.
 
         Raises: StopIteration after the last epoch; RuntimeError if another thread moves the pipeline meanwhile, and in
@@ -371,7 +372,7 @@ class _Batches:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         pipeline, is_first, self._is_first = self._pipeline, self._is_first, False
         was_at_end = is_first and pipeline._is_at_end
         try:

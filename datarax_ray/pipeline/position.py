@@ -28,6 +28,7 @@ from datarax_ray.plan.state import StreamState, Unit
 from datarax_ray.plan.trainer_rows import WHOLE
 from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.closing import Closing, closed
+from datarax_ray.read.elements.columns import Batch
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import check_not_forked
 from datarax_ray.read.stream import is_endless
@@ -201,7 +202,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
         self._check_usable()
         return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
 
-    def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Any]:
+    def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Batch]:
         """The batches [first, stop) once more, as NumPy arrays of the whole global batch, before the stages.
 
         Numbered as in `locate`; fewer where the stream ends. The position does not move. A RaySource's actors read. A

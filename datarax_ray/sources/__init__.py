@@ -6,6 +6,7 @@ from datarax_ray.sources.array_record_source import (
     TFDSSource,
     TFDSSourceConfig,
 )
+from datarax_ray.sources.base.files import RowGroupsConfig
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_source import from_hf
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
@@ -55,6 +56,7 @@ __all__ = [
     "ParquetSourceConfig",
     "RandomAccessSource",
     "RandomAccessSourceConfig",
+    "RowGroupsConfig",
     "TFDSSource",
     "TFDSSourceConfig",
     "TFRecordSource",

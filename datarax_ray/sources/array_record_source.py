@@ -48,8 +48,8 @@ _MAX_TIMES, _MAX_TIMES_SHUFFLED = 1.25, 16
 class ArrayRecordSourceConfig(RemoteFilesConfig):
     """How ArrayRecord files are read; endless unless num_epochs is given. See RemoteFilesConfig for the other fields.
 
-    shuffle: one permutation of all records of all files in every epoch; False by default. shuffle_files is datarax's
-        name of the same field: give one of the two names, read either.
+    shuffle, shuffle_files: one permutation of all records of all files in every epoch; False by default. The second is
+        datarax's name of the same field: give one of the two, read either.
     shuffle_block_size: with shuffle, permute blocks of this many neighbouring records, then records within windows of
         64 blocks; None for single records. "auto" takes the stored groups of the files as blocks, and windows of 64
         groups or 8 MiB, whichever is more: an epoch decodes each group once, and an actor keeps two windows, up to

@@ -229,7 +229,8 @@ class LanceSourceConfig(BlocksConfig):
     """How a Lance dataset is read; endless unless num_epochs is given. See BlocksConfig for the other fields.
 
     version: of the dataset; None for the latest when the source is made, which its states then name.
-    columns: to read, None for all. on_null: what becomes of nulls; see RowGroupsConfig.
+    columns: to read, None for all.
+    on_null: what becomes of nulls; see RowGroupsConfig.
 
     >>> LanceSourceConfig(shuffle=True, version=3, columns=["x"]).columns
     ('x',)

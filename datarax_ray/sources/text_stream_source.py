@@ -29,7 +29,8 @@ class TextStreamSourceConfig(StreamConfig, TextConfig):
     other fields.
 
     format: "jsonl" (or one array of objects), "csv" or "text", a text on each line; None to tell by the first file.
-    delimiter: of CSV; None to tell by the first file. column_names: as of CSVSourceConfig.
+    delimiter: of CSV; None to tell by the first file.
+    column_names: of CSV without a header: the first row is data. None if the first row names the columns.
     on_null: what becomes of nulls; see RowGroupsConfig.
     schema_rows: rows of each file that decide the types of columns; None for its first 256 KiB, -1 for all rows.
 

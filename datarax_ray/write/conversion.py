@@ -93,10 +93,8 @@ def conversion_of(
         read = ReadTables(reader, schema, on_error, encodes=to == "array_record")
         if check:
             tables = replace(read, on_error="skip", encodes=False)(0, num_first)
-            read = replace(
-                read, check=CheckDecoding.of(reader, [row for each in tables for row in rows_of_table(each)])
-            )
-            made_from["check"] = read.check.what
+            checking = CheckDecoding.of(reader, [row for each in tables for row in rows_of_table(each)])
+            read, made_from["check"] = replace(read, check=checking), checking.what
         mean_nbytes = mean_nbytes_of(read(0, num_first))
     else:
         stream = IndexedStream(reader, order_of(reader.num_records), 1, transforms, on_error)

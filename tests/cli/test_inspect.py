@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datarax_ray.cli.app import app
-from datarax_ray.cli.inspect import inspect
+from datarax_ray.cli.inspect import caption_of, inspect
 from tests.cli.screens import answer, screen
 from tests.data import write_file
 from tests.tables import write_tables
@@ -73,7 +73,7 @@ def test_a_folder_of_images_shows_their_shape(tmp_path):
     assert fields(found)["image"] == ("uint8 (5, 4, 3)", ["[9, 9, 9, 9, ...]"])
 
 
-def test_pictures_stand_side_by_side_in_a_sheet(tmp_path):
+def test_pictures_stand_apart_in_a_sheet_each_over_its_number_and_label(tmp_path):
     (tmp_path / "cats").mkdir()
     colours = [(i, 255 - i, 10 * i) for i in range(10)]  # BGR
     for i, colour in enumerate(colours):
@@ -81,9 +81,12 @@ def test_pictures_stand_side_by_side_in_a_sheet(tmp_path):
     found = told(f"imagefolder:{tmp_path}", num_elements=1, sheet=tmp_path / "sheet.png")
     assert found["pictures"] == f"the first 10 in {tmp_path}/sheet.png"
     sheet = cv2.imread(str(tmp_path / "sheet.png"))
-    assert sheet.shape == (6 + 7, 8 * 128, 3)  # half of the highest of each line
-    assert sheet[0, 64 : 8 * 128 : 128].tolist() == list(map(list, colours[:8]))
-    assert sheet[6, [64, 192, 320]].tolist() == [*map(list, colours[8:]), [0, 0, 0]]
+    assert sheet.shape == (6 + 7 + 2 * 16, 8 * 132, 3)  # half of the highest of each line, captions and gaps
+    assert sheet[0, 64 : 8 * 132 : 132].tolist() == list(map(list, colours[:8]))
+    assert sheet[22, [64, 196, 328]].tolist() == [*map(list, colours[8:]), [255, 255, 255]]
+    assert (sheet[:, 128:132] == 255).all()
+    assert (sheet[3:18, :24] < 100).any()  # "0: 0"
+    assert caption_of(3, {"id": 17, "cls": "tabby"}) == "3: tabby"
 
 
 def test_a_sheet_that_cannot_be_is_refused_before_anything_is_read(tmp_path):

@@ -15,6 +15,7 @@ from datarax_ray import PipelineSave
 from datarax_ray.checkpoint import save_pipeline
 from datarax_ray.cli import checkpoint as checkpoint_command
 from datarax_ray.cli.arguments import pipeline_of
+from datarax_ray.cli.inspect import line_of
 from datarax_ray.cli.replay import locate, replay
 from tests.cli.screens import answer, screen
 
@@ -161,8 +162,11 @@ def test_pictures_become_a_sheet_with_a_line_for_each_batch(train, tmp_path):
         index = np.asarray(pipeline.step()["index"])
     replay(f"{train}:make", (0, 2), tmp_path / "sheet.png", screen())
     sheet = cv2.imread(str(tmp_path / "sheet.png"))
-    assert sheet.shape == (16, 48, 3)
-    assert sheet[4, 4::8, 0].tolist() == index.tolist()
+    begin = line_of([np.full((1, 1, 3), 255, np.uint8)], ["step 0"]).shape[1]
+    widths = [line_of([np.zeros((8, 8, 3), np.uint8)], [str(row)]).shape[1] for row in range(6)]
+    assert sheet.shape[0] == 2 * (8 + 16)  # captions and gaps
+    places = begin + 4 + np.cumsum([0, *widths[:-1]])
+    assert sheet[4, places, 0].tolist() == index.tolist()
 
 
 def test_what_a_file_cannot_hold_is_said_and_leaves_none(train, tmp_path):

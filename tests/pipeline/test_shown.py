@@ -1,11 +1,15 @@
 """What a pipeline and its source say of themselves: how many batches there are, and one line of what they read."""
 
+import inspect
+import re
+
 import grain
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import datarax_ray
 from datarax_ray import (
     ParquetSource,
     ParquetSourceConfig,
@@ -61,6 +65,14 @@ def test_each_is_shown_in_one_line_that_says_what_it_reads(tmp_path):
     assert str(source) == said
     assert str(Pipeline(source=source, batch_size=2)).startswith(f"Pipeline({said}, ")
     assert repr(Recoveries()) == "Recoveries(num_lost=0, num_retried=0, counts={})"
+
+
+@pytest.mark.parametrize("name", ["load", *(name for name in datarax_ray.__all__ if name.endswith("Config"))])
+def test_the_help_of_load_and_of_each_config_tells_of_every_argument(name):
+    called = getattr(datarax_ray, name)
+    told = re.findall(r"^([a-z]\w*(?:, \w+)*): ", inspect.getdoc(called) or "", re.MULTILINE)
+    names = [each for those in told for each in those.split(", ")]
+    assert sorted(names) == sorted(inspect.signature(called).parameters)
 
 
 def test_a_config_is_shown_as_the_call_that_makes_it():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.errors import UnlikeError
 
 Columns = Any  # NDArray, or a dict of Columns
+# A batch as people hold it: a column for each field, by name. Elements that are no dicts, and stages, may give another.
+Batch: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -16,6 +17,19 @@ from datarax_ray.read.stream import check_on_error, whole_epochs
 
 # datarax's name for what an order is shuffled by. Here that is the seed, so nothing is drawn from it.
 SHUFFLE_STREAM = "shuffle"
+_FIELD = re.compile(r"^([a-z]\w*(?:, \w+)*): .*(?:\n .*)*", re.MULTILINE)  # of a docstring
+
+
+def _with_fields(config: type[Any]) -> str:
+    """The docstring of a config, and behind it what those of its bases say of other fields: help() tells of each."""
+    mine, *bases = (inspect.cleandoc(each.__doc__ or "") for each in config.__mro__ if issubclass(each, SourceConfig))
+    told = {name for match in _FIELD.finditer(mine) for name in match[1].split(", ")}
+    others = []
+    for match in (match for base in bases for match in _FIELD.finditer(base)):
+        if told.isdisjoint(those := match[1].split(", ")):
+            told.update(those)
+            others.append(match[0])
+    return "\n".join([mine, "", *others])
 
 
 def check_given(source: type[Any], args: Sequence[Any], named: Iterable[str]) -> None:
@@ -94,6 +108,7 @@ class SourceConfig(NamedArguments):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.__doc__ = _with_fields(cls)
         cls.__repr__ = SourceConfig.__repr__  # type: ignore[method-assign]  # or @dataclass writes one of all fields
 
     def __repr__(self) -> str:

@@ -70,7 +70,7 @@ class BlocksConfig(FilesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsConfig(FilesConfig):
-    """The shuffle of records that are decoded in groups; see RowGroupsConfig. unit: the name of a group."""
+    """The shuffle of records that are decoded in groups; see RowGroupsConfig, with `unit` for their name."""
 
     unit: ClassVar[str] = "row groups"
     shuffle_window: int | None = None
@@ -87,7 +87,7 @@ class WindowsConfig(FilesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RowGroupsConfig(WindowsConfig):
-    """How groups of rows are read; see IndexedSourceConfig for the other fields.
+    """How groups of rows are read; endless unless num_epochs is given. The base of the configs of tables.
 
     shuffle: in every epoch, read row groups in a new order, and mix rows within windows of row groups. An epoch decodes
         each row group once; rows of one window stay near one another. False is the order of the files.

@@ -23,7 +23,7 @@ from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import MAX_POSITION, Yields
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.elements.columns import Columns, leaves
+from datarax_ray.read.elements.columns import Batch, Columns, leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.files.paths import for_people
 from datarax_ray.read.formats.cache import cached
@@ -154,7 +154,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
             return self._traced.at(self._source, start, size)
         return self._source.get_batch_at(operator.index(start), size)
 
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Batch:
         """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
 
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.

@@ -10,7 +10,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
-from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.columns import Batch
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.read.streams.open_shards import ShardReader
@@ -23,7 +23,8 @@ from datarax_ray.sources.base.module import Opaque, SourceModule
 class StreamConfig(SourceConfig):
     """How shards that are read forwards take turns; see SourceConfig for the other fields.
 
-    shuffle: in every epoch, shuffle the shards, and windows of shuffle_buffer_size elements within a shard.
+    shuffle: in every epoch, shuffle the shards, and windows of elements within a shard.
+    shuffle_buffer_size: elements in such a window; all are in memory.
     turn_size: elements that a shard gives before the next shard's turn.
     max_connections: shards that all actors together read at the same time, so connections to the storage; None for one
         by each actor.
@@ -121,7 +122,7 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
         self._alone(partial(self._count, 1))
         return element
 
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Batch:
         """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
 
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
