@@ -105,7 +105,7 @@ def origin_in(shard: str, number: int, nbytes: int) -> str:
     return Origin(**row).name(number)
 
 
-@functools.lru_cache(64)  # indexes in memory
+@functools.lru_cache(16)  # some 25 MB each, where a shard has a name for each KB
 def _opened(shard: str, index: str, nbytes: int) -> tuple[Indices, Any] | None:
     """The first records of all runs, and the runs; None without an index of this very shard."""
     import pyarrow as pa
