@@ -7,29 +7,13 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from datarax_ray.feed.stats import ActorWork, PipelineStats
-from datarax_ray.feed.timeline import BIN_S, Timeline, page
+from datarax_ray.feed.timeline import Timeline, page
 
 STATS = PipelineStats(
     num_batches=10, num_records=100, first_s=1.0, elapsed_s=9.0, waited_s=4.0,
     reading={"<lambda>": 8.0, "reading": 2.0},
     actors={0: ActorWork(1, 100, 1000, 8.0), 1: ActorWork(1, 100, 1000, 2.0)}, num_actors=2,
 )  # fmt: skip
-
-
-def test_a_stretch_counts_in_each_bin_for_the_part_that_is_in_it():
-    timeline = Timeline(10.0)
-    timeline.add("trainer", "waiting", 10.0 + 0.4 * BIN_S, 10.0 + 2.3 * BIN_S)
-    drawn = timeline.until(10.0 + 3.5 * BIN_S)
-    assert drawn.num_bins == 4
-    assert drawn.rows["trainer"]["waiting"] == pytest.approx([0.6 * BIN_S, BIN_S, 0.3 * BIN_S, 0.0])
-
-
-def test_what_an_actor_spent_on_a_block_stands_in_its_order_up_to_when_it_was_read():
-    timeline = Timeline(0.0)
-    timeline.read(3, 3 * BIN_S, {"reading": BIN_S, "decode": 2 * BIN_S})
-    rows = timeline.until(3.5 * BIN_S).rows[3]
-    assert rows["reading"] == pytest.approx([BIN_S, 0, 0, 0])
-    assert rows["decode"] == pytest.approx([0, BIN_S, BIN_S, 0])
 
 
 def test_an_actor_is_lost_until_it_reads_again_or_now():
@@ -42,14 +26,6 @@ def test_an_actor_is_lost_until_it_reads_again_or_now():
     assert sum(rows[0]["lost"]) == pytest.approx(1.5)
     assert sum(rows[1]["lost"]) == pytest.approx(2.0)
     assert sum(timeline.until(5.0).rows[1]["lost"]) == pytest.approx(3.0)
-
-
-def test_the_window_was_as_full_as_it_is_said_to_be_since_it_was_said_last():
-    timeline = Timeline()
-    timeline.filled(0.0, 10.0)
-    timeline.filled(0.5, 12.0)
-    timeline.filled(1.0, 13.0)
-    assert sum(timeline.until(13.0).rows["window"]["filled"]) == pytest.approx(2.0)
 
 
 def test_a_signals_handler_may_draw_in_the_middle_of_a_count():

@@ -11,37 +11,6 @@ def outputs(operations, data, rng=None):
     return [item.data for item in made]
 
 
-def test_random_maps_share_one_generator_that_goes_on():
-    draw = Operation("random_map", lambda x, rng: [*x, rng.random()], "Draw", 0)
-    reference = np.random.Generator(np.random.Philox(key=3))
-    expected = [reference.random(), reference.random()]
-    assert outputs([draw, draw], [], np.random.Generator(np.random.Philox(key=3))) == [expected]
-
-
-def test_after_a_flat_map_there_is_no_generator_and_indices_are_spread():
-    flat = Operation("flat_map", lambda x: (x, x + 1), "Twice", 0, fan_out=10)
-    indexed = Operation("map_with_index", lambda index, x: (index, x), "Indexed", 1)
-    random = Operation("random_map", lambda x, rng: (x, rng), "Draw", 2)
-    rng = np.random.default_rng(0)
-    assert outputs([flat, indexed, random], 7, rng) == [((50, 7), None), ((51, 8), None)]
-
-
-def test_an_error_comes_after_what_was_made_before_it_and_names_the_operation():
-    flat = Operation("flat_map", lambda x: range(4), "Four", 0)
-    divide = Operation("map", lambda x: 6 // (2 - x), "Divide", 1)
-    made, error = expand([flat, divide], Item(0, None, None))
-    assert [item.data for item in made] == [3, 6]
-    assert error is not None
-    assert error.reason == "operation 1 (Divide) raised ZeroDivisionError: integer division or modulo by zero"
-
-
-def test_a_filters_answer_is_taken_by_its_truth():
-    assert outputs([Operation("filter", lambda x: None, "Keep", 0)], 1) == []
-    assert outputs([Operation("filter", lambda x: np.bool_(True), "Keep", 0)], 1) == [1]
-    _, error = expand([Operation("filter", lambda x: np.array([True, False]), "Keep", 0)], Item(0, None, 1))
-    assert "truth value of an array" in str(error and error.reason)
-
-
 def test_an_operation_may_reuse_its_buffer_also_inside_a_flat_map():
     buffer = np.zeros(2, np.int64)
 
