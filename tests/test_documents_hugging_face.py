@@ -3,10 +3,6 @@
 Datasets of the hub are local folders of the same names here.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import datasets
 import flax.nnx as nnx
 import jax
@@ -66,7 +62,7 @@ def test_quick_start():
 
 def test_batches_cycle_through_the_epochs():
     source = HFEagerSource(HFEagerConfig(name="imdb", split="train"), rngs=nnx.Rngs(0))
-    seen: list[Any] = []
+    seen = []
     train_step = seen.append
 
     batch = source.get_batch(32)
@@ -83,7 +79,7 @@ def test_batches_cycle_through_the_epochs():
 
 
 def test_streaming_a_large_dataset():
-    processed: list[str] = []
+    processed = []
 
     def process(item):
         processed.append(str(item["text"]))
@@ -149,7 +145,7 @@ def test_a_pipeline():
             return batch | {"image": batch["image"][:, ::-1]}
 
     normalize_op, augment_op = Normalize(), Augment()
-    seen: list[Any] = []
+    seen = []
     train_step = seen.append
 
     config = HFEagerConfig(name="mnist", split="train")
@@ -197,7 +193,7 @@ def test_the_example_of_the_eager_source():
 
 
 def test_the_example_of_the_streaming_source():
-    seen: list[Any] = []
+    seen = []
     train_step = seen.append
 
     config = HFStreamingConfig(name="mnist", split="train", streaming=True)

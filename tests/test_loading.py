@@ -9,7 +9,6 @@ import shutil
 import tarfile
 import time
 from pathlib import Path
-from typing import Any
 
 import cv2
 import datasets
@@ -379,7 +378,7 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path):
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
     (tmp_path / "a.csv").write_text("x\n1\n")
     with Pipeline(source=source, batch_size=2) as pipeline, (tmp_path / "a.csv").open() as file:
-        given: dict[str, tuple[Any, ...]] = {
+        given = {
             "is no path; give the str or pathlib.Path": (source, pipeline, RandomAccessSource, file, b"a.csv"),
             "gives a dict, which is no path": (Endless(),),
         }

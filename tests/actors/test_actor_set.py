@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import ray
@@ -63,7 +63,7 @@ def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(act
 
 
 def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors, monkeypatch):
-    forgotten: list[Any] = []
+    forgotten = []
     actor, process = actors.actors[0], Process("w", 1, "a", "a")
     actor.handle = SimpleNamespace(**vars(HANDLE), forget=SimpleNamespace(remote=forgotten.append))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: ([], refs))

@@ -1,14 +1,11 @@
 """What one actor is late with, real ones read in its place: the stream is the same, and goes on without it."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -64,7 +61,7 @@ def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(files, 
 
 def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch):
     """Of many parts several come at once. Whose part came with its own copy would be late with it for ever."""
-    pool: Any = RayPool.__new__(RayPool)
+    pool = RayPool.__new__(RayPool)
     pool._set, pool.membership = SimpleNamespace(check_open=lambda: None), SimpleNamespace(waited_s=0.0)
     pool._lock = threading.RLock()
     pool._connection = SimpleNamespace(waiting=contextlib.nullcontext, held=contextlib.nullcontext)
@@ -75,7 +72,7 @@ def test_what_came_with_a_part_that_is_received_is_told_as_read(monkeypatch):
 
     monkeypatch.setattr(pool_module, "ray", SimpleNamespace(wait=wait))
     parts = [Part(0, index, index, ReadRequest(0, 64)) for index in range(40)]
-    sent: Any = {part: InFlight(part, str(part.index), look_at=time.monotonic() + 60) for part in parts}
+    sent = {part: InFlight(part, str(part.index), look_at=time.monotonic() + 60) for part in parts}
     pool.receive(sent)
     del sent[parts[0]]
     assert pool.ended(sent) == [parts[1]]

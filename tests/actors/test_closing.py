@@ -3,8 +3,6 @@
 The streams have no end, and what is waited for does not come: to close one that waited for either would not return.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -66,7 +64,7 @@ def close(*sources):
 def nothing_left():
     """What there was before is all that there is after."""
     assert until(lambda: in_use() == 0)
-    known: set[int] = set()
+    known = set()
     yield known.update
     until(lambda: living_actors() == {}, 60)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in known), 60)

@@ -1,7 +1,5 @@
 """Faults of actors, on real ones: frozen, hung, slow, dying, added and removed; each is one recovery and no change."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -149,7 +147,7 @@ def test_actors_join_and_leave_a_running_stream(files, caplog):
         got = rows(itertools.islice(stream, 5))
         assert source.add_actors(2) == (2, 3)
         until_all_run(source)
-        worked: set[int] = set()
+        worked = set()
         while len(worked) < 4 and len(got) < len(want) // 2:  # what was in flight before was asked of the first two
             got += rows(itertools.islice(stream, 20))
             worked = {index for index, stats in source.stats().items() if stats["num_blocks"]}

@@ -1,10 +1,7 @@
 """A range of actors over real ones: as many as help, and the same stream whatever they are."""
 
-from __future__ import annotations
-
 import logging
 import time
-from typing import Any
 
 import pytest
 
@@ -37,7 +34,7 @@ def make(paths, seconds):
 def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stream_stays(tmp_path, caplog):
     paths = write_files(tmp_path, [400, 200])
     caplog.set_level(logging.INFO, "datarax_ray")
-    got: list[Any] = []
+    got = []
     limits = Thresholds(scale_s=1.0)
     with RaySource(make(paths, 0.02), num_actors=(1, 3), num_cpus=0.1, chunk_size=6, thresholds=limits) as source:
         assert source.num_actors == 1

@@ -1,13 +1,10 @@
 """Records that end whoever reads them are found alone; killers from outside change nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import threading
 import time
-from typing import Any
 
 import pytest
 
@@ -62,11 +59,11 @@ def collect(batches, got):
 
 def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before_it(files):
     source = make(files, [decode, EndProcess(57, "exit"), AddNoise()])
-    before: list[Any] = []
+    before = []
     with pytest.raises(RecordError) as plain:
         collect(source.batches(0, StreamOptions(4)), before)
     with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=16) as distributed:
-        got: list[Any] = []
+        got = []
         with pytest.raises(RecordError, match=r"part-00003\S*\[37\] \(position \d+\).*exit status 3") as told:
             collect(distributed.batches(0, StreamOptions(4)), got)
         assert distributed.recoveries.counts["restarted"] >= 2

@@ -57,7 +57,7 @@ def to(phase, **changes):
 
 
 # before, event and its arguments, what has changed, commands
-CASES: list[tuple[ActorState, str, tuple[Any, ...], dict[str, Any], Commands]] = [
+CASES = [
     # who is to be started
     (WAITING, "tick", (99,), {}, []),
     (WAITING, "tick", (100,), to("starting", asked_at=100, due_at=INF), [Start()]),
@@ -289,7 +289,7 @@ def test_what_becomes_of_an_actor_and_what_is_done_about_it(
 
 
 PHASES = {state.phase: state for state in (WAITING, STARTING, RUNNING, SILENT, LOST, HUNG, GONE)}
-GIVEN: dict[str, tuple[Any, ...]] = {
+GIVEN = {
     "tick": (100,),
     "answered": (HERE, 100),
     "unavailable": ("why", 100),

@@ -73,7 +73,7 @@ def disks(tmp_path_factory):
         command = f"start --address {cluster.address} --num-cpus 2 --block --disable-usage-stats".split()
         command += ["--object-store-memory", str(STORE_NBYTES), "--resources", '{"host": 1}']
         raylets = {}
-        nodes: list[str] = []
+        nodes = []
         for number, (name, shared) in enumerate((("a", "shared"), ("b", "nothing")), 2):
             raylets[name] = subprocess.Popen(
                 [*covered, root / name, root / shared, Path(sys.executable).parent / "ray", *command],

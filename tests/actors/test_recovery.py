@@ -1,10 +1,7 @@
 """What befalls a pool: each kind is one log line, one count, and one more of the metric; by value, without Ray."""
 
-from __future__ import annotations
-
 import json
 import logging
-from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +9,7 @@ from datarax_ray.actors import recovery as recovery_module
 from datarax_ray.actors.recovery import Recoveries, Recovery
 
 # What happens, the kind that it is counted as, its line, and how many it is in the list.
-TABLE: dict[str, tuple[Callable[[Recoveries], None], str, int, str, int]] = {
+TABLE = {
     "a loss": (
         lambda it: it.lost(3, "pid 7 on node ab", "killed", 1, 2),
         "lost",
@@ -56,7 +53,7 @@ TABLE: dict[str, tuple[Callable[[Recoveries], None], str, int, str, int]] = {
 @pytest.mark.parametrize("what", TABLE)
 def test_what_befalls_a_pool_is_one_line_one_count_and_one_more_of_the_metric(what, caplog, monkeypatch):
     happen, kind, level, line, num_listed = TABLE[what]
-    counted: list[str] = []
+    counted = []
     monkeypatch.setattr(recovery_module.Metric, "inc", lambda self, tags: counted.append(tags["kind"]))
     caplog.set_level(logging.INFO, "datarax_ray")
     recoveries = Recoveries()

@@ -1,14 +1,11 @@
 """Actors over files behind URLs: the local files' stream, through kills, moves of the data and failing requests."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ from tests.http_files import HttpFiles
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
-ORDERS: list[dict[str, Any]] = [{"shuffle": True}, {"shuffle": True, "shuffle_block_size": 8}, {}]
+ORDERS = [{"shuffle": True}, {"shuffle": True, "shuffle_block_size": 8}, {}]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +104,7 @@ def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_els
         ArrayRecordSourceConfig(num_epochs=1), f"{served.url}/a.array_record", transforms=[Gates(tmp_path, 50, 90)]
     )
     served.count()
-    got: list[Any] = []
+    got = []
     with RaySource(source, num_actors=1, num_cpus=0.5, chunk_size=40) as far:
         stream = far.batches(0, StreamOptions(40))
         reading = threading.Thread(target=lambda: got.extend(batch.columns["index"].tolist() for batch in stream))

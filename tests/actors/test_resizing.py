@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
 
 import pytest
 
@@ -105,7 +104,7 @@ class Asked:
 
 def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(pool, monkeypatch):
     large = RandomAccessSource(RandomAccessSourceConfig(), Squares(10**6), transforms=[enlarge])
-    options: dict[str, Any] = {"num_actors": 2, "num_cpus": 0.1, "name": "bound", "thresholds": SOON}
+    options = {"num_actors": 2, "num_cpus": 0.1, "name": "bound", "thresholds": SOON}
     with (
         RaySource(large, max_nbytes=8 * 2**20, **options) as one,
         RaySource(large, max_nbytes=8 * 2**20, **options) as two,

@@ -212,7 +212,7 @@ class Drivers:
 
     def run(self, num_periods):
         """The decisions of each, none of which is followed."""
-        decisions: dict[str, list[Decision]] = {user: [] for user in self.scalers}
+        decisions = {user: [] for user in self.scalers}
         for _ in range(num_periods):
             self.now += PERIOD_S
             for user, each in self.entries.items():

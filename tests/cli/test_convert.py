@@ -1,7 +1,5 @@
 """`datarax-ray convert`, as a command: what it says, what Ctrl-C leaves, and what it refuses."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -43,7 +41,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path):
     kept = {name: (tmp_path / "to" / name).stat().st_ino for name in names - {UNFINISHED}}
     convert(str(source), tmp_path / "to", num_shards=100, group_size=1)
     assert {name: (tmp_path / "to" / name).stat().st_ino for name in kept} == kept
-    found: list[bytes] = []
+    found = []
     for path in sorted((tmp_path / "to").glob("*.array_record")):
         reader = ArrayRecordReader(str(path))
         found += reader.read_all()

@@ -63,7 +63,7 @@ def rest(pipeline):
 
 @pytest.fixture
 def trainers():
-    made: list[Trainer] = []
+    made = []
 
     def make_all(*closed_from):
         made.extend(Trainer(each) for each in closed_from)

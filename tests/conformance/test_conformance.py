@@ -1,7 +1,5 @@
 """The table tells what loaders do: of one that loses rows that it does, of this one and Grain's what they promise."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys
@@ -10,7 +8,7 @@ import pytest
 
 from tests.conformance.__main__ import main
 from tests.conformance.compare import Difference, compare, joined
-from tests.conformance.run import CASES, ROOT, Case, Outcome, Size, run
+from tests.conformance.run import CASES, ROOT, Case, Size, run
 
 SMALL = Size(num_records=144, batch_size=6)
 KILLED = Case("killed", readers=0, die_at=12)
@@ -47,7 +45,7 @@ class Loader:
 
 
 def outcomes(loader, cases, directory, size=SMALL):
-    told: list[Outcome] = []
+    told = []
     found = run(loader, size, directory, cases, told.append)
     assert told == found
     return found

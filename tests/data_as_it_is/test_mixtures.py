@@ -1,10 +1,7 @@
 """A component of a mixture that gives less than its weight says, and one that gives nothing."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, deque
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +18,14 @@ NOTHING = "component 1 of the mixture gave no element at"
 class Keep:
     """Keeps elements of which `every` divides x; none for 0."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every):
         self.every = every
 
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return bool(self.every and element["x"] % self.every == 0)
 
 
-def make(
-    *every: int, sizes: tuple[int, ...] = (120, 120), weights: Any = None, strict: bool = False, **config: Any
-) -> Any:
+def make(*every, sizes=(120, 120), weights=None, strict=False, **config):
     sources = [
         RandomAccessSource(
             RandomAccessSourceConfig(**({"num_epochs": 1} | config)),
@@ -42,7 +37,7 @@ def make(
     return MixtureSource(sources, weights, strict=strict)
 
 
-def rows(pipeline: Pipeline) -> Counter[int]:
+def rows(pipeline):
     return Counter(value for batch in pipeline for value in np.asarray(batch["source"]).tolist())
 
 
@@ -55,9 +50,7 @@ def rows(pipeline: Pipeline) -> Counter[int]:
     ],
 )
 @pytest.mark.parametrize("num_actors", [0, 2])
-def test_what_each_component_gives_is_beside_its_weight(
-    ray_local: None, caplog: Any, every: tuple[int, int], shares: tuple[Share, ...], lines: int, num_actors: int
-) -> None:
+def test_what_each_component_gives_is_beside_its_weight(ray_local, caplog, every, shares, lines, num_actors):
     source = make(*every)
     with Pipeline(source=RaySource(source, num_actors=2) if num_actors else source, batch_size=8) as pipeline:
         found = rows(pipeline)
@@ -74,15 +67,15 @@ def test_what_each_component_gives_is_beside_its_weight(
 class Document:
     """Of `length` tokens, and every third one twice as long."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length):
         self.length = length
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return {"tokens": [element["source"]] * (self.length << (element["x"] % 3 == 0))}
 
 
 @pytest.mark.parametrize("num_actors", [0, 2])
-def test_tokens_are_shared_out_by_weight_in_packed_rows_and_shown_beside_it(ray_local: None, num_actors: int) -> None:
+def test_tokens_are_shared_out_by_weight_in_packed_rows_and_shown_beside_it(ray_local, num_actors):
     sources = [
         RandomAccessSource(
             RandomAccessSourceConfig(shuffle=True, seed=number),
@@ -120,7 +113,7 @@ def test_tokens_are_shared_out_by_weight_in_packed_rows_and_shown_beside_it(ray_
         ("n", ConcatThenSplit(8, "x"), ValueError, r"packing takes the fields \['x'\] alone"),
     ],
 )
-def test_sizes_that_nobody_can_share_out_are_refused(weights_by: Any, packing: Any, error: Any, said: str) -> None:
+def test_sizes_that_nobody_can_share_out_are_refused(weights_by, packing, error, said):
     data = {
         "source": np.zeros(100, np.int64),
         "f": np.full(100, -1.5),
@@ -134,7 +127,7 @@ def test_sizes_that_nobody_can_share_out_are_refused(weights_by: Any, packing: A
 
 
 @pytest.mark.parametrize("num_actors", [0, 2])
-def test_a_strict_mixture_ends_behind_the_pass_that_gave_nothing(ray_local: None, num_actors: int) -> None:
+def test_a_strict_mixture_ends_behind_the_pass_that_gave_nothing(ray_local, num_actors):
     source = make(1, 0, num_epochs=-1, strict=True)
     with Pipeline(source=RaySource(source, num_actors=2) if num_actors else source, batch_size=8) as pipeline:
         with pytest.raises(RuntimeError, match=f"{NOTHING} .*, a whole pass of its 120 records: the filters drop"):
@@ -142,7 +135,7 @@ def test_a_strict_mixture_ends_behind_the_pass_that_gave_nothing(ray_local: None
         assert pipeline.position >= 120
 
 
-def test_in_the_middle_the_pass_is_counted_from_there(caplog: Any) -> None:
+def test_in_the_middle_the_pass_is_counted_from_there(caplog):
     with Pipeline(source=make(1, 0, num_epochs=-1), batch_size=8) as pipeline:
         pipeline.step()
         state = pipeline.get_state()
@@ -153,7 +146,7 @@ def test_in_the_middle_the_pass_is_counted_from_there(caplog: Any) -> None:
         assert other.position >= state["position"] + 2 * 112
 
 
-def test_all_trainers_know_though_each_has_some_of_the_rows(ray_local: None, caplog: Any) -> None:
+def test_all_trainers_know_though_each_has_some_of_the_rows(ray_local, caplog):
     """The only element of a component is one trainer's."""
     every, sizes = (1, 4), (40, 4)
     found = []
@@ -167,7 +160,7 @@ def test_all_trainers_know_though_each_has_some_of_the_rows(ray_local: None, cap
     assert not [line for line in caplog.messages if line.startswith(NOTHING)]
 
 
-def test_a_component_whose_pass_takes_days_is_told_of_early(caplog: Any) -> None:
+def test_a_component_whose_pass_takes_days_is_told_of_early(caplog):
     proportions = Proportions(Mixture((3, 1), 0), 0, (10, 10**9), ((), ("why",)), is_exact=False, is_strict=True)
     proportions.add(8, [np.arange(8)[Mixture((3, 1), 0).place(np.arange(8))[0] == 0]])
     assert list(proportions.empty(8)) == []
@@ -177,7 +170,7 @@ def test_a_component_whose_pass_takes_days_is_told_of_early(caplog: Any) -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_counts_are_those_of_a_plain_loop(seed: int) -> None:
+def test_counts_are_those_of_a_plain_loop(seed):
     rng = random.Random(seed)
     weights = tuple(rng.randint(1, 9) for _ in range(rng.randint(1, 5)))
     mixture = Mixture(weights, seed, ((100, weights[::-1]),) if seed % 2 else ())

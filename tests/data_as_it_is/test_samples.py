@@ -5,11 +5,7 @@ img2dataset (a .json of one sample has keys that another has not, failed downloa
 LAION (captions that are missing).
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +40,7 @@ KEYS = members(("a", {"json": {"w": 1, "c": "x"}}), ("b", {"json": {"c": "y", "e
 A, D = {"__key__": "a", "cls": 0, "txt": "x"}, {"__key__": "d", "cls": 3, "txt": "w"}
 
 # What is stored, what is set, and the elements.
-SAMPLES: dict[str, tuple[list[Member], dict[str, Any], list[Any]]] = {
+SAMPLES = {
     "by extension": (sorted(WHOLE, key=lambda member: member[0].rpartition(".")[2]), {}, WHOLE_ROWS),
     "in any order": ([WHOLE[at] for at in (4, 0, 14, 9, 2, 11, 6, 1, 13, 3, 8, 10, 5, 12, 7)], {}, []),
     "one member apart": ([*WHOLE[1:], WHOLE[0]], {}, WHOLE_ROWS),
@@ -128,7 +124,7 @@ def test_fields_are_read_without_what_lies_beside(tmp_path):
     assert reader.read(np.array([2, 0])) == [{"__key__": "2", "txt": b"x"}, {"__key__": "0", "txt": b"x"}]
 
 
-REFUSED: list[tuple[Iterable[Member], dict[str, Any], str]] = [
+REFUSED = [
     (
         LACKING,
         {},

@@ -4,8 +4,6 @@ Reported of WebDataset's warn_and_continue and of torch's collate functions that
 samples trains on, under a million lines of log or under none.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 
@@ -25,7 +23,7 @@ def skips(*positions, reason="transform f raised ValueError: 3"):
 
 
 # The limit, the positions that are skipped, and the one at which the run ends; None where it goes on.
-LIMITS: list[tuple[SkipLimit, list[int], int | None]] = [
+LIMITS = [
     (SkipLimit(), [*range(50_000)], None),
     (SkipLimit(most=2), [5, 9], None),
     (SkipLimit(most=2), [5, 9, 10**6], 10**6),

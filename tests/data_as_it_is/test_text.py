@@ -5,11 +5,8 @@ later files have; chat content that is text in one row and a list of parts in an
 surrogate pair, bytes that are not UTF-8).
 """
 
-from __future__ import annotations
-
 import json
 import logging
-from typing import Any
 
 import pytest
 
@@ -44,7 +41,7 @@ def both(paths, **config):
 
 
 # The rows of each file; what is missing is None.
-LATE: dict[str, tuple[list[dict[str, Any]], ...]] = {
+LATE = {
     "nulls, then text": ([{"x": None}] * 9, [{"x": "a"}, {"x": "b"}]),
     "empty lists, then objects": ([{"x": []}] * 9, [{"x": [{"name": "a"}]}, {"x": []}]),
     "nulls, then objects": ([{"x": None}] * 9, [{"x": {"a": 1}}, {"x": {"a": 2}}]),
@@ -82,7 +79,7 @@ def test_a_float_five_megabytes_behind_the_first_rows_is_known(tmp_path):
 
 
 def test_a_field_of_one_late_row_is_known_where_all_rows_decide(tmp_path):
-    objects: list[dict[str, Any]] = [{"x": i, "t": "t" * 99} for i in range(90_000)]
+    objects = [{"x": i, "t": "t" * 99} for i in range(90_000)]
     objects[-2]["y"] = 1
     (path,) = written(tmp_path, objects)
     with pytest.raises(RecordError, match=r"0.jsonl\[89998\].*fields that the first rows have not: 'y'"):
@@ -165,7 +162,7 @@ CONTENT = ["hello", [{"type": "text", "text": 'é"\\'}], {"a": [1, {"b": None}]}
 
 
 def test_values_of_any_kind_are_kept_as_python_has_them(tmp_path):
-    objects: list[dict[str, Any]] = [{"id": i, "content": each, "role": "user"} for i, each in enumerate(CONTENT)]
+    objects = [{"id": i, "content": each, "role": "user"} for i, each in enumerate(CONTENT)]
     (path,) = written(tmp_path, objects)
     with pytest.raises(ValueError, match=r"column_types=\{'content': 'json'\} keeps values of any kind"):
         load(path)

@@ -1,7 +1,5 @@
 """Every Python block of the README and the pages runs, in the order of its page, on real files and actors."""
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import os
@@ -11,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -78,7 +75,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("page", programs())
 def test_the_programs_of_a_page_run(page, folder):
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     exec(PRELUDE, names)
     for language, text in blocks(page):
         if language in RUN:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -114,7 +113,7 @@ def said(beginning):
 def test_every_command_that_a_page_names_is_there_with_its_options():
     wrong, found = [], 0
     for page, words in [*said("`datarax-ray"), *said("\ndatarax-ray"), *said("bin/datarax-ray")]:
-        command: Any = typer.main.get_command(app)
+        command = typer.main.get_command(app)
         while words and hasattr(command, "commands") and words[0] in command.commands:
             command = command.commands[words.pop(0)]
         options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}

@@ -112,7 +112,7 @@ def test_what_was_handed_out_moves_with_each_batch_and_tells_of_what_it_leaves_o
 
 @pytest.mark.parametrize("fails", ["in the stream", "in what is still to be done"])
 def test_after_a_failure_the_same_batch_comes_again_and_what_was_told_stays(recorded, fails):
-    broken: list[Exception] = []
+    broken = []
 
     def fail(place):
         if broken and place in (6, (6, 9)):

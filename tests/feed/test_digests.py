@@ -1,10 +1,7 @@
 """Digests of batches: the same sum for any chunks, batches, trainers and resumes, and that of a plain loop."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +26,7 @@ from tests.data import AddNoise, Squares
 from tests.feed.test_sharing_actors import Actor, Drop, tokenise
 
 N = 90
-PACKINGS: dict[str, Any] = {"concat": ConcatThenSplit(32, ("tokens", "mask")), "first fit": FirstFitPack(100, "tokens")}
+PACKINGS = {"concat": ConcatThenSplit(32, ("tokens", "mask")), "first fit": FirstFitPack(100, "tokens")}
 
 
 class Repeat:
@@ -56,14 +53,14 @@ def shards(tmp_path_factory):
         lines = (json.dumps({"index": 100 * file + n}) + "\n" for n in range(count))
         (directory / f"{file}.jsonl").write_text("".join(lines))
     files = sorted(str(path) for path in Path(directory).glob("*.jsonl"))
-    options: dict[str, Any] = {"download_kwargs": {"data_files": files}, "shuffle": True, "num_epochs": 2}
+    options = {"download_kwargs": {"data_files": files}, "shuffle": True, "num_epochs": 2}
     config = HFStreamingConfig(
         name="json", split="train", streaming=True, shuffle_buffer_size=8, turn_size=3, **options
     )
     return HFStreamingSource(config, transforms=[AddNoise()])
 
 
-STREAMS: dict[str, Any] = {
+STREAMS = {
     "records": lambda: source_of(AddNoise()),
     "behind a filter": lambda: source_of(Drop(), AddNoise()),
     "flat_map": lambda: source_of(Repeat()),
@@ -136,7 +133,7 @@ def check(stream, data, **options):
     whole = totals(stream, chunk_size=data.draw(st.integers(1, 90)), **options)
     starts = [(StreamState(), 0), *whole]
     start, before = starts[data.draw(st.integers(0, len(starts) - 1))]
-    shared: dict[str, Any] = {"chunk_size": data.draw(st.integers(1, 90)), "process_count": num_trainers}
+    shared = {"chunk_size": data.draw(st.integers(1, 90)), "process_count": num_trainers}
     actor = None
     if data.draw(st.booleans()):
         actor, shared = Actor(stream), shared | {"shares_actors": True}
@@ -202,6 +199,6 @@ def test_a_block_that_is_made_again_and_holds_something_else_is_no_silent_one():
             return super().read(request)
 
     stream = source_of(Drop(), Unlike()).describe()
-    options: dict[str, Any] = {"batch_size": 8, "share": Share(2, (0,)), "process_count": 2, "shares_actors": True}
+    options = {"batch_size": 8, "share": Share(2, (0,)), "process_count": 2, "shares_actors": True}
     with pytest.raises(RuntimeError, match="differ in a second read"):
         totals(stream, Forgetful(stream), **options)

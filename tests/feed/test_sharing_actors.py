@@ -1,9 +1,5 @@
 """Trainers that ask the same actors, in one process: each has its rows, and is sent little more than these."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,7 +53,7 @@ def tokenise(element):
 
 
 def stream_of(*transforms, **config):
-    options: dict[str, Any] = {"num_epochs": 2, "shuffle": True} | config
+    options = {"num_epochs": 2, "shuffle": True} | config
     return RandomAccessSource(RandomAccessSourceConfig(**options), Squares(N), transforms=transforms).describe()
 
 
@@ -85,7 +81,7 @@ def check(whole, parts, batch_size, shares, is_padded):
 @settings(max_examples=4)
 def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing, data):
     num_trainers, rows_each = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
-    options: dict[str, Any] = {
+    options = {
         "batch_size": num_trainers * rows_each,
         "packing": PACKINGS[packing],
         "chunk_size": data.draw(st.integers(1, 90)),

@@ -1,7 +1,5 @@
 """Where the time goes: seconds are counted once, and the verdict names what the others wait for."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,7 +74,7 @@ def test_the_documents_show_what_is_printed():
     printed = str(BOUND_BY_ACTORS)
     page = Path(__file__).parents[2] / "docs" / "operations" / "where-the-time-goes.md"
     assert printed in page.read_text()
-    shown: list[str] = []
+    shown = []
     BOUND_BY_ACTORS._repr_pretty_(SimpleNamespace(text=shown.append), False)
     assert shown == [str(BOUND_BY_ACTORS)]
 

@@ -1,7 +1,5 @@
 """A resume is refused for no row that is the same: large rows, rows with lists, filtered rows, one by one or many."""
 
-from __future__ import annotations
-
 import json
 from itertools import islice
 
@@ -93,7 +91,7 @@ KINDS = {
     ("kind", "size"), [(kind, 7) for kind in KINDS] + [(kind, size) for kind in ("plain", "few") for size in (1, 50)]
 )
 def test_batches_resume_from_every_state(kind, size):
-    whole: list[list[int]] = []
+    whole = []
     source = make(*KINDS[kind])
     states = []
     for _ in range(6 if kind == "large" else 12):

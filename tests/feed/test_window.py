@@ -168,7 +168,7 @@ def deaths_until_found(lethal, num_actors=3, chunk_size=32):
     """
     machine = window(tuple(range(num_actors)), n=512, stop=512, chunk_size=chunk_size)
     order = order_of(512, shuffle="none")
-    queues: dict[int, list[Part]] = {actor: [] for actor in range(num_actors)}
+    queues = {actor: [] for actor in range(num_actors)}
     deaths = 0
     while deaths < 1000:
         while not machine.head:

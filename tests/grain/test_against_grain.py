@@ -1,9 +1,6 @@
 """Every output is Grain's own, byte for byte, for any arguments, any number of actors, and from any state."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import grain.python as grain
 import numpy as np
@@ -33,7 +30,7 @@ class PicklingPool(Pool):
     def receive(self, sent):
         part = list(sent)[-1]
         block = self._descriptions[part.actor].read(part.request)
-        buffers: list[Any] = []
+        buffers = []
         data = pickle.dumps(block, protocol=5, buffer_callback=buffers.append)
         # as from Ray's object store: arrays that lie outside may not be written to
         return Arrived(part, pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers]))

@@ -1,9 +1,6 @@
 """The loader by hand: its face, its states, its errors; with Ray, and through Orbax."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import grain.python as grain
 import numpy as np
@@ -75,7 +72,7 @@ class TestFace:
             assert [name for name in dir(module) if any(getattr(module, name) is value for value in own)] == []
 
     def test_load_is_grains_load(self):
-        arguments: dict[str, Any] = {
+        arguments = {
             "num_epochs": 2,
             "shuffle": True,
             "seed": 5,
@@ -99,7 +96,7 @@ class TestFace:
             grain.RandomMapOperation(lambda x, rng: x + rng.integers(2)),
             grain.BatchOperation(2),
         ]
-        arguments: dict[str, Any] = {
+        arguments = {
             "data_source": NUMBERS,
             "sampler": grain.IndexSampler(10, grain.NoSharding(), False, 1, 3),
             "operations": operations,
@@ -123,14 +120,14 @@ class TestFace:
             numbers(sampler=Backwards(10))
 
     def test_transforms_run_as_their_results_are_asked_for(self):
-        seen: list[int] = []
+        seen = []
         operations = [grain.MapOperation(lambda x: seen.append(x) or x), grain.Batch(3)]
         next(iter(numbers(operations)))
         assert seen == [0, 1, 2]
 
     def test_a_source_is_entered_read_in_lists_and_left(self):
         letters = Letters(30)
-        arguments: dict[str, Any] = {"sampler": grain.SequentialSampler(30, grain.NoSharding())}
+        arguments = {"sampler": grain.SequentialSampler(30, grain.NoSharding())}
         with numbers(data_source=letters, read_options=grain.ReadOptions(2, 7), **arguments) as loader:
             assert list(loader)[24:28] == ["y", "z", "aa", "bb"]
             assert letters.is_open
@@ -141,7 +138,7 @@ class TestFace:
         assert loader.stats() == {}
 
     def test_what_pickle_refuses_runs_in_this_process_as_in_grain(self):
-        arguments: dict[str, Any] = {
+        arguments = {
             "data_source": Stuck(10),
             "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 1, 3),
             "operations": [StuckMap(5), grain.Batch(4)],
@@ -252,7 +249,7 @@ class TestState:
             iter(numbers([Repeat(), grain.Batch(1), Repeat()])).set_state(json.dumps(other).encode())
 
     def test_grains_own_state_is_taken_where_it_is_exact(self):
-        arguments: dict[str, Any] = {
+        arguments = {
             "data_source": NUMBERS,
             "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 2, 4),
             "operations": [grain.Batch(3)],
@@ -363,7 +360,7 @@ class TestActors:
     )
     def test_any_number_gives_grains_outputs_and_resumes(self, operations):
         source = grain.RangeDataSource(0, 300, 1)
-        arguments: dict[str, Any] = {
+        arguments = {
             "data_source": source,
             "sampler": grain.IndexSampler(300, grain.ShardOptions(1, 2), True, 2, 9),
             "operations": operations,

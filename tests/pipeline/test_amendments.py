@@ -1,7 +1,5 @@
 """Changes to a running stream: what was given stays, what comes is that of a plain loop, whoever reads or resumes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from itertools import islice
@@ -115,11 +113,11 @@ class TestSkip:
     @pytest.mark.parametrize("case", ["filter", "flat_map", "file order", "tokens", "documents", "digest"])
     def test_with_whatever_else_makes_the_batches(self, files, case):
         """Each element of the rest is what that position gives alone."""
-        transforms: dict[str, list[Any]] = {
+        transforms = {
             "filter": [decode, DropThirds(), AddNoise(), numbers],
             "flat_map": [decode, Copies(), AddNoise(), numbers],
         }
-        options: dict[str, Any] = {"tokens": {"packing": ConcatThenSplit(16, "x")}, "digest": {"digest": True}}.get(
+        options = {"tokens": {"packing": ConcatThenSplit(16, "x")}, "digest": {"digest": True}}.get(
             case, {"packing": FirstFitPack(16, "x")} if case == "documents" else {}
         )
         mine = [decode, Tokens()] if "packing" in options else transforms.get(case, [])
@@ -152,8 +150,8 @@ class TestSkip:
         ],
     )
     def test_any_actors_and_trainers_give_the_same(self, files, case):
-        options: dict[str, Any] = {"packing": ConcatThenSplit(16, "x")} if case == "tokens" else {}
-        mine: dict[str, list[Any]] = {
+        options = {"packing": ConcatThenSplit(16, "x")} if case == "tokens" else {}
+        mine = {
             "tokens": [decode, Tokens()],
             "filter": [decode, DropThirds(), AddNoise(), numbers],
         }
@@ -165,7 +163,7 @@ class TestSkip:
             got = amended(source, 1, options=options, skip=SKIPPED, every_epoch=case == "records")
             assert json.dumps(got.get_state()) == state
             assert run_saving(got) == (_Same(batches), states)
-        shared: dict[str, Any] = {"num_actors": 3, "num_cpus": 0.5, "chunk_size": 16, "name": f"amended-{case}"}
+        shared = {"num_actors": 3, "num_cpus": 0.5, "chunk_size": 16, "name": f"amended-{case}"}
         sources = [RaySource(of_files(files, *transforms), **shared) for _ in range(2)]
         trainers = [make(each, process_index=r, process_count=2, **options) for r, each in enumerate(sources)]
         for each in trainers:

@@ -1,9 +1,5 @@
 """Ready augmentations: the same bytes in one process, over actors, after a resume, padded and on a mesh."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
@@ -27,30 +23,30 @@ PHOTOS = np.random.default_rng(0).integers(0, 256, (22, 40, 36, 3), np.uint8)
 ALL = (RandomResizedCrop(24), RandomFlip(), RandomCrop(24, padding=4), ColorJitter(0.4, 0.4, 0.4, 0.1))
 
 
-def source(*transforms: Any, labels: Any = None) -> RandomAccessSource:
+def source(*transforms, labels=None):
     labels = np.arange(22) % 5 if labels is None else labels
     config = RandomAccessSourceConfig(shuffle=True, seed=3, num_epochs=2)
     return RandomAccessSource(config, {"image": PHOTOS, "label": labels}, transforms=transforms)
 
 
-def make(of: Any, **options: Any) -> Pipeline:
+def make(of, **options):
     return Pipeline(**{"source": of, "batch_size": 8, "stages": [Mixup(5)], "rngs": nnx.Rngs(1)} | options)
 
 
-def test_augmented_batches_are_the_same_for_any_actors_and_after_a_resume(ray_local: None) -> None:
+def test_augmented_batches_are_the_same_for_any_actors_and_after_a_resume(ray_local):
     batches, states = run_saving(make(source(*ALL)))
     assert len({image.tobytes() for batch in batches for image in batch["image"]}) == 44  # no two epochs are alike
     with make(RaySource(source(*ALL), num_actors=2)) as over_two:
         assert_equal(list(map(on_host, over_two)), batches)
 
-    def resumed(number: int) -> Pipeline:
+    def resumed(number):
         return make(RaySource(source(*ALL), num_actors=1) if number == 3 else source(*ALL))
 
     assert_resumes(resumed, batches, states)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
-def test_each_row_is_mixed_with_the_row_before_it(alpha: float) -> None:
+def test_each_row_is_mixed_with_the_row_before_it(alpha):
     plain, mixed = ([*map(on_host, make(source(), stages=s))] for s in ([], [Mixup(5, alpha)]))
     for before, after in zip(plain, mixed, strict=True):
         others = np.roll(np.arange(len(before["label"])), 1)
@@ -68,7 +64,7 @@ def test_each_row_is_mixed_with_the_row_before_it(alpha: float) -> None:
         np.testing.assert_allclose(after["image"], s * images + (1 - s) * images[others], atol=0.02)
 
 
-def test_shares_have_the_beta_distribution() -> None:
+def test_shares_have_the_beta_distribution():
     for alpha in (0.3, 1.0, 4.0):
         keys = jax.random.split(jax.random.key(0), 4000)
         batch = {"image": np.arange(4000, dtype=np.float32) % 2, "label": np.arange(4000, dtype=np.int32) % 2}
@@ -78,7 +74,7 @@ def test_shares_have_the_beta_distribution() -> None:
         assert abs(shares.var() - 1 / (4 * (2 * alpha + 1))) < 0.01
 
 
-def test_on_a_mesh_and_padded_the_rows_of_data_are_the_same() -> None:
+def test_on_a_mesh_and_padded_the_rows_of_data_are_the_same():
     plain = [*map(on_host, make(source()))]
     mesh = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("data",)), PartitionSpec("data"))
     sharded = [*map(on_host, make(source(), sharding=mesh, pad_remainder=True))]
@@ -89,7 +85,7 @@ def test_on_a_mesh_and_padded_the_rows_of_data_are_the_same() -> None:
     assert mask.sum() == 4
 
 
-def test_labels_that_are_shares_are_mixed_again_and_floats_keep_their_dtype() -> None:
+def test_labels_that_are_shares_are_mixed_again_and_floats_keep_their_dtype():
     shares = np.random.default_rng(0).dirichlet(np.ones(5), 22).astype(np.float16)
     half = source(lambda element: element | {"image": element["image"].astype(np.float16)}, labels=shares)
     batch = on_host(make(half, stages=[Mixup()]).step())
@@ -97,7 +93,7 @@ def test_labels_that_are_shares_are_mixed_again_and_floats_keep_their_dtype() ->
     np.testing.assert_allclose(batch["label"].sum(axis=1), 1, atol=0.01)
 
 
-def test_a_label_that_is_no_class_is_nan_in_its_row_and_the_next() -> None:
+def test_a_label_that_is_no_class_is_nan_in_its_row_and_the_next():
     batch = {"image": np.zeros((4, 2), np.float32), "label": np.array([0, 9, 1, -1])}
     made = Mixup(2)(batch, jax.random.split(jax.random.key(0), 4))
     assert np.isnan(made["label"]).all(axis=1).tolist() == [True] * 4
@@ -120,6 +116,6 @@ def test_a_label_that_is_no_class_is_nan_in_its_row_and_the_next() -> None:
         ),
     ],
 )
-def test_what_cannot_be_mixed_is_refused(stage: Any, options: Any, message: str) -> None:
+def test_what_cannot_be_mixed_is_refused(stage, options, message):
     with pytest.raises(ValueError, match=message):
         make(source(), stages=[stage()], **options).step()

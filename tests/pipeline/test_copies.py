@@ -1,14 +1,10 @@
 """Copies of what holds a position, and JAX's traces over it: they have one of their own, or are refused and say so."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import datasets
 import jax
@@ -52,7 +48,7 @@ def pipeline():
     return Pipeline(source=arrays(), batch_size=4, stages=[Scale()], rngs=nnx.Rngs(0))
 
 
-SOURCES: dict[str, Callable[[], Any]] = {
+SOURCES = {
     "arrays": arrays,
     "eager": lambda: HFEagerSource(HFEagerConfig(num_epochs=1), dataset=dataset()),
     "stream": lambda: HFStreamingSource(
@@ -60,17 +56,17 @@ SOURCES: dict[str, Callable[[], Any]] = {
     ),
     "mixture": lambda: MixtureSource([arrays(), arrays()], length=N),
 }
-HOLDERS: dict[str, Callable[[], Any]] = {
+HOLDERS = {
     "pipeline": pipeline,
     "host source": lambda: Source(arrays().describe()),
     **SOURCES,
 }
-WAYS: dict[str, Callable[[Any], Any]] = {
+WAYS = {
     "copy.copy": copy.copy,
     "copy.deepcopy": copy.deepcopy,
     "pickle": pickle.dumps,
 }
-NNX_WAYS: dict[str, Callable[[Any], Any]] = {
+NNX_WAYS = {
     "nnx.clone": nnx.clone,
     "nnx.merge": lambda module: nnx.merge(*nnx.split(module)),
 }
@@ -166,7 +162,7 @@ def test_a_closed_pipeline_says_so_and_gives_its_state():
     going = begun(pipeline)
     going.close()
     state = going.get_state()
-    uses: tuple[Callable[[], Any], ...] = (
+    uses = (
         going.step,
         lambda: next(iter(going)),
         lambda: going.scan(lambda batch: batch, length=1),

@@ -1,9 +1,6 @@
 """One record into many elements: the stream of a plain loop, for any actors and trainers, resumed inside a record."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import jax
 import numpy as np
@@ -48,7 +45,7 @@ def wanted(files, transforms, num_epochs=2):
     for position in range(num_epochs * n):
         index = oracle.order(n, position // n, SEED)[position % n]
         for ordinal in range(index % 4):
-            element: dict[str, Any] = {"index": index, "crop": ordinal}
+            element = {"index": index, "crop": ordinal}
             if any(isinstance(t, KeepOdd) for t in transforms) and (index + ordinal) % 2 == 0:
                 continue
             if isinstance(transforms[-1], AddNoise):
@@ -62,7 +59,7 @@ def wanted(files, transforms, num_epochs=2):
 
 
 def make_source(files, transforms, **config):
-    options: dict[str, Any] = {"num_epochs": 2, "shuffle_files": True, "seed": SEED} | config
+    options = {"num_epochs": 2, "shuffle_files": True, "seed": SEED} | config
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
 
 

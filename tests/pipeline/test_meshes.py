@@ -3,8 +3,6 @@
 The oracle is the same stream in one process, without a mesh.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -76,7 +74,7 @@ def check(found, directory):
 
 def check_batch(batch, want, where):
     assert sorted(batch) in (sorted(want), sorted(want.keys() - {"name"})), where  # scan leaves out host fields
-    rows: set[int] = set()
+    rows = set()
     for name, value in batch.items():
         if isinstance(value, tuple):
             shape, shards = value

@@ -1,10 +1,7 @@
 """Packed rows through the whole of it: any actors, any trainers, resumed in the middle of a document."""
 
-from __future__ import annotations
-
 import json
 from itertools import islice
-from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +30,7 @@ def tokenise(element):
 
 
 def make_source(*transforms, **config):
-    options: dict[str, Any] = {"num_epochs": 2, "shuffle": True} | config
+    options = {"num_epochs": 2, "shuffle": True} | config
     return RandomAccessSource(RandomAccessSourceConfig(**options), Squares(N), transforms=[*transforms, tokenise])
 
 

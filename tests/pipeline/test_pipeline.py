@@ -1,13 +1,10 @@
 """The Pipeline in one process: batches, the last of them, epochs, stages, devices, state."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import json
 import threading
 import weakref
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -354,7 +351,7 @@ class TestStages:
         """Or they would go on as before, and the state say what was set: another stream's."""
         pipeline = make(files)
         before = pipeline.get_state()
-        given: dict[str, Any] = {
+        given = {
             "batch_size": 64,
             "drop_remainder": True,
             "pad_remainder": True,

@@ -6,9 +6,6 @@ import json
 import random
 import signal
 import threading
-from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,27 +27,27 @@ SIZES = pytest.mark.parametrize("size", [0, 1, 2, 5])
 TRANSFORMS = (decode, AddNoise(), DropThirds())
 
 
-def make(files: Any, transforms: Any = TRANSFORMS, **config: Any) -> Pipeline:
+def make(files, transforms=TRANSFORMS, **config):
     config = {"num_epochs": 2, "shuffle_files": True} | config
     source = ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), files, transforms=transforms)
     return Pipeline(source=source, batch_size=30, rngs=nnx.Rngs(0))
 
 
-def host_batch(index: int) -> dict[str, Any]:
+def host_batch(index):
     return {"x": np.full(3, index, np.int32), "deep": {"y": np.array([index / 2])}, "name": np.array(["a"], object)}
 
 
 class Counting:
     """Numbers from a position on; remembers what it gave, and says when it gave `number`."""
 
-    def __init__(self, count: int, signal_at: int = -1, fail_at: int = -1) -> None:
+    def __init__(self, count, signal_at=-1, fail_at=-1):
         self.count, self.signal_at, self.fail_at = count, signal_at, fail_at
         self.position = 0
         self.given: list[int] = []
         self.signal = threading.Event()
         self.is_closed = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         while self.position < self.count:
             if self.position == self.fail_at:
                 raise ZeroDivisionError(f"at {self.position}")
@@ -60,23 +57,23 @@ class Counting:
                 self.signal.set()
             yield {"x": np.array([self.position - 1])}
 
-    def get_state(self) -> dict[str, int]:
+    def get_state(self):
         return {"position": self.position}
 
-    def set_state(self, state: dict[str, int]) -> None:
+    def set_state(self, state):
         self.position = state["position"]
 
-    def close(self) -> None:
+    def close(self):
         self.is_closed = True
 
 
-def numbers(batches: Any) -> list[int]:
+def numbers(batches):
     return [int(batch["x"][0]) for batch in batches]
 
 
 class TestBatches:
     @SIZES
-    def test_they_are_the_iterables_with_numbers_on_the_device(self, size: int) -> None:
+    def test_they_are_the_iterables_with_numbers_on_the_device(self, size):
         batches = list(prefetch_to_device([host_batch(i) for i in range(7)], size))
         assert [batch["x"].tolist() for batch in batches] == [[i] * 3 for i in range(7)]
         assert [batch["deep"]["y"].tolist() for batch in batches] == [[i / 2] for i in range(7)]
@@ -86,14 +83,14 @@ class TestBatches:
         assert batches[0]["name"].tolist() == ["a"]
 
     @SIZES
-    def test_size_of_them_are_made_while_one_is_in_use(self, size: int) -> None:
+    def test_size_of_them_are_made_while_one_is_in_use(self, size):
         counting = Counting(100, signal_at=1 + size)
         with prefetch_to_device(counting, size) as batches:
             assert numbers([next(batches)]) == [0]
             assert counting.signal.wait(10)
         assert counting.given == list(range(1 + size))
 
-    def test_a_second_loop_goes_on_and_after_the_end_begins_anew(self) -> None:
+    def test_a_second_loop_goes_on_and_after_the_end_begins_anew(self):
         batches = prefetch_to_device([host_batch(i) for i in range(4)])
         assert next(iter(batches))["x"][0] == 0
         assert numbers(batches) == [1, 2, 3]
@@ -101,19 +98,19 @@ class TestBatches:
             next(batches)
         assert numbers(batches) == [0, 1, 2, 3]
 
-    def test_a_generator_does_as_well(self) -> None:
+    def test_a_generator_does_as_well(self):
         with prefetch_to_device(host_batch(i) for i in range(3)) as batches:
             assert numbers([next(batches)]) == [0]
         assert numbers(prefetch_to_device(host_batch(i) for i in range(3))) == [0, 1, 2]
 
-    def test_a_negative_size_is_refused(self) -> None:
+    def test_a_negative_size_is_refused(self):
         with pytest.raises(ValueError, match="size must be at least 0, got -1"):
             prefetch_to_device([], -1)
 
 
 class TestState:
     @SIZES
-    def test_of_a_pipeline_it_is_that_of_what_was_consumed_and_resumes(self, files: list[Path], size: int) -> None:
+    def test_of_a_pipeline_it_is_that_of_what_was_consumed_and_resumes(self, files, size):
         plain = make(files)
         want, states = [], [json.dumps(plain.get_state())]
         for batch in plain:
@@ -132,7 +129,7 @@ class TestState:
                 assert json.dumps(batches.get_state()) == state
                 assert_equal([on_host(next(batches)) for _ in want[number : number + 1]], want[number : number + 1])
 
-    def test_set_state_drops_what_was_ahead(self) -> None:
+    def test_set_state_drops_what_was_ahead(self):
         counting = Counting(10, signal_at=4)
         with prefetch_to_device(counting, 3) as batches:
             next(batches)
@@ -143,7 +140,7 @@ class TestState:
             assert batches.get_state() == {"position": 10}
 
     @SIZES
-    def test_one_that_is_refused_moves_nothing(self, size: int, files: list[Path]) -> None:
+    def test_one_that_is_refused_moves_nothing(self, size, files):
         want = [on_host(batch) for batch in make(files)]
         batches = prefetch_to_device(make(files), size)
         assert_equal([on_host(next(batches))], want[:1])
@@ -157,7 +154,7 @@ class TestState:
             batches.set_state({"step": 7})
         assert next(batches, None) is None
 
-    def test_an_iterable_without_one_says_so(self) -> None:
+    def test_an_iterable_without_one_says_so(self):
         batches = prefetch_to_device([host_batch(0)])
         with pytest.raises(TypeError, match="list has no get_state, so there is no state to resume from"):
             batches.get_state()
@@ -168,7 +165,7 @@ class TestState:
 
 class TestErrors:
     @SIZES
-    def test_one_comes_in_its_place_again_and_again_until_a_state_is_set(self, size: int) -> None:
+    def test_one_comes_in_its_place_again_and_again_until_a_state_is_set(self, size):
         batches = prefetch_to_device(counting := Counting(6, fail_at=3), size)
         assert numbers(next(batches) for _ in range(3)) == [0, 1, 2]
         for _ in range(2):  # neither the end nor a new beginning
@@ -182,23 +179,21 @@ class TestErrors:
 
 class TestInterrupts:
     @pytest.mark.parametrize("size", [0, 1, 3])
-    def test_at_whatever_step_one_comes_no_batch_is_lost_or_comes_twice_and_nobody_waits_for_ever(
-        self, size: int
-    ) -> None:
+    def test_at_whatever_step_one_comes_no_batch_is_lost_or_comes_twice_and_nobody_waits_for_ever(self, size):
         """A handler raises between any two steps of the thread that asks; the one that makes batches goes on."""
         given = ({"number": np.array([index], object)} for index in range(10**6))  # on the host, where all is
         batches = prefetch_to_device(given, size)
         found, is_armed = [next(batches)["number"][0]], False
         draw = random.Random(size)
 
-        def interrupt(*_: Any) -> None:
+        def interrupt(*_):
             if is_armed:
                 raise KeyboardInterrupt
 
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
             for _ in range(300):
-                batch: Any = None
+                batch = None
                 try:
                     is_armed = True
                     signal.setitimer(signal.ITIMER_REAL, 10 ** draw.uniform(-5, -2.7))
@@ -219,7 +214,7 @@ class TestInterrupts:
 
 
 class TestClosing:
-    def test_it_closes_the_iterable_and_ends_the_thread(self, files: list[Path]) -> None:
+    def test_it_closes_the_iterable_and_ends_the_thread(self, files):
         before = set(threading.enumerate())
         counting = Counting(100)
         with prefetch_to_device(counting, 3) as batches:
@@ -230,7 +225,7 @@ class TestClosing:
             assert set(threading.enumerate()) - before
         assert not set(threading.enumerate()) - before
 
-    def test_one_that_is_dropped_without_it_ends_the_thread_too(self) -> None:
+    def test_one_that_is_dropped_without_it_ends_the_thread_too(self):
         before = set(threading.enumerate())
         batches = prefetch_to_device(Counting(100), 3)
         next(batches)
@@ -239,13 +234,13 @@ class TestClosing:
         until(lambda: not set(threading.enumerate()) - before)
 
     @SIZES
-    def test_who_asks_of_one_that_another_thread_closes_is_told_and_does_not_wait_for_ever(self, size: int) -> None:
+    def test_who_asks_of_one_that_another_thread_closes_is_told_and_does_not_wait_for_ever(self, size):
         ahead = BackgroundIterator((number for number in range(100)), size)
         assert ahead.next() == 0
         ahead.close(None)
-        told: list[BaseException] = []
+        told = []
 
-        def ask() -> None:
+        def ask():
             try:
                 for _ in range(size + 1):  # what is made already may be had
                     ahead.next()
@@ -258,7 +253,7 @@ class TestClosing:
         assert [type(error) for error in told] == [RuntimeError]
         assert "was closed, by another thread or a signal" in str(told[0])
 
-    def test_afterwards_it_gives_nothing_until_it_is_told_where(self) -> None:
+    def test_afterwards_it_gives_nothing_until_it_is_told_where(self):
         batches = prefetch_to_device(Counting(10), 3)
         next(batches)
         batches.close()
@@ -272,11 +267,11 @@ class TestGroups:
     """Items that are quickly made are handed over together; what is given, and in what order, does not change."""
 
     @pytest.fixture(autouse=True)
-    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def quick(self, monkeypatch):
         monkeypatch.setattr(background, "_GROUP_S", 1000.0)
 
     @staticmethod
-    def counted(count: list[int], *, fails_at: int | None = None) -> Generator[int, None, None]:
+    def counted(count, *, fails_at=None):
         for number in range(20):
             if number == fails_at:
                 raise ValueError(f"at {number}")
@@ -284,40 +279,40 @@ class TestGroups:
             yield number
 
     @pytest.mark.parametrize(("ahead", "most"), [(0, 8), (1, 1), (1, 3), (2, 8), (5, 8)])
-    def test_items_come_in_order_then_the_error_that_ended_them(self, ahead: int, most: int) -> None:
-        items: BackgroundIterator[int] = BackgroundIterator(self.counted([], fails_at=13), ahead, most=most)
+    def test_items_come_in_order_then_the_error_that_ended_them(self, ahead, most):
+        items = BackgroundIterator(self.counted([], fails_at=13), ahead, most=most)
         assert [items.next() for _ in range(13)] == list(range(13))
         for _ in range(2):
             with pytest.raises(ValueError, match="at 13"):
                 items.next()
         assert items.close(10)
 
-    def test_none_is_made_before_it_is_asked_for_where_none_is_wanted_ahead(self) -> None:
-        count: list[int] = []
-        items: BackgroundIterator[int] = BackgroundIterator(self.counted(count), 0, most=8)
+    def test_none_is_made_before_it_is_asked_for_where_none_is_wanted_ahead(self):
+        count = []
+        items = BackgroundIterator(self.counted(count), 0, most=8)
         assert [(items.next(), len(count)) for _ in range(3)] == [(0, 1), (1, 2), (2, 3)]
         items.close(10)
 
-    def test_no_group_is_begun_while_as_many_are_made_as_are_wanted_ahead(self) -> None:
-        count: list[int] = []
-        items: BackgroundIterator[int] = BackgroundIterator(self.counted(count), 1, most=4)
+    def test_no_group_is_begun_while_as_many_are_made_as_are_wanted_ahead(self):
+        count = []
+        items = BackgroundIterator(self.counted(count), 1, most=4)
         assert (items.next(), len(count)) == (0, 4)
         assert (items.next(), len(count)) == (1, 4)
         assert [items.next() for _ in range(3)] == [2, 3, 4]
         items.close(10)
         assert len(count) <= 12
 
-    def test_slow_items_are_handed_over_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_slow_items_are_handed_over_alone(self, monkeypatch):
         monkeypatch.setattr(background, "_GROUP_S", 0.0)
-        count: list[int] = []
-        items: BackgroundIterator[int] = BackgroundIterator(self.counted(count), 1, most=4)
+        count = []
+        items = BackgroundIterator(self.counted(count), 1, most=4)
         assert items.next() == 0
         until(lambda: len(count) == 2)
         items.close(10)
         assert len(count) == 2
 
-    def test_the_end_of_the_items_is_the_end(self) -> None:
-        items: BackgroundIterator[int] = BackgroundIterator(self.counted([]), 2, most=8)
+    def test_the_end_of_the_items_is_the_end(self):
+        items = BackgroundIterator(self.counted([]), 2, most=8)
         assert [items.next() for _ in range(20)] == list(range(20))
         with pytest.raises(RuntimeError, match="the stream has ended before"):
             items.next()

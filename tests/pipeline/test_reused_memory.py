@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -129,7 +126,7 @@ def over_two():
     return NamedSharding(mesh, PartitionSpec("data"))
 
 
-STREAMS: dict[str, Callable[[list[Path], Path], tuple[Any, dict[str, Any]]]] = {
+STREAMS = {
     "records": lambda files, _: (array_record(files), {}),
     "made when they are asked for": lambda files, _: (array_record(files), {"prefetch": 0}),
     "behind a filter": lambda files, _: (array_record(files, DropThirds()), {}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
 
 import pytest
 
@@ -127,7 +126,7 @@ def test_a_transform_or_data_that_two_sources_have_are_used_by_one_thread_at_a_t
     alone = Alone()
     one = squares(alone)
     if other == "another source":
-        two: Any = squares(stored_index, alone, seed=1)
+        two = squares(stored_index, alone, seed=1)
     elif other == "its copy":
         two = one.copy()
     elif other == "its method":

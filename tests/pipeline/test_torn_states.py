@@ -1,7 +1,5 @@
 """A state that a signal's handler or another thread takes while steps run is one of those between two batches."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
@@ -40,7 +38,7 @@ def taken_by_a_signal(take):
     """What `take` gave, after half a millisecond of work since the last time: by the clock, a busy machine would give
     all time to the handler.
     """
-    found: list[str] = []
+    found = []
 
     def handle(*_):
         found.append(json.dumps(take()))
@@ -57,7 +55,7 @@ def taken_by_a_signal(take):
 
 @contextmanager
 def taken_by_a_thread(take):
-    found: list[str] = []
+    found = []
     is_over = threading.Event()
 
     def run():

@@ -1,11 +1,6 @@
 """Where batches go on the devices of one process, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,21 +20,21 @@ from tests.data import Squares
 from tests.resume import assert_equal, on_host
 
 
-def sharding(spec: P, axes: tuple[str, ...] = ("data",), *, is_reversed: bool = False) -> NamedSharding:
+def sharding(spec, axes=("data",), *, is_reversed=False):
     devices = np.array(jax.devices()[:2])
     shape = (2,) if len(axes) == 1 else (1, 2)
     return NamedSharding(Mesh((devices[::-1] if is_reversed else devices).reshape(shape), axes), spec)
 
 
-def in_rows(element: dict[str, Any]) -> dict[str, Any]:
+def in_rows(element):
     return {"index": element["index"], "tokens": element["index"] * 10 + np.arange(6), "three": np.zeros(3)}
 
 
-def tokens_of(element: dict[str, Any]) -> dict[str, Any]:
+def tokens_of(element):
     return {"index": element["index"], "tokens": in_rows(element)["tokens"]}
 
 
-def make(transform: Any = tokens_of, batch_size: int = 4, **options: Any) -> Pipeline:
+def make(transform=tokens_of, batch_size=4, **options):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Squares(12), transforms=[transform])
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
@@ -55,7 +50,7 @@ def make(transform: Any = tokens_of, batch_size: int = 4, **options: Any) -> Pip
         (P("seq", "data"), ("data", "seq")),
     ],
 )
-def test_every_shard_is_what_its_index_names(laid_out: Any, is_reversed: bool) -> None:
+def test_every_shard_is_what_its_index_names(laid_out, is_reversed):
     to = sharding(*laid_out, is_reversed=is_reversed)
     want = [on_host(batch) for batch in make()]
     got = list(make(sharding=to))
@@ -67,8 +62,8 @@ def test_every_shard_is_what_its_index_names(laid_out: Any, is_reversed: bool) -
                 assert np.asarray(shard.data).tolist() == whole[name][shard.index].tolist()
 
 
-def test_keys_of_rows_are_laid_out_by_rows_where_a_sequence_is_sharded_too() -> None:
-    def draw(batch: Any, keys: Any) -> Any:
+def test_keys_of_rows_are_laid_out_by_rows_where_a_sequence_is_sharded_too():
+    def draw(batch, keys):
         return batch | {"uniform": jax.vmap(jax.random.uniform)(keys)}
 
     for spec in (P("data", "seq"), P(None, "seq")):
@@ -76,12 +71,12 @@ def test_keys_of_rows_are_laid_out_by_rows_where_a_sequence_is_sharded_too() -> 
         assert_equal([on_host(batch) for batch in got], [on_host(batch) for batch in make(stages=[draw])])
 
 
-def test_a_share_is_the_parts_that_the_devices_hold() -> None:
+def test_a_share_is_the_parts_that_the_devices_hold():
     assert share_of(sharding(P("data"), is_reversed=True)) == Share(2, (0, 1))
     assert share_of(sharding(P(None, "data"))) == Share(1, (0,))
 
 
-def test_a_trainer_by_rank_lays_its_rows_out_over_its_own_devices() -> None:
+def test_a_trainer_by_rank_lays_its_rows_out_over_its_own_devices():
     parts = [
         list(make(sharding=sharding(P("data")), process_index=rank, process_count=2, batch_size=12))
         for rank in range(2)
@@ -105,9 +100,7 @@ def test_a_trainer_by_rank_lays_its_rows_out_over_its_own_devices() -> None:
         ({"batch_size": 2, "packing": ConcatThenSplit(7)}, None),
     ],
 )
-def test_a_number_of_rows_that_does_not_divide_is_refused_when_the_pipeline_is_made(
-    options: dict[str, Any], message: str | None
-) -> None:
+def test_a_number_of_rows_that_does_not_divide_is_refused_when_the_pipeline_is_made(options, message):
     if message is None:
         make(sharding=sharding(P("data")), **options)
         return
@@ -115,32 +108,32 @@ def test_a_number_of_rows_that_does_not_divide_is_refused_when_the_pipeline_is_m
         make(sharding=sharding(P("data")), **options)
 
 
-def test_packed_rows_that_a_sequence_axis_does_not_divide_are_refused_when_the_pipeline_is_made() -> None:
+def test_packed_rows_that_a_sequence_axis_does_not_divide_are_refused_when_the_pipeline_is_made():
     to = sharding(P("data", "seq"), ("data", "seq"))
     with pytest.raises(ValueError, match=r"packed rows is of shape \(4, 7\).*'seq'.*mesh \{'data': 1, 'seq': 2\}"):
         make(sharding=to, packing=ConcatThenSplit(7))
     make(sharding=to, packing=ConcatThenSplit(8))
 
 
-def test_a_field_with_an_axis_that_does_not_divide_is_named_with_both_shapes() -> None:
+def test_a_field_with_an_axis_that_does_not_divide_is_named_with_both_shapes():
     pipeline = make(in_rows, sharding=sharding(P("data", "seq"), ("data", "seq")))
     with pytest.raises(ValueError, match=r"field \['three'\] is of shape \(4, 3\).*mesh \{'data': 1, 'seq': 2\}"):
         next(iter(pipeline))
 
 
-def test_another_kind_of_sharding_is_refused() -> None:
+def test_another_kind_of_sharding_is_refused():
     with pytest.raises(TypeError, match=r"NamedSharding, got SingleDeviceSharding"):
         make(sharding=SingleDeviceSharding(jax.devices()[0]))
 
 
-def test_the_kind_of_memory_that_a_sharding_names_is_kept() -> None:
+def test_the_kind_of_memory_that_a_sharding_names_is_kept():
     to = sharding(P("data", "seq"), ("data", "seq")).with_memory_kind("unpinned_host")
     array = to_device({"x": np.arange(4)}, to, TrainerRows(4), 4)["x"]
     assert array.sharding.memory_kind == "unpinned_host"
 
 
 KINDS = ("bool", "int8", "uint16", "int32", "float16", "float32", "complex64", "int64", "float64")
-UNDER: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+UNDER = {
     "defaults": contextlib.nullcontext,
     "64 bits": lambda: jax.enable_x64(True),
     "another device": lambda: jax.default_device(jax.devices()[1]),
@@ -151,12 +144,10 @@ UNDER: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 @pytest.mark.parametrize("settings", UNDER.values(), ids=UNDER)
-def test_batches_placed_by_a_program_are_those_of_device_put(
-    settings: Callable[[], AbstractContextManager[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_placed_by_a_program_are_those_of_device_put(settings, monkeypatch):
     monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
     bits = np.random.default_rng(0).integers(0, 256, (6, 3, 16), np.uint8)
-    columns: dict[str, Any] = {kind: bits.view(kind) if kind != "bool" else bits > 99 for kind in KINDS}
+    columns = {kind: bits.view(kind) if kind != "bool" else bits > 99 for kind in KINDS}
     columns |= {"int64": np.arange(6), "float64": np.array([0.5, -0.0, np.nan, np.inf, 2.0, 0.0]), "empty": bits[:, :0]}
     columns = {"b": columns, "a": bits[:, ::2], "fortran": np.asfortranarray(bits[..., 0])}
     place = Placer()
@@ -170,9 +161,7 @@ def test_batches_placed_by_a_program_are_those_of_device_put(
                 assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
-def test_memory_that_is_used_again_is_not_seen_through_a_batch_placed_by_a_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_that_is_used_again_is_not_seen_through_a_batch_placed_by_a_program(monkeypatch):
     monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
     place, memory, placed = Placer(), ReusedMemory(max_free=2, min_nbytes=1), []
     for number in range(60):

@@ -1,7 +1,5 @@
 """Turns by size against a plain loop, for any cuts of what is there; and how far a component is from its share."""
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction
@@ -11,7 +9,7 @@ import numpy as np
 from datarax_ray.plan.orders.by_size import given_then, next_components
 
 
-def turns(weights: tuple[int, ...], sizes: list[list[int]]) -> list[int]:
+def turns(weights, sizes):
     """The components of all elements, one after the other, until the one whose turn it is has none."""
     given, taken, found = [0] * len(weights), [0] * len(weights), []
     while True:
@@ -23,7 +21,7 @@ def turns(weights: tuple[int, ...], sizes: list[list[int]]) -> list[int]:
         found.append(index)
 
 
-def test_any_cuts_of_the_elements_give_the_turns_of_a_plain_loop() -> None:
+def test_any_cuts_of_the_elements_give_the_turns_of_a_plain_loop():
     for seed in range(100):
         rng = random.Random(seed)
         largest = rng.choice((3, 50, 2**30))  # which takes more than int64
@@ -47,7 +45,7 @@ def test_any_cuts_of_the_elements_give_the_turns_of_a_plain_loop() -> None:
         assert found == turns(weights, sizes)
 
 
-def test_a_component_is_ahead_by_less_than_one_element_and_behind_by_less_than_one_of_each_other() -> None:
+def test_a_component_is_ahead_by_less_than_one_element_and_behind_by_less_than_one_of_each_other():
     for seed in range(12):
         rng = random.Random(seed)
         weights = tuple(rng.randint(1, 9) for _ in range(rng.randint(2, 6)))
@@ -64,7 +62,7 @@ def test_a_component_is_ahead_by_less_than_one_element_and_behind_by_less_than_o
                 assert -share * others <= ahead <= (1 - share) * longest[c]
 
 
-def test_what_is_kept_of_a_stream_without_an_end_stays_small() -> None:
+def test_what_is_kept_of_a_stream_without_an_end_stays_small():
     weights, given, longest = (7, 2, 1), (0, 0, 0), 1000
     for seed in range(50):
         sizes = [np.random.default_rng((seed, c)).integers(1, longest, 5000) for c in range(3)]

@@ -1,7 +1,5 @@
 """What holds for every order, whatever it is: a new one is added by a line in ORDERS."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import sys
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import KINDS, order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
-from datarax_ray.plan.orders.order import Order
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -31,7 +28,7 @@ def grouped(sizes, shuffle, **options):
 
 
 # Each with the settings that every state of it has, in their order: they stay for ever.
-ORDERS: dict[str, tuple[Order, dict[str, object]]] = {
+ORDERS = {
     "file": (order_of(37, 2), {"shuffle": "none", "seed": 2}),
     "file, one record": (order_of(1), {"shuffle": "none", "seed": 0}),
     "file of groups": (grouped(SIZES, "none"), {"shuffle": "none", "seed": 3}),

@@ -33,7 +33,7 @@ def test_each_window_holds_exactly_its_groups_whole():
 def test_no_group_has_two_owners(order):
     layout = Partitioning(1, 3, by_group=True)
     owners = assign(layout, [0, 1, 2])
-    read_by: dict[int, set[int]] = {}
+    read_by = {}
     for start, stop in [(0, N), (3, 9), (N - 4, 3 * N)]:
         for actor, partitions in owners_in(order, layout, owners, start, stop).items():
             _, records = ReadRequest(start, stop, layout, partitions).select(order)

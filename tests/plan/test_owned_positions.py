@@ -1,7 +1,5 @@
 """What one owner holds of a chunk is the same, found backwards from its records or forwards from the positions."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.mixture import Mixture, MixtureOrder
-from datarax_ray.plan.orders.order import MAX_HELD, Order, ascending
+from datarax_ray.plan.orders.order import MAX_HELD, ascending
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 from datarax_ray.plan.requests import Wanted
@@ -40,7 +38,7 @@ MIXED["schedule"] = MixtureOrder(
     MIXED["changed"].orders,
 )
 MIXED["nested"] = MixtureOrder(Mixture((2, 1), 9), (MIXED["mixture"], ORDERS["small windows"]))
-ALL: dict[str, Order] = ORDERS | MIXED
+ALL = ORDERS | MIXED
 
 
 def run_records(order):

@@ -46,7 +46,7 @@ def check_even(owners, actors, num_partitions):
 )
 def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_partitions, rosters, is_dealt):
     partitioning = Partitioning(1, num_partitions, is_dealt=is_dealt)
-    owners: tuple[int, ...] = ()
+    owners = ()
     for actors in rosters:
         before, owners = owners, assign(partitioning, actors, owners)
         check_even(owners, actors, num_partitions)
@@ -129,7 +129,7 @@ def chunks(draw):
 @given(chunks())
 def test_in_file_order_and_for_little_exactly_the_owners_with_records_get_a_request(chunk):
     order, partitioning, owners, start, stop = chunk
-    wanted: dict[int, set[int]] = {}
+    wanted = {}
     for position in range(start, stop):
         record = int(order.records(np.array([position]))[0])
         partition = record // partitioning.run_records % partitioning.num_partitions

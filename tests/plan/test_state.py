@@ -66,7 +66,7 @@ def test_where_a_shard_stood_that_has_no_more_to_give_is_not_saved():
 
 
 def nested(depth):
-    settings: dict[str, Any] = {}
+    settings = {}
     for _ in range(depth):
         settings = {"a": settings}
     return settings

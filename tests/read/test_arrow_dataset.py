@@ -1,12 +1,9 @@
 """DatasetReader gives, column-wise, what `datasets` itself gives row by row, for every kind of column."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import pickle
 import random
-from typing import Any
 
 import datasets
 import numpy as np
@@ -23,7 +20,7 @@ datasets.disable_progress_bars()
 DAY = datetime.datetime(2024, 1, 31, 12, 30, 5)
 
 # kind: the feature, a value for each of 7 rows, what it is as a column (None: a dict of columns)
-KINDS: dict[str, tuple[Any, Any, Any]] = {
+KINDS = {
     "int64 beyond 32 bits": (Value("int64"), lambda i: 2**40 + i, ("int64", ())),
     "float16": (Value("float16"), lambda i: i / 2, ("float16", ())),
     "bool": (Value("bool"), lambda i: i % 2 == 0, ("bool", ())),
@@ -207,7 +204,7 @@ def test_a_mapped_file_that_is_gone_says_what_nodes_need(saved):
 
 def test_tables_in_memory_travel_as_their_buffers():
     dataset = datasets.Dataset.from_dict({"x": np.arange(100_000)})
-    buffers: list[Any] = []
+    buffers = []
     stored = pickle.dumps(DatasetReader(dataset, "d"), protocol=5, buffer_callback=buffers.append)
     assert len(stored) < 5000
     assert sum(buffer.raw().nbytes for buffer in buffers) >= 800_000

@@ -1,7 +1,5 @@
 """Sounds and videos: what soundfile and PyAV give of the whole file is the oracle for every part of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import pickle
@@ -9,7 +7,6 @@ import struct
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ av.logging.set_level(av.logging.PANIC)  # of the encoders
 OPEN_GOP = {"x264-params": "open-gop=1:keyint=12:scenecut=0:log-level=none"}
 VARIABLE = np.cumsum(np.tile([1, 2, 1, 7], 10)) + 90  # times that do not begin at 0 and have gaps
 FRAMES = pictures(40)
-RECIPES: dict[str, dict[str, Any]] = {
+RECIPES = {
     "h264 with B-frames": {},
     "h264 with open groups, from 3.6 s on": {"pts": VARIABLE, "options": OPEN_GOP},
     "h264 in Matroska": {"kind": "matroska", "pts": VARIABLE, "options": OPEN_GOP},
@@ -46,7 +43,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 class Videos(dict[str, bytes]):
     """By name, each made when it is first asked for."""
 
-    def __missing__(self, name: str) -> bytes:
+    def __missing__(self, name):
         self[name] = video(FRAMES, **RECIPES[name])
         return self[name]
 
@@ -56,16 +53,16 @@ SEQUENTIAL = ("h264 without times", "vp8, with hidden frames", "mpeg2")
 
 
 @pytest.fixture
-def num_decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def num_decoded(monkeypatch):
     """The packets from which decoding began."""
-    begun: list[int] = []
+    begun = []
     decoded = video_module._Video._decoded
     monkeypatch.setattr(video_module._Video, "_decoded", lambda *args: begun.append(args[1]) or decoded(*args))
     return begun
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_frames_by_index_are_those_of_a_whole_decode(name: str, num_decoded: list[int]) -> None:
+def test_frames_by_index_are_those_of_a_whole_decode(name, num_decoded):
     frames, times = decoded(VIDEOS[name])
     assert len(frames) == 40
     rng = np.random.default_rng(0)
@@ -81,7 +78,7 @@ def test_frames_by_index_are_those_of_a_whole_decode(name: str, num_decoded: lis
     assert any(num_decoded) != (name in SEQUENTIAL)
 
 
-def test_only_the_group_of_a_frame_is_decoded(num_decoded: list[int]) -> None:
+def test_only_the_group_of_a_frame_is_decoded(num_decoded):
     DecodeVideo(frames=[39]).map(VIDEOS["h264 with B-frames"])
     assert num_decoded == [33]  # of 0, 11, 22 and 33
     num_decoded.clear()
@@ -89,13 +86,11 @@ def test_only_the_group_of_a_frame_is_decoded(num_decoded: list[int]) -> None:
     assert num_decoded == [0]
 
 
-def test_where_packets_say_other_frames_than_come_out_everything_is_decoded(
-    monkeypatch: pytest.MonkeyPatch, num_decoded: list[int]
-) -> None:
+def test_where_packets_say_other_frames_than_come_out_everything_is_decoded(monkeypatch, num_decoded):
     """As if one packet held no picture of its own, which the fields of interlaced videos do not."""
     read = video_module._Video.__init__
 
-    def with_one_more(self: Any, container: Any) -> None:
+    def with_one_more(self, container):
         read(self, container)
         self._pts.insert(5, self._pts[4] + 1)
         self._starts = [(packet, index + (index > 4)) for packet, index in self._starts]
@@ -110,7 +105,7 @@ def test_where_packets_say_other_frames_than_come_out_everything_is_decoded(
         DecodeVideo(frames=[5, -41]).map(encoded)
 
 
-def test_frames_by_time_are_those_on_show() -> None:
+def test_frames_by_time_are_those_on_show():
     encoded = VIDEOS["h264 with open groups, from 3.6 s on"]
     frames, times = decoded(encoded)
     wanted = [0, 0.01, 0.079, 0.08, 1.0, times[-1], times[-1] + 0.05, *times]
@@ -120,14 +115,14 @@ def test_frames_by_time_are_those_on_show() -> None:
     assert made["video_times"].tolist() == [times[index] for index in shown]
 
 
-def test_frames_are_spread_evenly() -> None:
+def test_frames_are_spread_evenly():
     encoded = VIDEOS["vp9"]
     frames, _ = decoded(encoded)
     for count, indices in ((1, [20]), (4, [5, 15, 25, 35]), (80, [i // 2 for i in range(80)])):
         assert (DecodeVideo(num_frames=count).map(encoded)["video"] == frames[indices]).all()
 
 
-def test_every_beginning_of_a_clip_is_as_likely() -> None:
+def test_every_beginning_of_a_clip_is_as_likely():
     clip, encoded = DecodeRandomClip(4, stride=12), VIDEOS["h264 with B-frames"]
     frames, _ = decoded(encoded)
     begins = []
@@ -142,7 +137,7 @@ def test_every_beginning_of_a_clip_is_as_likely() -> None:
 
 
 @pytest.mark.parametrize(("degrees", "turns"), [(90, 3), (180, 2), (270, 1)])
-def test_a_video_is_upright_and_of_the_size_that_was_asked_for(degrees: int, turns: int) -> None:
+def test_a_video_is_upright_and_of_the_size_that_was_asked_for(degrees, turns):
     """As a phone writes it: the pictures lie, and the header says by how much to turn them, with the clock."""
     one = {0: (1, 0), 90: (0, 1), 180: (-1, 0), 270: (0, -1)}[degrees]
     matrix = struct.pack(">9i", one[0] << 16, one[1] << 16, 0, -one[1] << 16, one[0] << 16, 0, 0, 0, 1 << 30)
@@ -159,7 +154,7 @@ def test_a_video_is_upright_and_of_the_size_that_was_asked_for(degrees: int, tur
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in SEQUENTIAL])
-def test_a_damaged_video_is_refused_or_gives_frames_of_its_own(name: str) -> None:
+def test_a_damaged_video_is_refused_or_gives_frames_of_its_own(name):
     """A flipped byte without a checksum may decode to something; it never ends in another kind of error."""
     encoded = VIDEOS[name]
     rng, num_refused = np.random.default_rng(1), 0
@@ -173,7 +168,7 @@ def test_a_damaged_video_is_refused_or_gives_frames_of_its_own(name: str) -> Non
     assert num_refused or name == "vp9"
 
 
-def test_no_file_or_network_that_bytes_name_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_or_network_that_bytes_name_is_opened(tmp_path, monkeypatch):
     """FFmpeg takes such text as a video, and opens what it names."""
     monkeypatch.chdir(tmp_path)
     Path("secret.mp4").write_bytes(VIDEOS["h264 with B-frames"])
@@ -186,7 +181,7 @@ def test_no_file_or_network_that_bytes_name_is_opened(tmp_path: Path, monkeypatc
             DecodeVideo().map(encoded)
 
 
-def test_a_sound_whose_header_says_more_than_2_gb_takes_no_memory() -> None:
+def test_a_sound_whose_header_says_more_than_2_gb_takes_no_memory():
     """FLAC's header has 36 bits for the number of samples."""
     flac = bytearray(sound(tone(800), kind="FLAC"))
     flac[21:26] = bytes([flac[21] | 15]) + b"\xff" * 4
@@ -194,7 +189,7 @@ def test_a_sound_whose_header_says_more_than_2_gb_takes_no_memory() -> None:
         DecodeAudio().map(bytes(flac))
 
 
-def cut(mp4: bytes, num_bytes: int) -> bytes:
+def cut(mp4, num_bytes):
     """An MP4 whose index comes first, as for streaming, and that ends too early."""
     with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
         with av.open(io.BytesIO(mp4)) as given, av.open(file.name, "w", options={"movflags": "faststart"}) as made:
@@ -206,7 +201,7 @@ def cut(mp4: bytes, num_bytes: int) -> bytes:
         return Path(file.name).read_bytes()[:-num_bytes]
 
 
-def half_of_a_webm() -> bytes:
+def half_of_a_webm():
     encoded = video(np.repeat(FRAMES, 2, axis=0), "libvpx-vp9", "webm")
     return encoded[: len(encoded) // 2]
 
@@ -242,7 +237,7 @@ def half_of_a_webm() -> bytes:
         (DecodeAudio(), {"audio": {"bytes": None, "path": "a.wav"}}, "the sound has no bytes, and its path is 'a.wav'"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused(decoder: Any, encoded: Any, message: str) -> None:
+def test_what_cannot_be_decoded_is_refused(decoder, encoded, message):
     with pytest.raises(ValueError, match=message):
         decoder.map(encoded() if callable(encoded) else encoded)
 
@@ -259,7 +254,7 @@ KINDS = [(kind, subtype) for kind, subtypes in SOUNDS.items() for subtype in sub
 
 @pytest.mark.parametrize(("kind", "subtype"), KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
-def test_sounds_and_parts_of_them_are_those_of_a_whole_read(kind: str, subtype: str, dtype: str) -> None:
+def test_sounds_and_parts_of_them_are_those_of_a_whole_read(kind, subtype, dtype):
     encoded = sound(tone(24_000, 2), 8000, kind, subtype)
     whole, rate = soundfile.read(io.BytesIO(encoded), dtype=dtype, always_2d=True)
     made = DecodeAudio(dtype=dtype).map({"audio": {"bytes": encoded, "path": None}, "label": 1})
@@ -272,21 +267,21 @@ def test_sounds_and_parts_of_them_are_those_of_a_whole_read(kind: str, subtype: 
 
 
 @pytest.mark.parametrize(("kind", "subtype"), KINDS)
-def test_a_sound_that_was_cut_is_refused(kind: str, subtype: str) -> None:
+def test_a_sound_that_was_cut_is_refused(kind, subtype):
     encoded = sound(tone(24_000, 2), 8000, kind, subtype)
     for kept in (0.5, 0.98):
         with pytest.raises(ValueError, match="are no sound|without its end|the sound was cut"):
             DecodeAudio().map(encoded[: int(kept * len(encoded))])
 
 
-def test_sizes_that_a_pipe_left_open_are_no_cut() -> None:
+def test_sizes_that_a_pipe_left_open_are_no_cut():
     encoded = bytearray(sound(tone(24_000)))
     at = encoded.index(b"data") + 4
     encoded[4:8] = encoded[at : at + 4] = b"\xff" * 4
     assert DecodeAudio().map(bytes(encoded))["audio"].shape == (24_000, 1)
 
 
-def test_an_mp3_that_does_not_say_its_length_is_refused() -> None:
+def test_an_mp3_that_does_not_say_its_length_is_refused():
     """libsndfile 1.2.2 guesses it by the first frames, and reads no more than that."""
     mp3 = sound(tone(24_000), kind="MP3")
     tag = b"ID3\x03\0\0" + bytes([0, 0, 2, 0]) + bytes(256)
@@ -302,7 +297,7 @@ def test_an_mp3_that_does_not_say_its_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int32"])
-def test_sounds_are_resampled_and_mixed_as_asked(dtype: str) -> None:
+def test_sounds_are_resampled_and_mixed_as_asked(dtype):
     samples = tone(16_000, 2)
     decoder = DecodeAudio(sample_rate=24_000, mono=True, dtype=dtype)
     made = decoder.map(sound(samples, 16_000, subtype="DOUBLE" if dtype == "float64" else "PCM_24"))
@@ -329,7 +324,7 @@ DECODERS = [
         "DecodeAudio(sample_rate=16000, mono=True, dtype='float32', start_s=0.5, duration_s=None, field='audio')",
     ),
     (
-        DecodeVideo(range(0, 6, 2), size=[8, 9]),  # type: ignore[arg-type]
+        DecodeVideo(range(0, 6, 2), size=[8, 9]),
         "DecodeVideo(frames=(0, 2, 4), times_s=None, num_frames=None, size=(8, 9), field='video')",
     ),
     (DecodeRandomClip(8, 2), "DecodeRandomClip(num_frames=8, stride=2, size=None, field='video')"),
@@ -337,7 +332,7 @@ DECODERS = [
 
 
 @pytest.mark.parametrize(("decoder", "text"), DECODERS)
-def test_decoders_are_plain_values(decoder: Any, text: str) -> None:
+def test_decoders_are_plain_values(decoder, text):
     assert repr(decoder) == text
     again = [pickle.loads(pickle.dumps(decoder)), eval(text), dataclasses.replace(decoder)]
     assert [(value, hash(value)) for value in again] == [(decoder, hash(decoder))] * 3
@@ -347,25 +342,25 @@ def test_decoders_are_plain_values(decoder: Any, text: str) -> None:
     ("make", "error", "message"),
     [
         (lambda: DecodeAudio(0), ValueError, "sample_rate must be at least 1"),
-        (lambda: DecodeAudio(mono=3), TypeError, "mono is True or False"),  # type: ignore[arg-type]
+        (lambda: DecodeAudio(mono=3), TypeError, "mono is True or False"),
         (lambda: DecodeAudio(dtype="int8"), ValueError, "dtype is one of float32"),
         (lambda: DecodeAudio(duration_s=0), ValueError, "start_s is at least 0 and duration_s more than 0"),
         (lambda: DecodeVideo([]), ValueError, "give frames, times_s or num_frames, one of them and with a frame"),
         (lambda: DecodeVideo([1], [0.5]), ValueError, "give frames, times_s or num_frames"),
-        (lambda: DecodeVideo([0.5]), TypeError, "frames is a whole number, got 0.5"),  # type: ignore[list-item]
+        (lambda: DecodeVideo([0.5]), TypeError, "frames is a whole number, got 0.5"),
         (lambda: DecodeVideo({1, 2}), TypeError, "frames is a set"),
         (lambda: DecodeVideo(num_frames=0), ValueError, "num_frames must be at least 1"),
         (lambda: DecodeVideo(size=(0, 8)), ValueError, "size must be at least 1"),
         (lambda: DecodeRandomClip(0), ValueError, "num_frames must be at least 1"),
-        (lambda: DecodeRandomClip(stide=2), TypeError, "Did you mean 'stride'"),  # type: ignore[call-arg]
+        (lambda: DecodeRandomClip(stide=2), TypeError, "Did you mean 'stride'"),
     ],
 )
-def test_settings_that_make_no_decoder_are_refused(make: Any, error: type[Exception], message: str) -> None:
+def test_settings_that_make_no_decoder_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
 
 
-def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_said(monkeypatch):
     for name in ("av", "soundfile"):
         monkeypatch.setitem(sys.modules, name, None)
     for decoder, extra in ((DecodeAudio(), "audio"), (DecodeVideo(), "video")):

@@ -1,7 +1,5 @@
 """The states of `datasets`, of which a cursor consists: from behind every portion, a new run gives exactly the rest."""
 
-from __future__ import annotations
-
 import json
 
 import datasets
@@ -97,7 +95,7 @@ def test_from_behind_every_portion_a_run_gives_exactly_the_rest(dataset, inside)
             assert rest(reader, epoch, shard, state)[0] == portions[number + 1 :]
 
 
-BROKEN: set[int] = set()  # what cannot be read now
+BROKEN = set()  # what cannot be read now
 
 
 def whole(element):
@@ -176,7 +174,7 @@ def test_a_row_unlike_the_first_is_an_error_with_the_remedy_behind_all_before_it
     rows = {"tokens": [[1, 2]] * index + [[3], [4, 5]], "n": list(range(index + 2))}
     ragged = datasets.Dataset.from_dict(rows).to_iterable_dataset()
     run = HFShards(ragged, "test", portions=Portions(max_rows=16)).run(0, 0, None)
-    given: list[int] = []
+    given = []
     while len(given) < index:
         given += [row["n"] for part in run.next() or () for row in plain(part)]
     assert given == list(range(index))

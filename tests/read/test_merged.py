@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError, Skipped
 from datarax_ray.read.streams.merged import Merger
 
-WEIGHTS: dict[str, Any] = {
+WEIGHTS = {
     "two": [3, 1],
     "many": [5, 1, 2, 1],
     "one of no weight": [2, 0, 1],
@@ -33,7 +31,7 @@ class Component:
     """What a component gives: for each position none, one or several elements; positions have gaps. broken: positions
     that are left out, and told of. failing: the one that is an error."""
 
-    def __init__(self, index: int, size: int, rng: random.Random) -> None:
+    def __init__(self, index, size, rng):
         self.stop = 2 * size
         given = {position: rng.choice((0, 1, 1, 1, 3)) for position in rng.sample(range(self.stop), size)}
         self.elements = [
@@ -44,7 +42,7 @@ class Component:
         self.broken = sorted(position for position in range(self.stop) if position not in given and rng.random() < 0.1)
         self.failing: int | None = None
 
-    def chunks(self, start: int, rng: random.Random) -> Iterator[list[Block]]:
+    def chunks(self, start, rng):
         """From a position on, in chunks of any size, of blocks of several actors, in any order."""
         while start < self.stop:
             stop = min(self.stop, start + rng.choice((1, 2, 5, 30)))
@@ -54,8 +52,8 @@ class Component:
             yield blocks
             start = stop
 
-    def _block(self, start: int, owners: list[int], actor: int) -> Block:
-        def is_mine(position: int) -> bool:
+    def _block(self, start, owners, actor):
+        def is_mine(position):
             return 0 <= position - start < len(owners) and owners[position - start] == actor
 
         mine = [(position, value) for position, value in self.elements if is_mine(position)]
@@ -81,15 +79,13 @@ class Plain:
     skipped: list[tuple[int, str]] = field(default_factory=list)
 
 
-def turn(weights: Any, given: list[int]) -> int:
+def turn(weights, given):
     """The component that gave least for its weight."""
     return min((Fraction(given[index], weight), index) for index, weight in enumerate(weights) if weight)[1]
 
 
-def merged_plainly(components: list[Component], weights: Any, seed: int, by_size: bool = False) -> Plain:
-    given: list[list[tuple[int, int]]] = [
-        [(p, value) for p, value in c.elements if c.failing is None or p < c.failing] for c in components
-    ]
+def merged_plainly(components, weights, seed, by_size=False):
+    given = [[(p, value) for p, value in c.elements if c.failing is None or p < c.failing] for c in components]
     broken = [list(component.broken) for component in components]
     found = Plain()
     pieces = [*pieces_of(weights_given(weights)), (10**9, (0,))]
@@ -112,11 +108,11 @@ def merged_plainly(components: list[Component], weights: Any, seed: int, by_size
     return found
 
 
-def size_of(value: int) -> int:
+def size_of(value):
     return value % 7 * (value % 5)
 
 
-def run(merger: Merger, components: list[Component], rng: random.Random) -> Iterator[tuple[int, int, list[Block]]]:
+def run(merger, components, rng):
     parts = [c.chunks(state.position, rng) for c, state in zip(components, merger.states, strict=True)]
     while not merger.is_over:
         if (lacking := merger.lacking) is None:
@@ -127,7 +123,7 @@ def run(merger: Merger, components: list[Component], rng: random.Random) -> Iter
             yield merger.end(lacking)
 
 
-def drawn(name: str, seed: int, by_size: bool = False) -> tuple[list[Component], MergedOrder, random.Random]:
+def drawn(name, seed, by_size=False):
     rng = random.Random(f"{name} {seed}")
     weights = weights_given(WEIGHTS[name])
     count = len(pieces_of(weights)[0][1])
@@ -135,9 +131,9 @@ def drawn(name: str, seed: int, by_size: bool = False) -> tuple[list[Component],
     return components, MergedOrder(Mixture(weights, seed), (), "n" if by_size else None), rng
 
 
-def elements(chunks: Any, start: int = 0) -> list[int]:
+def elements(chunks, start=0):
     """The values, at the positions from start on, one each."""
-    found: dict[int, int] = {}
+    found = {}
     for first, last, blocks in chunks:
         full = [block for block in blocks if block.columns]
         assert sorted(p for block in full for p in block.positions.tolist()) == list(range(first, last))
@@ -149,7 +145,7 @@ def elements(chunks: Any, start: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("by_size", [False, True])
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_it_is_a_plain_merge_for_any_chunks_and_goes_on_from_any_state(name: str, by_size: bool) -> None:
+def test_it_is_a_plain_merge_for_any_chunks_and_goes_on_from_any_state(name, by_size):
     for seed in range(20):
         components, order, rng = drawn(name, seed, by_size)
         want = merged_plainly(components, WEIGHTS[name], seed, by_size).values
@@ -168,11 +164,11 @@ def test_it_is_a_plain_merge_for_any_chunks_and_goes_on_from_any_state(name: str
         assert elements(plain, len(want) // 2) == want[len(want) // 2 :]
 
 
-def told(chunks: Any) -> list[tuple[int, str]]:
+def told(chunks):
     return sorted((skip.position, skip.where) for _, _, blocks in chunks for block in blocks for skip in block.skipped)
 
 
-def test_broken_records_stand_where_the_next_element_does_and_are_told_once() -> None:
+def test_broken_records_stand_where_the_next_element_does_and_are_told_once():
     for seed in range(20):
         components, order, rng = drawn("two", seed)
         merger = Merger(order, StreamState(), None)
@@ -188,7 +184,7 @@ def test_broken_records_stand_where_the_next_element_does_and_are_told_once() ->
             assert after == [each for each in told(whole) if each[0] >= state.position]
 
 
-def test_what_fails_does_so_where_its_element_is_due() -> None:
+def test_what_fails_does_so_where_its_element_is_due():
     seen = 0
     for seed in range(30):
         components, order, rng = drawn("two", seed)
@@ -209,7 +205,7 @@ def test_what_fails_does_so_where_its_element_is_due() -> None:
     assert seen > 10
 
 
-def test_elements_at_amended_positions_are_left_out_and_weights_change_where_they_are_told_to() -> None:
+def test_elements_at_amended_positions_are_left_out_and_weights_change_where_they_are_told_to():
     components, order, rng = drawn("two", 4)
     want = merged_plainly(components, WEIGHTS["two"], 4).values
     log = amended((), Amendment(3, ((3, 9), (11, 12))), 0)
@@ -219,7 +215,7 @@ def test_elements_at_amended_positions_are_left_out_and_weights_change_where_the
     assert sorted(at) == [position for position in range(len(want)) if position not in gone]
 
 
-def test_a_stop_ends_it_and_a_position_behind_the_end_is_an_error() -> None:
+def test_a_stop_ends_it_and_a_position_behind_the_end_is_an_error():
     components, order, rng = drawn("many", 1)
     want = merged_plainly(components, WEIGHTS["many"], 1).values
     half = len(want) // 2

@@ -46,7 +46,7 @@ from tests.tfrecords import write_tfrecord
 @pytest.fixture(autouse=True)
 def waited(monkeypatch):
     """For how long each wait would have been; nothing waits."""
-    waited: list[float] = []
+    waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
     return waited
 
@@ -172,8 +172,7 @@ class FlakyFileSystem(LocalFileSystem):
                 if flaky.every and flaky.count % flaky.every == 0:
                     flaky.num_failed += 1
                     raise flaky.error(*flaky.arguments)
-                found: bytes = file.read(*sizes)
-                return found
+                return file.read(*sizes)
 
         return Flaky()
 

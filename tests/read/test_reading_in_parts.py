@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -61,15 +61,15 @@ def read(reader, records, on_error):
 )
 def test_what_cannot_be_read_is_left_out_or_ends_the_block_and_all_else_comes(records, broken, as_columns, on_error):
     """By a loop over single records, of which each that is broken is told in order."""
-    told: list[int] = []
+    told = []
 
     def allow(error):
         told.append(error.position)
         return len(told) < 3
 
-    want: list[int] = []
-    positions: list[int] = []
-    left_out: list[int] = []
+    want = []
+    positions = []
+    left_out = []
     failed_at = None
     for position, record in enumerate(records, 100):
         if record not in broken:
@@ -134,7 +134,7 @@ def test_rows_beside_odd_ones_are_those_that_a_loop_reads(folder, kind, given):
             }
         )  # fmt: skip
         pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=70, write_statistics=False)
-        reader: Any = ParquetReader.of(path)
+        reader = ParquetReader.of(path)
     elif kind == "json lines":
         # the first 4 MiB decide what columns become: they are of the first file here
         path.write_bytes(as_json(rows[:300]))

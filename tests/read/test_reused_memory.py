@@ -80,7 +80,7 @@ def test_a_copy_does_not_keep_it(memory):
 
 
 def test_any_thread_may_let_go(memory):
-    held: list[np.ndarray] = []
+    held = []
     go_on = threading.Event()
 
     def drop():

@@ -1,13 +1,10 @@
 """Digests of rows: of a row alone, whatever stands beside it, in whichever process; and of everything in it."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import subprocess
 import sys
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.elements.row_digests import row_digests
 
-MIXED: dict[str, Any] = {
+MIXED = {
     "image": np.arange(6 * 600, dtype=np.uint16).reshape(6, 20, 30),  # hashed by itself
     "small": np.arange(12, dtype=np.float32).reshape(6, 2),
     "nothing": np.empty((6, 0), np.int8),
@@ -105,7 +102,7 @@ def test_names_dtypes_and_shapes_are_in_it():
 
 
 def test_objects_that_look_alike_are_told_apart():
-    values: list[Any] = [1, True, 1.0, 1 + 0j, "1", b"1", None, "None", [1], (1,), ["1"], [[1]], [], {}, {"1": 1}]
+    values = [1, True, 1.0, 1 + 0j, "1", b"1", None, "None", [1], (1,), ["1"], [[1]], [], {}, {"1": 1}]
     values += [np.int64(1), np.int32(1), np.array(1), np.array([1]), np.array([1], object), Decimal(1), -0.0, 0.0]
     values += [
         datetime.date(1, 1, 1),

@@ -1,7 +1,5 @@
 """What bytes look like: real files of every format, and what is none of them."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip
@@ -9,8 +7,6 @@ import json
 import lzma
 import tarfile
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -77,7 +73,7 @@ def image(extension):
     return write
 
 
-WRITERS: list[tuple[str, Callable[[Path], object]]] = [
+WRITERS = [
     ("ArrayRecord", array_record),
     ("Parquet", lambda path: parquet.write_table(TABLE, path)),
     ("Arrow", lambda path: feather.write_feather(TABLE, path)),

@@ -160,7 +160,7 @@ def test_numbers_depend_on_seed_transform_and_position_alone(seed, transform, po
 
 def test_neighbours_do_not_overlap():
     # Also not shifted against each other: a counter that runs from one position into the next would be.
-    seen: dict[int, tuple] = {}
+    seen = {}
     for seed in (0, 1, 2, 2**32 - 1):
         for transform in (0, 1, 2):
             for position in (0, 1, 2, 3, 2**32, 2**32 + 1, 2**62):

@@ -1,12 +1,9 @@
 """One policy from Arrow to NumPy: the same table is the same columns from Parquet, as a dataset, and as a stream."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import json
 import re
-from typing import Any
 
 import datasets
 import numpy as np
@@ -44,7 +41,7 @@ def objects(*rows):
 
 
 # What is stored, and its column. Rows of ragged lists are int32 arrays.
-KINDS: dict[str, tuple[Any, Any]] = {
+KINDS = {
     "int8": (pa.array([1, -2, 3], pa.int8()), array("int8", 1, -2, 3)),
     "uint64": (pa.array([1, 2, 2**64 - 1], pa.uint64()), array("uint64", 1, 2, 2**64 - 1)),
     "float16": (pa.array([np.float16(0.5)] * 3), array("float16", 0.5, 0.5, 0.5)),
@@ -274,7 +271,7 @@ def unlike(kind, folder, on_error):
 def test_a_row_unlike_the_first_is_the_error_of_that_row_after_all_before_it(kind, batch_size, tmp_path):
     """The others of its group have a place: they come before it, whatever is read at a time; skipping leaves them."""
     made = unlike(kind, tmp_path, "raise")
-    given: list[Any] = []
+    given = []
     for _ in range(1000 // batch_size):
         given += np.asarray(made.get_batch(batch_size)["x"]).tolist()
     with pytest.raises(RecordError, match=r"x\.\w+\[1000\] .*position 1000.*on_null="):

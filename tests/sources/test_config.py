@@ -5,7 +5,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -136,7 +135,7 @@ def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path):
     def parquet(on_null):
         return ParquetSource(ParquetSourceConfig(on_null=on_null), path)
 
-    cases: list[tuple[Any, str]] = [
+    cases = [
         (lambda: parquet({"aeg": -1}), r"on_null names \['aeg'\], .* Did you mean 'age'\?"),
         (lambda: parquet({"address.zpi": -1}), r"on_null names .* Did you mean 'address.zip'\?"),
         (lambda: ParquetSource(ParquetSourceConfig(), path, columns=["agee"]), "Did you mean 'age'"),

@@ -1,14 +1,10 @@
 """One suite for every source: a plain loop's stream, in one process and with actors, through kills and resumes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
 import signal
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import datasets
 import grain.python as grain
@@ -191,7 +187,7 @@ def mixture_of_one(directory, **config):
     return MixtureSource([random_access(lambda: Squares(N))(directory, **config)])
 
 
-SOURCES: dict[str, Callable[..., Any]] = {
+SOURCES = {
     "mixture of one": mixture_of_one,
     "array_record": array_records,
     "array_record in blocks": in_blocks,
@@ -370,7 +366,7 @@ def test_a_data_source_that_fails_names_the_element():
 
 
 def test_a_context_manager_is_entered_before_reading_and_left_at_close():
-    events: list[str] = []
+    events = []
 
     class Managed(Squares):
         def __enter__(self):
@@ -386,7 +382,7 @@ def test_a_context_manager_is_entered_before_reading_and_left_at_close():
 
 
 def test_many_elements_are_asked_for_at_once_where_that_is_offered():
-    asked: list[int] = []
+    asked = []
 
     class Batched(Squares):
         def __getitems__(self, indices):

@@ -1,10 +1,5 @@
 """Sounds and videos in every container: the same frames and samples, and the file and record of a broken one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import datasets
 import msgpack
 import numpy as np
@@ -23,11 +18,11 @@ pytest.importorskip("soundfile")
 VIDEO, SOUND = video(pictures(10), "mpeg4", max_b_frames=0), sound(tone(800, 2), kind="FLAC")
 
 
-def rows(broken: int | None) -> list[dict[str, Any]]:
+def rows(broken):
     return [{"mp4": VIDEO[:900] if i == broken else VIDEO, "flac": SOUND, "id": i} for i in range(4)]
 
 
-def source(kind: str, folder: Path, broken: int | None = None) -> Any:
+def source(kind, folder, broken=None):
     """Of one file with four rows, in this format."""
     made, decoders = rows(broken), [DecodeVideo(frames=[3], field="mp4"), DecodeAudio(field="flac")]
     if kind == "tar":
@@ -49,7 +44,7 @@ def source(kind: str, folder: Path, broken: int | None = None) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["tar", "ArrayRecord", "Parquet", "Hugging Face"])
-def test_columns_of_bytes_are_decoded_and_a_broken_one_is_named(kind: str, tmp_path: Path) -> None:
+def test_columns_of_bytes_are_decoded_and_a_broken_one_is_named(kind, tmp_path):
     found = list(source(kind, tmp_path))
     assert [int(element["id"]) for element in found] == [0, 1, 2, 3]
     for element in found:
@@ -61,7 +56,7 @@ def test_columns_of_bytes_are_decoded_and_a_broken_one_is_named(kind: str, tmp_p
         list(source(kind, tmp_path, broken=2))
 
 
-def test_columns_that_datasets_would_decode_are_refused_with_the_decoder() -> None:
+def test_columns_that_datasets_would_decode_are_refused_with_the_decoder():
     dataset = datasets.Dataset.from_list([{"a": {"bytes": SOUND, "path": None}}])
     for feature, decoder in ((datasets.Audio(), "DecodeAudio"), (datasets.Video(), "DecodeVideo")):
         with pytest.raises(ValueError, match=rf"decode=False\)\), and decode them by {decoder}"):

@@ -3,16 +3,11 @@
 The oracle asks iterators of the sources alone for one element after the other, by the component at each position.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import operator
-from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import islice, pairwise
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -50,45 +45,45 @@ class HFStreamingSource(sources.HFStreamingSource, pytree=False):
 class Tag:
     """Says of which source an element is."""
 
-    def __init__(self, source: int) -> None:
+    def __init__(self, source):
         self.source = source
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         return {"source": self.source, "index": int(element["index"]), "copy": 0}
 
 
 class Some:
     """None, one or two of each."""
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return [element | {"copy": copy} for copy in range(element["index"] % 3)]
 
 
 class NoSevenths:
-    def filter(self, element: dict[str, Any]) -> bool:
+    def filter(self, element):
         return bool(element["index"] % 7)
 
 
 class Tokens:
     """A document of 0 to 6 tokens, each telling source, index and place."""
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         first = 10_000 * element["source"] + 10 * element["index"]
         return {"tokens": list(range(first, first + element["index"] % 7))}
 
 
 class FailAt:
-    def __init__(self, index: int) -> None:
+    def __init__(self, index):
         self.index = index
 
-    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+    def map(self, element):
         if element["index"] == self.index:
             raise KeyError(f"no {self.index}")
         return element
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def shards(tmp_path_factory):
     """JSON lines in files of unequal lengths, one of them with a line that nothing is read of."""
     directory, start, paths = tmp_path_factory.mktemp("shards"), 0, []
     for number, count in enumerate(filter(None, SHARDS)):
@@ -99,42 +94,40 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def records(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("records"), (11, 20))
 
 
 @functools.cache
-def opened(paths: tuple[str, ...]) -> datasets.IterableDataset:
+def opened(paths):
     return datasets.load_dataset("json", data_files=list(paths), split="train", streaming=True)
 
 
-def stream(shards: list[str], number: int = 0, *transforms: Any, noise: bool = True, **config: Any) -> Any:
+def stream(shards, number=0, *transforms, noise=True, **config):
     options = {"shuffle": True, "num_epochs": 2, "shuffle_buffer_size": 7, "turn_size": 3, "seed": number} | config
     its = [Tag(number), *transforms, *([AddNoise()] if noise else [])]
     return HFStreamingSource(HFStreamingConfig(**options), dataset=opened(tuple(shards)), transforms=its)
 
 
-def in_files(records: list[Path], number: int, *transforms: Any, noise: bool = True, **config: Any) -> Any:
+def in_files(records, number, *transforms, noise=True, **config):
     options = ArrayRecordSourceConfig(**{"shuffle_files": True, "seed": number, "num_epochs": -1} | config)
     its = [decode, Tag(number), *transforms, *([AddNoise()] if noise else [])]
     return ArrayRecordSourceModule(options, records, transforms=its)
 
 
-def numbers(number: int, count: int, *transforms: Any, noise: bool = True, **config: Any) -> RandomAccessSource:
+def numbers(number, count, *transforms, noise=True, **config):
     options = RandomAccessSourceConfig(**{"shuffle": True, "seed": number, "num_epochs": -1} | config)
     its = [Tag(number), *transforms, *([AddNoise()] if noise else [])]
     return RandomAccessSource(options, {"index": np.arange(count)}, transforms=its)
 
 
-def parts(shards: list[str], records: list[Path], **options: Any) -> list[Any]:
+def parts(shards, records, **options):
     """A stream of which filters and flat_maps leave some, files, and a mixture of arrays."""
     inner = MixtureSource([numbers(2, 7, **options), numbers(3, 5, Some(), **options)], [2, 1])
     return [stream(shards, 0, NoSevenths(), Some(), **options), in_files(records, 1, **options), inner]
 
 
-def merged(
-    components: list[Any], weights: Any = WEIGHTS, seed: int = 42, size: Callable[[Any], int] | None = None
-) -> Iterator[dict[str, Any]]:
+def merged(components, weights=WEIGHTS, seed=42, size=None):
     """One element after the other, until one is not there. size: of an element, what weights share out."""
     iterators = [iter(component) for component in components]
     position, pieces = 0, [*pieces_of(weights_given(weights)), (10**9, ())]
@@ -152,20 +145,20 @@ def merged(
             position += 1
 
 
-def plain(element: dict[str, Any]) -> dict[str, Any]:
+def plain(element):
     return {key: np.asarray(value).tolist() for key, value in element.items()}
 
 
-def make(of: Any, batch_size: int = 6, **options: Any) -> Pipeline:
+def make(of, batch_size=6, **options):
     return Pipeline(source=of, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def rows(batches: Any) -> list[dict[str, Any]]:
+def rows(batches):
     found = [{key: np.asarray(column).tolist() for key, column in batch.items()} for batch in batches]
     return [dict(zip(batch, row, strict=True)) for batch in found for row in zip(*batch.values(), strict=True)]
 
 
-MIXTURES: dict[str, tuple[Callable[..., list[Any]], Any]] = {
+MIXTURES = {
     "a stream, files and a mixture": (parts, WEIGHTS),
     "streams": (lambda shards, _, **o: [stream(shards, 0, **o), stream(shards[1:], 1, Some(), **o)], [3, 1]),
     "a mixture of streams in it": (
@@ -185,14 +178,12 @@ INDEXED = (lambda _, records, **o: [in_files(records, 1, num_epochs=4, **o), num
 
 
 @pytest.mark.parametrize(("kind", "by"), [*((kind, by) for kind in MIXTURES for by in (None, "index")), ("", "index")])
-def test_the_elements_are_those_of_a_plain_loop_from_any_state(
-    kind: str, by: str | None, shards: list[str], records: list[Path]
-) -> None:
+def test_the_elements_are_those_of_a_plain_loop_from_any_state(kind, by, shards, records):
     components, weights = MIXTURES.get(kind, INDEXED)
     want = list(map(plain, merged(components(shards, records), weights, size=by and operator.itemgetter(by))))
     assert len(want) > 60
 
-    def mixture() -> MixtureSource:
+    def mixture():
         return MixtureSource(components(shards, records), weights, weights_by=by)
 
     whole, source = mixture(), mixture()
@@ -217,13 +208,13 @@ PACKINGS = {"tokens": ConcatThenSplit(5, "tokens"), "documents": FirstFitPack(4,
 
 
 @pytest.mark.parametrize("kind", [*PACKINGS, *(f"by {kind}" for kind in PACKINGS)])
-def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[str], records: list[Path]) -> None:
+def test_packed_rows_are_those_of_the_merged_documents(kind, shards, records):
     """Split and empty documents are merged as documents, so the plain list has them split."""
     packing = PACKINGS[kind.removeprefix("by ")]
     by = {"weights_by": "tokens"} if kind.startswith("by ") else {}
     size = (lambda element: len(element["tokens"])) if by else None
 
-    def components(*last: Any) -> list[Any]:
+    def components(*last):
         return [
             stream(shards, 0, Some(), Tokens(), *last, noise=False),
             in_files(records, 1, Tokens(), *last, noise=False),
@@ -251,15 +242,15 @@ def test_packed_rows_are_those_of_the_merged_documents(kind: str, shards: list[s
 class Split:
     """Into documents of so many tokens; of nothing none."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         tokens = element["tokens"]
         return [element | {"tokens": tokens[i : i + self.size]} for i in range(0, len(tokens), self.size)]
 
 
-def assert_names(record: str, source: int, index: int) -> None:
+def assert_names(record, source, index):
     """Whether the name is that of this element: of a shard, or of a file."""
     if source == 0:
         lengths = [count for count in SHARDS if count]
@@ -270,7 +261,7 @@ def assert_names(record: str, source: int, index: int) -> None:
 
 
 class TestWeights:
-    def endless(self, shards: list[str], records: list[Path], weights: Any, **options: Any) -> MixtureSource:
+    def endless(self, shards, records, weights, **options):
         return MixtureSource(
             [stream(shards, 0, Some(), num_epochs=-1), in_files(records, 1, NoSevenths())],
             weights,
@@ -278,9 +269,7 @@ class TestWeights:
         )
 
     @pytest.mark.parametrize("by", [None, "index"])
-    def test_those_of_a_running_stream_are_amended_from_a_position_on(
-        self, by: str | None, shards: list[str], records: list[Path]
-    ) -> None:
+    def test_those_of_a_running_stream_are_amended_from_a_position_on(self, by, shards, records):
         pipeline = make(self.endless(shards, records, [3, 1], weights_by=by))
         got = [pipeline.step() for _ in range(3)]
         pipeline.amend(weights=[1, 4], at=30)
@@ -294,13 +283,13 @@ class TestWeights:
         assert rows([*got, *restored]) == want
         assert rows(restored.replay(2, 9)) == want[12:54]
 
-    def test_they_need_sources_without_an_end(self, shards: list[str], records: list[Path]) -> None:
+    def test_they_need_sources_without_an_end(self, shards, records):
         with pytest.raises(ValueError, match="weights are amended of components without an end"):
             make(MixtureSource(parts(shards, records))).amend(weights=[1, 1, 1])
 
 
 class TestPlaces:
-    def test_a_position_is_sought_replayed_and_located(self, shards: list[str], records: list[Path]) -> None:
+    def test_a_position_is_sought_replayed_and_located(self, shards, records):
         want = list(map(plain, merged(parts(shards, records))))
         pipeline = make(MixtureSource(parts(shards, records), WEIGHTS))
         batches = [on_host(batch) for batch in pipeline]
@@ -322,7 +311,7 @@ class TestPlaces:
             with pytest.raises(ValueError, match=f"at position {position}, .*the position is behind the end"):
                 pipeline.step()
 
-    def test_what_it_has_not_is_said(self, shards: list[str], records: list[Path]) -> None:
+    def test_what_it_has_not_is_said(self, shards, records):
         source = MixtureSource(parts(shards, records), WEIGHTS)
         assert source
         for call in (lambda: len(source), lambda: source[3], lambda: source.get_batch_at(0, 3)):
@@ -348,9 +337,7 @@ class TestStates:
             lambda rest: rest.update(cursors={}),
         ],
     )
-    def test_damaged_ones_are_refused(
-        self, change: Callable[[Any], Any], shards: list[str], records: list[Path]
-    ) -> None:
+    def test_damaged_ones_are_refused(self, change, shards, records):
         pipeline = make(MixtureSource(parts(shards, records), WEIGHTS), 40)
         pipeline.step()
         state = json.loads(json.dumps(pipeline.get_state()))
@@ -358,7 +345,7 @@ class TestStates:
         with pytest.raises(ValueError, match="is not what was written"):
             pipeline.set_state(state)
 
-    def test_other_data_or_weights_of_a_component_are_drift(self, shards: list[str], records: list[Path]) -> None:
+    def test_other_data_or_weights_of_a_component_are_drift(self, shards, records):
         state = MixtureSource(parts(shards, records), WEIGHTS).get_state()
         with pytest.raises(DriftError, match=r"components\.0\.files"):
             MixtureSource(parts(shards[:2], records), WEIGHTS).set_state(state)
@@ -368,11 +355,9 @@ class TestStates:
 
 
 class TestErrors:
-    def test_a_component_that_gives_nothing_any_more_is_an_error_and_no_wait(
-        self, shards: list[str], records: list[Path]
-    ) -> None:
+    def test_a_component_that_gives_nothing_any_more_is_an_error_and_no_wait(self, shards, records):
         class Nothing:
-            def filter(self, element: dict[str, Any]) -> bool:
+            def filter(self, element):
                 return False
 
         for nothing in (stream(shards, 1, Nothing(), num_epochs=-1), in_files(records, 1, Nothing())):
@@ -384,10 +369,8 @@ class TestErrors:
             notes = [note.partition(",")[0] for note in info.value.__notes__]
             assert notes == ["in component 0 of the mixture", "in component 1 of the mixture"]
 
-    def test_a_broken_record_is_raised_when_its_element_is_due_or_left_out_and_counted_once(
-        self, shards: list[str], records: list[Path]
-    ) -> None:
-        def mixture(*last: Any, **config: Any) -> MixtureSource:
+    def test_a_broken_record_is_raised_when_its_element_is_due_or_left_out_and_counted_once(self, shards, records):
+        def mixture(*last, **config):
             options = {"noise": False} | config
             return MixtureSource([stream(shards, 0, *last, **options), in_files(records, 1, *last, **options)], [2, 1])
 

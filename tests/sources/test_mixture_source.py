@@ -1,12 +1,7 @@
 """Mixtures: every source gives what it gives alone, in its share, for any actors, and through changed weights."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +62,7 @@ def in_row_groups(directory, number, shuffle=False):
     )
 
 
-MIXTURES: dict[str, Callable[[Path], list[Any]]] = {
+MIXTURES = {
     "all shuffled": lambda _: [component(0, 7), component(1, 23), component(2, 50)],
     "file order": lambda directory: [component(0, 7, shuffle=False), in_files(directory, 1)],
     "block order": lambda directory: [

@@ -1,7 +1,5 @@
 """ParquetSource: what only it promises. What all sources promise: test_every_source.py."""
 
-from __future__ import annotations
-
 import datasets
 import numpy as np
 import pytest
@@ -50,7 +48,7 @@ def test_shuffled_row_groups_come_whole_within_their_windows_and_each_once_an_ep
     group_of = np.searchsorted(starts, np.arange(N), side="right") - 1
     for epoch in (got[:N], got[N:]):
         assert sorted(epoch) == list(range(N))
-        seen: list[set[int]] = []
+        seen = []
         while epoch:
             groups = set(group_of[epoch[:7]].tolist())  # those of a window, or all but some of its three
             size = next(n for n in range(7, len(epoch) + 1) if _is_whole(epoch[:n], group_of))
@@ -73,7 +71,7 @@ def test_a_block_of_one_row_is_one_true_permutation(directory):
 
 
 def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory):
-    calls: list[int] = []
+    calls = []
 
     class Counted(Doubled):
         def map_columns(self, columns):

@@ -1,11 +1,7 @@
 """Threads that read one source at once: each element is given once, in the order of the stream to each of them."""
 
-from __future__ import annotations
-
 import signal
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import datasets
 import numpy as np
@@ -39,7 +35,7 @@ def streaming():
     return HFStreamingSource(HFStreamingConfig(num_epochs=1), dataset=rows().to_iterable_dataset(num_shards=3))
 
 
-SOURCES: dict[str, Callable[[], Any]] = {
+SOURCES = {
     "plain": lambda: Source(random_access().describe()),
     "random access": random_access,
     "mixture": lambda: MixtureSource([random_access(-1)], [1], length=N),
@@ -70,8 +66,8 @@ def in_batches(source, give):
 def test_each_element_is_given_once_whichever_thread_asks(kind, read):
     source = SOURCES[kind]()
     shared = iter(source) if read is by_next else source
-    given: list[list[int]] = [[] for _ in range(NUM_THREADS)]
-    errors: list[BaseException] = []
+    given = [[] for _ in range(NUM_THREADS)]
+    errors = []
 
     def work(number):
         try:

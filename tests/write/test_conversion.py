@@ -8,9 +8,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import datasets
 import msgpack
@@ -31,7 +29,7 @@ from tests.tfrecords import write_tfrecord
 
 N = 23
 RECORDS = [b"record %d " % i * (i % 4) for i in range(N)]
-ROWS: list[dict[str, Any]] = [
+ROWS = [
     {"x": i, "f": i / 4, "s": None if i % 5 == 4 else f"s{i}", "t": None if i % 7 == 6 else [i] * (i % 3)}
     for i in range(N)
 ]
@@ -97,7 +95,7 @@ def images(folder):
 
 def hugging_face(folder):
     (folder / "a.png").write_bytes(png(0))
-    rows: list[dict[str, Any]] = [
+    rows = [
         {"x": 1, "s": None, "picture": {"bytes": png(0), "path": "a.png"}},
         {"x": None, "s": "b", "picture": {"bytes": png(1), "path": None}},
         {"x": 3, "s": "c", "picture": None},
@@ -110,7 +108,7 @@ def hugging_face(folder):
     return f"hf:{folder / 'saved'}", rows
 
 
-SOURCES: list[Callable[[Path], tuple[str, list[Any]]]] = [
+SOURCES = [
     array_record,
     tfrecord,
     parquet,

@@ -1,10 +1,7 @@
 """A stream that goes on from what was materialised is the live stream, which is the oracle here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +59,7 @@ def tokens(element):
     return {"tokens": np.arange(element["index"] % 5, dtype=np.int32) + element["index"]}
 
 
-CHAINS: dict[str, list[Any]] = {
+CHAINS = {
     "decoded": [decode],
     "filtered, then random": [decode, DropThirds(), AddNoise()],
     "several of one, of which some are dropped": [decode, Repeat(), DropFirstCopy(), AddNoise(), Placed()],

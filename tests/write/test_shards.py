@@ -11,7 +11,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +49,7 @@ class Records:
 
 
 def write(folder, read=Records(), **given):
-    options: dict[str, Any] = {"made_from": MADE_FROM, "num_shards": 4}
+    options = {"made_from": MADE_FROM, "num_shards": 4}
     return write_dataset(read, N, folder, given.pop("format", ArrayRecordFormat(4)), **options | given)
 
 
@@ -156,7 +155,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_read(tmp
 @pytest.mark.parametrize("kind", ["array_record", "parquet"])
 def test_a_full_disk_is_an_error_at_once_and_leaves_no_half_file(tmp_path, kind):
     rows = pa.table({"x": np.random.default_rng(0).integers(0, 255, 200_000).astype(np.uint8)})
-    format: Any = ArrayRecordFormat(1) if kind == "array_record" else ParquetFormat(rows.schema, 1000)
+    format = ArrayRecordFormat(1) if kind == "array_record" else ParquetFormat(rows.schema, 1000)
 
     def read(start, stop):
         for _ in range(10):

@@ -1,12 +1,8 @@
 """Folders that convert and materialize wrote, read by the sources of their formats: all of them, or an error."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -25,7 +21,7 @@ from datarax_ray.write.manifest import FINISHED, UNFINISHED
 from tests.http_files import HttpFiles
 from tests.write.test_conversion import convert
 
-KINDS: dict[str, Callable[[Any], Any]] = {
+KINDS = {
     "array_record": lambda paths: ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), paths),
     "parquet": lambda paths: ParquetSource(ParquetSourceConfig(num_epochs=1), paths),
 }

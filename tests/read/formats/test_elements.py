@@ -1,13 +1,9 @@
 """Python's values as Arrow has them: each is the one that was given, by Python's own `==`, or an error."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import math
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +24,7 @@ TIMES += [dt.time(1, 2, tzinfo=EAST), dt.timedelta(1, 2, 3), dt.datetime(9999, 1
 TIMES += [np.datetime64("2020-01-02"), np.datetime64("2020-01-02T03:04:05"), np.datetime64(1, "ns")]
 TIMES += [np.timedelta64(1, "ns"), np.timedelta64(5, "s")]
 VALUES = [*NUMBERS, *TIMES, None, "7", "x", b"x", np.str_("x")]
-SHAPES: dict[str, Callable[[Any], Any]] = {
+SHAPES = {
     "value": lambda value: value,
     "list": lambda value: [value, value],
     "dict": lambda value: {"a": value},
@@ -103,7 +99,7 @@ def test_what_comes_first_together_is_what_was_given_or_as_transforms_have_it(sh
     assert taken > 300
 
 
-CHOSEN: list[tuple[pa.DataType, Any, Any]] = [
+CHOSEN = [
     (pa.float32(), 0.1, float(np.float32(0.1))),
     (pa.float32(), 1e300, math.inf),
     (pa.float16(), 0.1, float(np.float16(0.1))),

@@ -1,14 +1,11 @@
 """CSV and JSON lines against pyarrow's readers of whole files, and Python's csv and json."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import os
 import pickle
 import time
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -390,7 +387,7 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path):
 
 def test_settings_that_change_values_are_in_the_fingerprint(tmp_path):
     path = write(tmp_path, "a,b\n1,x\n,y\n")
-    options: list[Any] = [
+    options = [
         {},
         {"column_types": {"a": "float64"}},
         {"on_null": {"a": 0}},
