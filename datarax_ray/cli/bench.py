@@ -198,7 +198,7 @@ class _Measure:
             elapsed_s = time.perf_counter() - began
         reading = timings.stats(num_actors).reading
         total = sum(reading.values()) or 1.0
-        spent = {what.removesuffix(", Unstacked"): took / total for what, took in reading.items()}
+        spent = {what: took / total for what, took in reading.items() if what != Unstacked.__name__}
         return Measured(name, num_records, elapsed_s, spent, num_actors)
 
 

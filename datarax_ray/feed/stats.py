@@ -109,7 +109,8 @@ class PipelineStats:
     making: seconds of the thread that makes batches: "waiting" for blocks, "assembling" batches, "placing" them on the
         device with the stages.
     reading: seconds of all readers: "storage" (bytes on their way, where known apart), "reading" (files, decompression,
-        and all work without a name of its own), "memory" (cacheable=True), each transform by name, "stacking".
+        and all work without a name of its own), "memory" (cacheable=True), each transform by name (of functions of one
+        element that follow each other, by the times of one element in 128), "stacking".
     actors: the work of each actor, by id; {} in one process.
     num_actors: actors that are wanted; 0 in one process.
     part: the share of each batch that this trainer takes.

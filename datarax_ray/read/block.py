@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -31,7 +32,7 @@ from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
 from datarax_ray.read.elements.rows import FixedRecords, are_alike, joined, look_due
 from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.errors import Skipped, is_of_data, message_of
-from datarax_ray.read.laps import WorkDone, counted, lap
+from datarax_ray.read.laps import WorkDone, counted, lap, laps_of
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,14 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
 
 def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:
     """Put the elements through the transforms. columns: theirs where they came as such, and so the result."""
+    counts = Counter(step.name for step in todo)
+    names = {step.index: step.name if counts[step.name] == 1 else f"{step.name} [{step.index}]" for step in todo}
     for is_whole, group in itertools.groupby(todo, lambda step: step.kind in ("decode", "map_columns")):
         if is_whole:
             for step in group:
                 if not len(progress.positions):
                     return None
-                with lap(step.name):
+                with lap(names[step.index]):
                     decodes = step.kind == "decode"
                     if decodes and columns is not None:
                         raise TypeError(
@@ -157,11 +160,11 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
         if not len(progress.positions):
             return None
         each = list(group)
-        with lap(", ".join(step.name for step in each)):
+        with laps_of([names[step.index] for step in each]) as seconds:
             if columns is not None:
                 progress.elements = unstack_to_stack(writable(columns), len(progress.positions))
                 columns = None
-            progress.apply(each, seed)
+            progress.apply(each, seed, seconds)
     return columns
 
 

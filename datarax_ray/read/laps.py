@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -70,6 +70,14 @@ class Laps:
     def __exit__(self, *_: object) -> None:
         self._go_to(self._outer.pop())
 
+    def divide(self, name: str, parts: Iterable[tuple[str, float]]) -> None:
+        """Divide the seconds of a name between these, in proportion to their numbers."""
+        parts = list(parts)
+        if whole := sum(number for _, number in parts):
+            each_s = self.spent.pop(name) / whole
+            for part, number in parts:
+                self.spent[part] = self.spent.get(part, 0.0) + number * each_s
+
     def _go_to(self, name: str | None) -> None:
         now = self._clock()
         if self._name is not None:
@@ -100,3 +108,16 @@ def lap(name: str) -> Iterator[None]:
         return
     with laps.lap(name):
         yield
+
+
+@contextmanager
+def laps_of(names: Sequence[str]) -> Iterator[list[float] | None]:
+    """Count the time of this `with` block for several names, which take turns in it.
+
+    The block adds the seconds of a sample of its turns to the list, one number for each name. None: no sample is wanted.
+    """
+    laps, name, seconds = _OF_THIS_READ.get(), ", ".join(names), [0.0] * len(names)
+    with lap(name):
+        yield None if laps is None or len(names) == 1 else seconds
+    if laps is not None:
+        laps.divide(name, zip(names, seconds, strict=True))

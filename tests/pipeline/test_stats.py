@@ -111,6 +111,25 @@ def test_the_slow_transform_is_named(ray_local: None, num_actors: int, tmp_path:
     assert "wait" in str(stats)
 
 
+def scale(element: Any) -> Any:
+    return element | {"x": element["x"] * 2}
+
+
+@pytest.mark.parametrize("batch_size", [1, 100])
+def test_functions_of_one_element_that_follow_each_other_have_a_time_each(batch_size: int) -> None:
+    """The sleeper's seconds are its own, whichever elements are timed; and of two with one name each is told."""
+    config = RandomAccessSourceConfig(num_epochs=1)
+    data = {"x": np.arange(100)}
+    transforms = [scale, wait, DropNine(), Twice(), scale]
+    source = RandomAccessSource(config, data, transforms=transforms)
+    with Pipeline(source=source, batch_size=batch_size) as pipeline:
+        assert sum(len(batch["x"]) for batch in pipeline) == 40
+        stats = pipeline.stats()
+    assert {"scale [0]", "wait", "DropNine", "Twice", "scale [4]"} <= stats.reading.keys()
+    assert stats.reading["wait"] > 0.9 * 100 * 0.002
+    assert stats.reading["scale [0]"] < 0.1 * stats.reading["wait"]
+
+
 def test_batches_of_a_scan_count() -> None:
     with Pipeline(source=slow(), batch_size=20) as pipeline:
         pipeline.scan(lambda batch: jnp.sum(batch["x"]), length=4)
