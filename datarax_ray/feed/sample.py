@@ -28,6 +28,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.code_digests import name_of
 from datarax_ray.read.elements.rows_consumed import digested, of_blocks
+from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.stream import Stream, locks_of, transforms_of
 
 logger = logging.getLogger("datarax_ray")
@@ -61,18 +62,17 @@ class Sample:
         one, two = self.rows.part(0, count), other.rows.part(0, count)
         if one.positions.tolist() != two.positions.tolist():
             return "choice of elements"
-        kinds = []
-        for name in sorted({*one.fields, *two.fields}) if count else ():
+        kinds, names = [], sorted({*one.fields, *two.fields})
+        for name in names if count else ():
             kind, other_kind = one.kinds.get(name, "missing"), two.kinds.get(name, "missing")
             # the kind is of one row, and rows of one field may have several shapes; digests are of dtype and shape, too
-            is_other = name not in one.fields or name not in two.fields or all(one.fields[name] != two.fields[name])
-            if is_other and kind != other_kind:
+            if kind != other_kind and all(one.of(name) != two.of(name)):
                 kinds.append(f"field {name!r}, {kind} and {other_kind},")
         if kinds:
             return "; ".join(kinds)
         for row in range(count):
-            for name, digests in one.fields.items():
-                if digests[row] != two.fields[name][row]:
+            for name in names:
+                if one.of(name)[row] != two.of(name)[row]:
                     return f"{f'field {name!r} of the ' if name else ''}element at position {one.positions[row]}"
         return ""
 
@@ -97,18 +97,30 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
 
 
 def sampled_within(description: Callable[[], Stream], seconds: float, *, is_again: bool = True) -> Sample | None:
-    """The sample of a description, made in a thread; None where it takes longer than that."""
+    """The sample of a description, made in a thread; None where it takes longer than that.
+
+    A transform that hangs in the thread holds up nobody else in this process who uses the same function.
+    """
     found: list[Sample | None] = []
+    locks: list[ThreadLock] = []
 
     def make() -> None:
         # it may not unpickle here, which the first read says
         with contextlib.suppress(Exception), contextlib.closing(description()) as stream:
+            locks.extend(locks_of(stream))
             found.append(sampled(stream, is_again=is_again))
 
     with contextlib.suppress(RuntimeError):  # the interpreter ends
         thread = threading.Thread(target=make, name="datarax_ray-sample", daemon=True)
         thread.start()
         thread.join(seconds)
+        held = [lock for lock in locks if not found and thread.is_alive() and lock.free_of(thread.ident or 0)]
+        if held:
+            logger.warning(
+                "a transform has not returned for %.0f s from the sample that is made of the first elements here. "
+                "Others in this process who use the transform do not wait for it any more",
+                seconds,
+            )
     return found[0] if found else None
 
 

@@ -58,6 +58,10 @@ class RowsDigested:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def of(self, name: str) -> NDArray[np.uint64]:
+        """The digests of a field; 0 where a row has no such field, as where a dict is in its place in other rows."""
+        return self.fields.get(name, np.zeros(len(self), np.uint64))
+
     def part(self, start: int, stop: int) -> RowsDigested:
         return self._kept(slice(start, stop))
 

@@ -114,7 +114,8 @@ def lap(name: str) -> Iterator[None]:
 def laps_of(names: Sequence[str]) -> Iterator[list[float] | None]:
     """Count the time of this `with` block for several names, which take turns in it.
 
-    The block adds the seconds of a sample of its turns to the list, one number for each name. None: no sample is wanted.
+    The block adds the seconds of a sample of its turns to the list, one number for each name. None: no sample is
+    wanted.
     """
     laps, name, seconds = _OF_THIS_READ.get(), ", ".join(names), [0.0] * len(names)
     with lap(name):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -119,19 +121,51 @@ def test_a_process_that_makes_other_bytes_differs_in_a_field_of_an_element():
     assert one.differing(sampled(stream(Noise()))) == "field 'noise', missing and float64 (),"
 
 
+class Slow:
+    def map(self, element):
+        time.sleep(0.03)
+        return element
+
+
+class Nested:
+    """A field that is None, a number or a list in some rows, and a dict in others."""
+
+    def map(self, element):
+        i = int(element["x"])
+        return {"y": [None, {"a": i}, {"a": i, "b": [i]}, [i], {}][i % 4]}
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_field_that_is_a_dict_in_some_rows_alone_is_the_same_in_a_shorter_sample(on_error):
+    def made(*transforms, seconds=5.0):
+        return sampled(replace(stream(*transforms), on_error=on_error), seconds=seconds)
+
+    one, two = made(Nested()), made(Nested(), Slow(), seconds=0.01)
+    assert 1 <= len(two.rows) < len(one.rows)
+    assert (one.impure, two.impure) == ("", "")
+    assert one.differing(two) == two.differing(one) == ""
+
+
 def test_a_stream_that_cannot_begin_has_no_sample():
     assert sampled(stream(Broken())) is None
 
 
-def test_a_transform_that_hangs_is_not_waited_for():
-    is_over = threading.Event()
+def test_a_transform_that_hangs_is_not_waited_for_also_by_others_with_the_same_one(caplog):
+    begun, goes_on = threading.Event(), threading.Event()
 
-    class Hang:
-        def map(self, element):
-            is_over.wait()
+    def hang(element):
+        if not begun.is_set():
+            begun.set()
+            goes_on.wait(60)
+        return element
 
-    assert sampled_within(lambda: stream(Hang()), 0.05) is None
-    is_over.set()
+    begin = time.monotonic()
+    assert sampled_within(lambda: stream(hang), 0.05) is None
+    assert "a transform has not returned for 0 s" in caplog.text
+    assert len(Source(stream(hang, num_records=4)).get_batch(4)["x"]) == 4
+    assert time.monotonic() - begin < 10
+    goes_on.set()
+    assert len(Source(stream(hang, num_records=4)).get_batch(4)["x"]) == 4
 
 
 def test_a_source_in_one_process_warns_once_before_its_first_element(caplog: pytest.LogCaptureFixture):
