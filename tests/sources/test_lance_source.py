@@ -13,7 +13,6 @@ import pytest
 
 from datarax_ray import LanceSource, LanceSourceConfig, Pipeline, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.lance import LanceReader
 from tests import oracle
 from tests.resume import assert_resumes, run_saving
@@ -128,16 +127,11 @@ def test_a_version_that_was_cleaned_up_is_named_with_those_that_are_there(path):
         next(source)
 
 
-def test_columns_versions_and_nulls_without_a_place_are_refused_by_name(path, tmp_path):
+def test_columns_and_versions_that_are_none_are_refused_by_name(path):
     with pytest.raises(ValueError, match=r"columns names \['txt'\], and .* has .*'text'"):
         make(path, columns=["txt"])
     with pytest.raises(TypeError, match="version is a whole number"):
         make(path, version="latest")
-    rows = pa.table({"x": pa.array([*range(5000), None])})
-    lance.write_dataset(rows, tmp_path / "nulls.lance")
-    with pytest.raises(RecordError, match=r"nulls\.lance@1\[5000\].*on_null=\{'x': value\}"):
-        list(make(tmp_path / "nulls.lance"))
-    assert numbers(make(tmp_path / "nulls.lance", on_null={"x": -1}))[-1] == -1
 
 
 def test_a_reader_opens_nothing_until_it_reads_and_loads_no_jax(path, tmp_path):

@@ -6,6 +6,7 @@ write a new version, in which a row may have another index; the files of the old
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,10 @@ from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
 
-_FIRST_ROWS = 4096  # by which the types of columns and the size of a row are decided
+logger = logging.getLogger("datarax_ray")
+
+_FIRST_ROWS = 4096  # tell the size of a row, and decide the types of columns where there is more than:
+_WHOLE_NBYTES = 256 * 2**20  # of rows, which are read in some tenths of a second
 _ONE_PROCESS = OneProcess("what reads Lance datasets")  # its threads do not survive a fork
 
 
@@ -67,7 +71,19 @@ class LanceReader(Reader):
         num_records = dataset.count_rows()
         if not num_records:
             raise ValueError(f"there are 0 records in {redacted(uri)}; a stream needs at least one")
-        first = dataset.take(list(range(min(num_records, _FIRST_ROWS))), columns=names)
+        first = rows = dataset.take(list(range(min(num_records, _FIRST_ROWS))), columns=names)
+        mean_nbytes = first.nbytes // len(first)
+        if num_records * mean_nbytes <= _WHOLE_NBYTES:
+            rows = dataset.to_table(columns=names)
+        elif num_records > len(first):
+            logger.info(
+                "%s: the first %s of %s rows decide which columns have nulls and lists of many lengths, since Lance "
+                "counts neither. A later one breaks its row, unless on_null={column: 'host'} is set. `datarax-ray "
+                "check` reads all rows",
+                redacted(uri),
+                f"{len(first):,}",
+                f"{num_records:,}",
+            )
         fragments = [
             [[os.path.basename(file.path) for file in fragment.data_files()], str(fragment.deletion_file())]
             for fragment in dataset.get_fragments()
@@ -75,13 +91,19 @@ class LanceReader(Reader):
         given = {
             "version": dataset.version,
             "num_records": num_records,
-            "mean_nbytes": first.nbytes // len(first),
+            "mean_nbytes": mean_nbytes,
             "columns": names,
-            "types": ColumnTypes.of(first, on_null=on_null),
+            "types": ColumnTypes.of(rows, on_null=on_null),
             "digest": digest(fragments),
             "schema": digest([[name, str(first.schema.field(name).type)] for name in sorted(names)]),
         }
         return cls(uri, given, storage_options)
+
+    @property
+    def moved(self) -> Mapping[str, str]:
+        """See ColumnTypes.moved."""
+        types: ColumnTypes = self._given["types"]
+        return types.moved
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.
