@@ -22,7 +22,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.elements.rows_consumed import Part
-from datarax_ray.read.errors import Skipped, gives_fewer
+from datarax_ray.read.errors import Skipped, advised, gives_fewer
 from datarax_ray.read.reused_memory import ReusedMemory
 
 # (start, stop, blocks) of consecutive chunks.
@@ -316,7 +316,7 @@ class Batcher:
             if self._row == self._batch_size:
                 yield self._emit(*ranks.behind(done))
         if failure is not None:
-            raise failure
+            raise advised(failure)
 
     def finish(self) -> Iterator[HostBatch]:
         """The short last batch, if there is one and it is wanted. Call once, after the last chunk."""

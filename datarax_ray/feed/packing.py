@@ -23,7 +23,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.elements.rows_consumed import Part, part_of
-from datarax_ray.read.errors import gives_fewer
+from datarax_ray.read.errors import advised, gives_fewer
 
 # Documents of a batch that a state records, and among how many they are looked for, where other trainers have some.
 _MAX_LAST, _MAX_SEEN = 8, 32
@@ -273,7 +273,7 @@ class PackedBatcher:
             if pieces.is_full:
                 yield self._emit(*self._placing.after)
         if failure is not None:
-            raise failure
+            raise advised(failure)
 
     def finish(self) -> Iterator[HostBatch]:
         """The last batch, if there is one and it is wanted. Call once, after the last chunk."""

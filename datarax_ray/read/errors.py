@@ -29,6 +29,8 @@ _BESIDE = re.compile(r"(?<=[\])]), from ")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # where nothing more is written, by whatever host
 
+_CHECK = "`datarax-ray check PATHS`, or source.check(), reads all records once and lists each that ends a run, and why"
+
 
 class RecordError(ValueError):
     """One record could not be read, decoded or transformed. The message names the file, record and position.
@@ -59,6 +61,13 @@ class RecordError(ValueError):
         said = self.args[0].replace(f"(position {own}", f"(position {position}, {own} of {component}", 1)
         self.args = f"{component}: {said}", position
         self.position = position
+
+
+def advised(failure: Exception) -> Exception:
+    """The failure; that of a record with a note on the command that lists all such records."""
+    if isinstance(failure, RecordError) and _CHECK not in getattr(failure, "__notes__", ()):  # it may be raised again
+        failure.add_note(_CHECK)
+    return failure
 
 
 class UnlikeError(ValueError):
