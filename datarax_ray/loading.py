@@ -50,6 +50,7 @@ KINDS = ("hf", "imagefolder")
 
 # Settings of tables, as the sources of Hugging Face datasets call these.
 _HF_KEYS = {"columns": "include_keys", "exclude_columns": "exclude_keys"}
+_HF_KEYS |= {name: name for name in ("on_null", "missing_shards")}
 
 Loaded: TypeAlias = IndexedSourceModule | StreamSourceModule[Any]  # both bases are in the reference
 

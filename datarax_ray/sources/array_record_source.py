@@ -23,7 +23,7 @@ from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.files.shards import going_by
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.materialized.written import yields_in
-from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.formats.tfds import find_prepared
 from datarax_ray.read.streams.indexed import run_of
 from datarax_ray.sources.base.config import check_shuffled
@@ -217,9 +217,11 @@ class TFDSSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
         skip_decoding = tuple(skip_decoding)
         prepared = find_prepared(name_or_builder, data_dir)
         decode = DecodeTfds(tfds_leaves(prepared.features, skip_decoding))
-        if config.missing_shards != "error":
-            raise ValueError("missing_shards='warn' is not for TFDS: a split counts its records through all its shards")
-        reader = ArrayRecordReader.of(prepared.files(split), remote=config.remote)
+        files = prepared.files(split)
+        if config.missing_shards == "warn" or not is_url(prepared.directory):  # there it takes a request each
+            with going_by(config.missing_shards):
+                files = prepared.there(files)
+        reader = ArrayRecordReader.of(files, remote=config.remote)
         config.warn_of_requests(reader.files, by_group=not config.shuffle)
         super().__init__(
             config,

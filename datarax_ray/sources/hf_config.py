@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.plan.arguments import mapping
+from datarax_ray.read.files.shards import MissingShards, check_policy, going_by
+from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.hugging_face.load import NamedDataset, select_columns
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig
 
@@ -25,6 +27,10 @@ class HFConfig(SourceConfig):
     data_dir: the folder of the data files within the dataset.
     include_keys, exclude_keys: the columns to keep or to skip, not both; any iterable, kept as a tuple.
     shuffle: a new order in every epoch, by seed. It sets stochastic and stream_name, and needs no rngs.
+    on_null: what becomes of nulls, in one word for all columns, or by column; see RowGroupsConfig. All rows of a
+        dataset tell of nulls; of a stream the first rows tell, and a later null breaks its row.
+    missing_shards: "error" for a folder or a glob of data_files with shards that their names promise and that are not
+        there; "warn" to go on without them. What a dataset on the hub lacks by itself is a warning.
     num_epochs: -1 for endless; None for one pass, as in datarax (HFEagerSource describes further passes).
     download_kwargs: more arguments for load_dataset (`name` there is the dataset's configuration); revision is "main"
         unless given.
@@ -41,6 +47,8 @@ class HFConfig(SourceConfig):
     data_dir: str | None = None
     include_keys: Iterable[str] | None = None
     exclude_keys: Iterable[str] | None = None
+    on_null: Any = None
+    missing_shards: MissingShards = "error"
     shuffle: bool = False
     num_epochs: int | None = None  # type: ignore[assignment]  # None is 1 here, and says that nobody asked for it
     download_kwargs: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -57,6 +65,8 @@ class HFConfig(SourceConfig):
             raise ValueError("Cannot specify both include_keys and exclude_keys: name the columns one way")
         for name in ("include_keys", "exclude_keys"):
             object.__setattr__(self, name, _keys(name, getattr(self, name)))
+        OnNull.of(self.on_null)
+        check_policy(self.missing_shards)
         if self.download_kwargs is not None:
             object.__setattr__(self, "download_kwargs", _checked_kwargs(self.download_kwargs))
 
@@ -77,7 +87,12 @@ class HFConfig(SourceConfig):
         Raises: ValueError for a missing name or split without a dataset, and for unknown columns; errors of
         datasets.load_dataset.
         """
-        return self.select(self.named(source).load(streaming=streaming) if dataset is None else dataset)
+        return self.select(self.loaded(source, streaming=streaming) if dataset is None else dataset)
+
+    def loaded(self, source: str, *, streaming: bool) -> Any:
+        """The dataset as it is named, with all columns. Raises: as load."""
+        with going_by(self.missing_shards):
+            return self.named(source).load(streaming=streaming)
 
     def select(self, dataset: Any) -> Any:
         """The dataset with the kept columns. Raises: ValueError for unknown columns."""

@@ -24,6 +24,7 @@ from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 from datarax_ray.read.streams.indexed import request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM
 from datarax_ray.sources.base.device import put, records_at
+from datarax_ray.sources.base.files import warn_of_nulls
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
 from datarax_ray.sources.base.traced import refuse_amended
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
@@ -87,12 +88,13 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         transforms: Any = (),
     ) -> None:
         if dataset is None:
-            dataset = config.named("HFEagerSource").load(streaming=False)
+            dataset = config.loaded("HFEagerSource", streaming=False)
         label, own_name = self._take_names(config, dataset)
-        self._table = _Table(DatasetReader(config.select(dataset), label))
+        self._table = _Table(DatasetReader(config.select(dataset), label, config.on_null))
         super().__init__(
             config, {"dataset": dataset}, self._table.reader, transforms=transforms, rngs=rngs, name=name or own_name
         )
+        warn_of_nulls(self._table.reader.moved, self._description.steps, label)
         self._is_over = False  # the pass was seen to end
         self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here
 

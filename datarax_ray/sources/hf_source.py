@@ -14,6 +14,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.read.elements.transforms import OnError
+from datarax_ray.read.files.shards import MissingShards
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.skipped_records import MAX_SHARE
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
@@ -42,6 +43,8 @@ def from_hf(
     exclude_keys: Iterable[str] | None = None,
     download_kwargs: Mapping[str, Any] | None = None,
     local_files_only: bool = False,
+    on_null: Any = None,
+    missing_shards: MissingShards = "error",
     num_epochs: int | None = None,
     transforms: Any = (),
     on_error: OnError = "raise",
@@ -96,6 +99,8 @@ def from_hf(
         "exclude_keys": exclude_keys,
         "download_kwargs": download_kwargs,
         "local_files_only": local_files_only,
+        "on_null": on_null,
+        "missing_shards": missing_shards,
         "shuffle": shuffle,
         "seed": seed,
         "num_epochs": num_epochs,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +23,8 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.files.shards import check_shards
-from datarax_ray.sources import MDSSource, MDSSourceConfig, TFDSSource, TFDSSourceConfig
+from datarax_ray.sources import MDSSource, MDSSourceConfig, TFDSSource, TFDSSourceConfig, from_hf
+from tests.data_as_it_is.streams import plain
 from tests.http_files import HttpFiles
 from tests.mds import write_mds
 
@@ -130,9 +133,54 @@ def test_an_index_that_names_a_file_twice_is_refused(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_a_split_of_tfds_counts_through_all_its_shards() -> None:
-    with pytest.raises(ValueError, match="missing_shards='warn' is not for TFDS"):
-        TFDSSource(TFDSSourceConfig(missing_shards="warn"), "small", "train", data_dir=TFDS)
+def test_a_split_of_tfds_goes_without_shards_where_that_is_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(TFDS, root)
+    served = HttpFiles(root)
+    whole = TFDSSource(TFDSSourceConfig(num_epochs=1), "small", "train", data_dir=root)
+    shards = sorted(Path(whole.directory).glob("*train*-of-*"))
+    elements = plain(list(whole))
+    config = TFDSSourceConfig(num_epochs=1, missing_shards="warn")
+    gone = int(json.loads((Path(whole.directory) / "dataset_info.json").read_text())["splits"][0]["shardLengths"][0])
+    shards[0].unlink()
+    said = f"1 of the {len(shards)} shards are missing: {shards[0].name}"
+    with pytest.raises(ValueError, match=f"{said}. Bring back what is missing; .*missing_shards='warn'"):
+        TFDSSource(TFDSSourceConfig(num_epochs=1), "small", "train", data_dir=root)
+    for directory in (whole.directory, f"{served.url}/{Path(whole.directory).relative_to(root)}"):
+        assert plain(list(TFDSSource(config, directory, "train"))) == elements[gone:]
+    served.close()
+    assert said in caplog.text
+    for path in shards[1:]:
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match="none of the shards of this split"):
+        TFDSSource(config, "small", "train", data_dir=root)
+
+
+def test_shards_of_hugging_face_data_files_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, cache = tmp_path / "files", {"cache_dir": str(tmp_path / "cache")}
+    folder.mkdir()
+    for index in (0, 2):
+        parquet(folder / f"train-{index:05d}-of-00003.parquet", range(index, index + 1))
+    said = r"1 of the 3 shards is missing: train-00001-of-00003\.parquet"
+
+    def ids(name: str, split: str | None = None, **settings: Any) -> list[int]:
+        return [int(row["id"]) for row in from_hf(name, split, download_kwargs=cache, **settings)]
+
+    for streaming in (True, False):
+        for files in (f"{folder}/*.parquet", {"train": [f"{folder}/train-*-of-00003.parquet"]}):
+            with pytest.raises(ValueError, match=f"{said}. Bring back what is missing; .* missing_shards='warn'"):
+                ids("parquet", "train", data_files=files, streaming=streaming)
+            assert ids("parquet", "train", data_files=files, streaming=streaming, missing_shards="warn") == [0, 2]
+        with pytest.raises(ValueError, match=said):
+            ids(str(folder), "train", streaming=streaming)
+        for some in (sorted(map(str, folder.iterdir())), f"{folder}/train-0000[02]-*"):  # named one by one; some meant
+            assert ids("parquet", "train", data_files=some, streaming=streaming) == [0, 2]
+        assert ids(str(folder), "train", streaming=streaming, missing_shards="warn") == [0, 2]
+    assert re.search(f"{said}. What is there is read", caplog.text)
+    with pytest.raises(ValueError, match="missing_shards is 'error' or 'warn', got 'no'"):
+        ids(str(folder), "train", missing_shards="no")
 
 
 def test_shards_of_two_sets_are_not_read_as_one(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from datarax_ray.read.formats.arrow.joining import joined
 from datarax_ray.read.formats.arrow.types import plain_type, retyped
 from datarax_ray.read.formats.parquet.footers import read_footers
 from datarax_ray.read.formats.parquet.known import known_of
+from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, LanceSource, LanceSourceConfig, from_hf
+from datarax_ray.sources.base.files import _warn_of_nulls
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 from tests.tars import write_tar
 
@@ -331,13 +333,96 @@ def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(
         load(tmp_path / "x.csv", columns=["x"])
     datasets.Dataset.from_dict({"x": [1], "y": [2]}).save_to_disk(tmp_path / "saved")
     assert rows(pipeline(load(tmp_path / "saved", columns=["y"]))) == [{"y": 2}]
-    with pytest.raises(TypeError, match="on_null is for Parquet, Lance, CSV, JSON lines, .*, and load found a Hug"):
-        load(tmp_path / "saved", on_null=0)
+    with pytest.raises(TypeError, match="column_types is for Parquet, CSV, JSON lines, .*, and load found a Hug"):
+        load(tmp_path / "saved", column_types={"x": "float32"})
     with pytest.raises(TypeError, match="fields is for tar, and load found CSV"):
         load(tmp_path / "x.csv", fields=["x"])
     members = [("0.txt", b"a"), ("0.cls", b"1"), ("1.cls", b"2")]
     chosen = load(write_tar(tmp_path / "x.tar", members), fields=["txt"], missing="skip")
     assert chosen.get_batch(2)["txt"].tolist() == ["a"]
+
+
+# Columns of a Hugging Face dataset, the setting, and the rows or the error; and the fields of the warning.
+MANY_FIRST = 300  # rows that tell of a stream, and more
+OF_HF: dict[str, tuple[dict[str, list[Any]], Any, list[dict[str, Any]] | str, str]] = {
+    "a value": ({"x": [1, None], "t": ["a", None]}, 0, [{"x": 1, "t": "a"}, {"x": 0, "t": None}], ""),
+    "for each": ({"x": [1, None], "t": ["a", None]}, {"x": 7, "t": ""}, [{"x": 1, "t": "a"}, {"x": 7, "t": ""}], ""),
+    "in a struct": ({"s": [{"a": 1}, None, {"a": None}]}, {"s.a": 7}, [{"s": {"a": v}} for v in (1, 7, 7)], ""),
+    "of lists": ({"x": [[1, 2], None]}, {"x": [0, 0]}, [{"x": [1, 2]}, {"x": [0, 0]}], ""),
+    "said by nobody": ({"x": [1, None], "y": [None, 0.5]}, None, [{"x": 1, "y": None}, {"x": None, "y": 0.5}], "x, y"),
+    "on the host": ({"x": [1, None]}, "host", [{"x": 1}, {"x": None}], ""),
+    "refused": ({"x": [1, None]}, "error", r"there are nulls, and on_null has 'error' for them: 'x'", ""),
+    "another column": ({"x": [1]}, {"y": 0}, r"on_null names \['y'\], and the fields that are read are \['x'\]", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["eager", "stream", "elements"])
+@pytest.mark.parametrize("name", OF_HF)
+def test_nulls_of_hugging_face_datasets_are_those_of_tables(
+    name: str, of: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns, on_null, want, told = OF_HF[name]
+    _warn_of_nulls.cache_clear()
+
+    def make() -> Any:
+        dataset: Any = datasets.Dataset.from_dict(columns)
+        if of != "eager":
+            dataset = dataset.to_iterable_dataset()
+        return from_hf(dataset.map(dict) if of == "elements" else dataset, on_null=on_null)
+
+    if isinstance(want, str):
+        with pytest.raises(ValueError, match=want):
+            make()
+        return
+    assert_gives(make, want)
+    assert [line.partition(". ")[0].rpartition(": ")[2] for line in caplog.messages if "with nulls" in line] == (
+        [told] if told else []
+    )
+
+
+def test_a_later_null_of_a_stream_names_on_null_and_a_dataset_decides_as_a_whole(tmp_path: Path) -> None:
+    column = {"x": [1] * MANY_FIRST + [None, 2]}
+    dataset = datasets.Dataset.from_dict(column)
+    with pytest.raises(
+        RecordError, match=r"is null.* on_null=\{'x': value\} to put .* or name the column in host_keys"
+    ) as e:
+        rows(pipeline(from_hf(dataset.to_iterable_dataset()), MANY_FIRST))
+    assert "`datarax-ray check PATHS`" in e.value.__notes__[-1]
+    for streaming in (True, False):
+        found = from_hf(dataset.to_iterable_dataset() if streaming else dataset, on_null={"x": 0})
+        assert [row["x"] for row in rows(pipeline(found, MANY_FIRST))] == [1] * MANY_FIRST + [0, 2]
+    assert from_hf(dataset).get_batch(1)["x"] == [1]
+    state = from_hf(dataset, on_null=0).get_state()
+    with pytest.raises(DriftError, match="on_null"):
+        from_hf(dataset, on_null=1).set_state(state)
+    with pytest.raises(ValueError, match="elements of dataset stay as the dataset makes them .*in a transform"):
+        from_hf(dataset.to_iterable_dataset().map(dict).with_format("numpy"), on_null=0)
+    with pytest.raises(ValueError, match=r"on_null gives a value for \['x'\], which are objects on the host"):
+        HFStreamingSource(HFStreamingConfig(host_keys=("x",), on_null={"x": 0}), dataset=dataset.to_iterable_dataset())
+
+
+def test_rows_of_lance_decide_as_a_whole_where_they_are_few_and_it_is_told_where_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lance = pytest.importorskip("lance")
+    values = [1] * 5000 + [None]
+    lance.write_dataset(pa.table({"x": values, "y": [[1]] * 5000 + [[1, 2]]}), tmp_path / "x.lance")
+
+    def made(**settings: Any) -> list[Any]:
+        config = LanceSourceConfig(num_epochs=1, **settings)
+        return rows(pipeline(LanceSource(config, tmp_path / "x.lance"), 5001))
+
+    want = [{"x": x, "y": [1]} for x in values[:-1]]
+    assert made() == [*want, {"x": None, "y": [1, 2]}]
+    assert made(on_null={"x": 0}) == [*want, {"x": 0, "y": [1, 2]}]
+    assert "fields with nulls stay on the host, as objects with None: x. " in caplog.text
+    monkeypatch.setattr("datarax_ray.read.formats.lance._WHOLE_NBYTES", 1000)
+    with (
+        caplog.at_level(logging.INFO),
+        pytest.raises(RecordError, match=r"x\.lance@1\[5000\].*is null.*on_null=\{'x': value\}"),
+    ):
+        made()
+    assert "the first 4,096 of 5,001 rows decide" in caplog.text
 
 
 # Files that other writers wrote, here beside: by polars.DataFrame(...).write_parquet (2.1.0), and by DuckDB's

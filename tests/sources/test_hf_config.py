@@ -139,9 +139,10 @@ class TestLoading:
 
 def test_the_revision_is_main_unless_given(monkeypatch):
     seen: list[dict[str, Any]] = []
-    monkeypatch.setattr(datasets, "load_dataset", lambda path, **kwargs: seen.append(kwargs))
-    HFConfig(name="a", split="b", download_kwargs={"trust_remote_code": False}).named("S").load(streaming=True)
-    HFConfig(name="a", split="b", download_kwargs={"revision": "v1", "name": "c"}).named("S").load(streaming=False)
+    stream = datasets.IterableDataset.from_generator(lambda: iter([{"x": 1}]))
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, **kwargs: [seen.append(kwargs), stream][1])
+    for more in ({"trust_remote_code": False}, {"revision": "v1", "name": "c"}):
+        HFConfig(name="a", split="b", download_kwargs=more).named("S").load(streaming=True)
     assert [call["revision"] for call in seen] == ["main", "v1"]
     assert not any("trust_remote_code" in call for call in seen)
 

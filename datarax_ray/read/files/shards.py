@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, get_args
 
 from datarax_ray.read.formats.remote.urls import redacted
 
@@ -33,6 +33,12 @@ class ShardsError(ValueError):
     """Files are shards of a set that is not whole, or of several sets."""
 
 
+def check_policy(missing_shards: str) -> None:
+    """Raise ValueError for a word that is no policy."""
+    if missing_shards not in get_args(MissingShards):
+        raise ValueError(f"missing_shards is 'error' or 'warn', got {missing_shards!r}")
+
+
 @contextmanager
 def going_by(policy: MissingShards) -> Iterator[None]:
     """What is looked up within, in this thread, goes by this policy about missing shards."""
@@ -43,14 +49,14 @@ def going_by(policy: MissingShards) -> Iterator[None]:
         _POLICY.reset(before)
 
 
-def may_go_without() -> bool:
-    """Whether missing shards are a warning here."""
-    return _POLICY.get() == "warn"
+def policy() -> MissingShards:
+    """About missing shards, here."""
+    return _POLICY.get()
 
 
 def report_missing(said: str) -> None:
     """Say that shards are missing: raise ShardsError, or log a warning, by the policy."""
-    if not may_go_without():
+    if policy() == "error":
         raise ShardsError(f"{said}. Bring back what is missing; {WITHOUT}")
     logger.warning("%s. What is there is read (missing_shards='warn')", said)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datarax_ray.read.files.paths import FileSlice
+from datarax_ray.read.files.shards import report_missing
 from datarax_ray.read.formats.remote.clients import filesystem_of
 from datarax_ray.read.formats.remote.ranges import by_client, read_small
 from datarax_ray.read.formats.remote.urls import is_url, redacted
@@ -53,6 +54,16 @@ class Prepared:
             FileSlice(self._path(name, shard), skip, take, self.lengths[name][shard])
             for name, shard, skip, take in parts
         )
+
+    def there(self, files: Sequence[FileSlice]) -> tuple[FileSlice, ...]:
+        """These files without missing shards, which are reported (see report_missing)."""
+        gone = {each.path for each in files if not _is_there(each.path)}
+        if gone:
+            names = ", ".join(sorted(map(os.path.basename, gone)))
+            report_missing(f"{redacted(self.directory)}: {len(gone)} of the {len(files)} shards are missing: {names}")
+        if len(gone) == len(files):
+            raise FileNotFoundError(f"{redacted(self.directory)}: none of the shards of this split is there")
+        return tuple(each for each in files if each.path not in gone)
 
     def _path(self, split: str, shard: int) -> str:
         num_shards = len(self.lengths[split])
@@ -178,6 +189,13 @@ def _read(directory: str, name: str) -> dict[str, Any]:
         return found
     except (ValueError, TypeError) as error:
         raise ValueError(f"{redacted(path)} is no JSON of tfds: {error}; prepare the dataset again") from error
+
+
+def _is_there(path: str) -> bool:
+    if not is_url(path):
+        return os.path.isfile(path)
+    client = filesystem_of(path)
+    return bool(by_client(path, "looking for it", lambda: client.exists(client._strip_protocol(path))))
 
 
 def _stored(path: str) -> bytes | None:

@@ -6,10 +6,10 @@ import functools
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from flax import nnx
@@ -19,7 +19,7 @@ from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.files.paths import kept
-from datarax_ray.read.files.shards import MissingShards, going_by
+from datarax_ray.read.files.shards import MissingShards, check_policy, going_by
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.grouped_rows import GroupedRows
@@ -48,8 +48,7 @@ class FilesConfig(IndexedSourceConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.missing_shards not in get_args(MissingShards):
-            raise ValueError(f"missing_shards is 'error' or 'warn', got {self.missing_shards!r}")
+        check_policy(self.missing_shards)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +202,7 @@ class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: 
         given = {part: getattr(self, part) for part in ("paths", "filesystem", *self.beside)}
         super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
         if isinstance(reader, GroupedRows):
-            warn_of_nulls(reader, self._description.steps)
+            warn_of_nulls(reader.moved, self._description.steps, reader.locate(0))
 
     def _opened(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """The reader of paths, on filesystem; and the order, in arguments of IndexedSourceModule."""
@@ -253,11 +252,14 @@ def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
     return max(1, min(WINDOW_BLOCKS, _WINDOW_NBYTES // max(1, typical)))
 
 
-def warn_of_nulls(reader: GroupedRows, steps: Sequence[Step]) -> None:
-    """Warn once of numbers with nulls. With a transform of single elements, a None that remains is an error anyway."""
-    if reader.moved and all(step.kind == "map_columns" for step in steps):
-        names = tuple(f"{name} ({told})" if told else name for name, told in reader.moved.items())
-        _warn_of_nulls(reader.locate(0), names, next(iter(reader.moved)))
+def warn_of_nulls(moved: Mapping[str, str], steps: Sequence[Step], first: str) -> None:
+    """Warn once of numbers with nulls. With a transform of single elements, a None that remains is an error anyway.
+
+    moved: see ColumnTypes. first: the place of the first row.
+    """
+    if moved and all(step.kind == "map_columns" for step in steps):
+        names = tuple(f"{name} ({told})" if told else name for name, told in moved.items())
+        _warn_of_nulls(first, names, next(iter(moved)))
 
 
 @functools.cache  # each copy of a source looks at the first rows anew

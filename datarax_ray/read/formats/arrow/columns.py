@@ -238,6 +238,11 @@ class ColumnTypes:
                 f"as they are.{nearest(unknown, paths)}"
             )
         fill, names, found = on_null.fills(types), set(as_objects), []
+        if kept := sorted(name for name in names if fill.get(name) is not None and name in on_null.by_field):
+            raise ValueError(
+                f"on_null gives a value for {kept}, which are objects on the host (images, host_keys), so their nulls "
+                "would stay. Leave them out of on_null, or fill them in a transform"
+            )
         for part, column in zip(table.schema, table.columns, strict=True):
             field = Field.of_type(part.name, part.type, fill)
             found.append(_as_objects(field) if field.path in names else _decided_by_rows(field, column, rows, known))

@@ -23,6 +23,7 @@ import numpy as np
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import ColumnError, Columns, stack, unstack_to_stack
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
+from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.arrow.types import is_list, is_number
 
 if TYPE_CHECKING:
@@ -72,15 +73,23 @@ class ElementTypes:
 
     @classmethod
     def of(
-        cls, elements: Sequence[Any], kinds: Mapping[str, Any], loose: Iterable[str], as_objects: Iterable[str]
+        cls,
+        elements: Sequence[Any],
+        kinds: Mapping[str, Any],
+        loose: Iterable[str],
+        as_objects: Iterable[str],
+        on_null: Any = None,
     ) -> ElementTypes | None:
         """The types by these first elements; None where they have not all the same fields, and are no table.
 
         kinds: the Arrow types of fields where they are known.
         loose: fields that are known to be loose.
         as_objects: fields that are not to be looked at.
+        on_null: see OnNull.
         """
         import pyarrow as pa
+
+        nulls = OnNull.of(on_null)
 
         fields = tuple(sorted(elements[0])) if elements else ()
         if not fields or any(tuple(sorted(element)) != fields for element in elements):
@@ -96,12 +105,12 @@ class ElementTypes:
                 continue
             try:
                 kind = pa.array(values, kinds[name]).type if name in kinds else inferred(values)
-                if _is_more_than_objects(kind):
+                if _is_more_than_objects(kind) or name in nulls.fills([(name, kind)]):
                     found[name] = Exactly(rounds=name in kinds).array(values, kind, name)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 apart.add(name)
         declared = tuple(sorted(found.keys() & kinds.keys()))
-        types = ColumnTypes.of(pa.table(found))
+        types = ColumnTypes.of(pa.table(found), on_null=on_null)
         return cls(fields, {name: each.type for name, each in found.items()}, types, tuple(sorted(apart)), declared)
 
     def described(self) -> list[Any]:

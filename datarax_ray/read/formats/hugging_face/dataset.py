@@ -12,6 +12,7 @@ import io
 import itertools
 import os
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class DatasetReader(Reader):
 
     All rows decide what a column becomes (see read.formats.arrow.columns). Images are decoded.
 
-    name: how the dataset is called, for people.
+    name: how the dataset is called, for people. on_null: see OnNull.
 
     Raises: TypeError for what is no datasets.Dataset; ValueError for one that is empty, that runs a function whenever
     it is read (set_transform), or has features that only `datasets` can decode.
@@ -56,7 +57,7 @@ class DatasetReader(Reader):
     name_firsts = np.zeros(1, np.int64)
     breaks_whole = False  # see GroupedRows
 
-    def __init__(self, dataset: Any, name: str) -> None:
+    def __init__(self, dataset: Any, name: str, on_null: Any = None) -> None:
         _check(dataset, name)
         if dataset.format["columns"] != dataset.column_names:
             dataset = dataset.select_columns(dataset.format["columns"])
@@ -66,7 +67,7 @@ class DatasetReader(Reader):
         self.num_records = len(dataset)
         self._decoded = tuple(key for key, needed in self._features._column_requires_decoding.items() if needed)
         as_objects = [*self._decoded, *arrays_of_any_length(self._features)]
-        self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, as_objects)
+        self._types = ColumnTypes.of(dataset.data.table, self._tables.rows, as_objects, on_null)
         self.mean_nbytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
 
     def read(self, records: Indices) -> Columns | list[Any]:
@@ -114,7 +115,12 @@ class DatasetReader(Reader):
 
         The fingerprint of `datasets` differs between two loads of the same data in memory.
         """
-        return {"num_records": self.num_records, **self._digests}
+        return {"num_records": self.num_records, **self._digests, **self._types.on_null.identity()}
+
+    @property
+    def moved(self) -> Mapping[str, str]:
+        """See ColumnTypes.moved."""
+        return self._types.moved
 
     def close(self) -> None:
         pass

@@ -6,6 +6,8 @@ What may reach the network is here alone, and runs on the driver: actors get the
 from __future__ import annotations
 
 import contextlib
+import fnmatch
+import glob
 import json
 import os
 import threading
@@ -16,6 +18,8 @@ from typing import Any
 
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.files import sniff
+from datarax_ray.read.files.shards import check_shards, going_by, policy
+from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.formats.remote.urls import redacted
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
@@ -56,8 +60,13 @@ class NamedDataset:
             return _load_saved(self.name, self.split, streaming)
         import datasets
 
+        if not streaming:
+            self._check_shards((self._builder().config.data_files or {}).get(self._base, ()))
         with self._asking() as kwargs:
-            return datasets.load_dataset(self.name, split=self.split, streaming=streaming, **kwargs)
+            found = datasets.load_dataset(self.name, split=self.split, streaming=streaming, **kwargs)
+        if streaming:
+            self._check_shards(iterable_tree.files_of(found))
+        return found
 
     def nbytes(self) -> int | None:
         """Bytes that the dataset takes once loaded, None where that is not known without downloading it.
@@ -68,18 +77,40 @@ class NamedDataset:
         if is_saved(self.name):
             files = os.scandir(_saved_folder(self.name, self.split))
             return sum(file.stat().st_size for file in files if file.name.endswith(".arrow"))
-        import datasets
-
-        with self._asking() as kwargs:
-            kwargs = {key: value for key, value in kwargs.items() if key not in _NOT_OF_BUILDERS}
-            builder = datasets.load_dataset_builder(self.name, **kwargs)
-        base, splits = self.split.partition("[")[0], builder.info.splits or {}
+        builder, base = self._builder(), self._base
+        splits = builder.info.splits or {}
         if base in splits and splits[base].num_bytes:
             return int(splits[base].num_bytes)
         if builder.info.dataset_size:
             return int(builder.info.dataset_size)
         paths = (builder.config.data_files or {}).get(base, ())
         return sum(map(os.path.getsize, paths)) if paths and all(map(os.path.isfile, paths)) else None
+
+    @property
+    def _base(self) -> str:
+        """The split, without a slice of it."""
+        return self.split.partition("[")[0]
+
+    def _builder(self) -> Any:
+        import datasets
+
+        with self._asking() as kwargs:
+            kwargs = {key: value for key, value in kwargs.items() if key not in _NOT_OF_BUILDERS}
+            return datasets.load_dataset_builder(self.name, **kwargs)
+
+    def _check_shards(self, files: Sequence[str]) -> None:
+        """See check_shards. files: of the split. What is read of a dataset on the hub its author chose, perhaps as some
+        of the shards, so a gap there is a warning.
+        """
+        named = (self.download_kwargs or {}).get("data_files")
+        named = named.get(self._base) if isinstance(named, Mapping) else named
+        if named is None:
+            with going_by(policy() if os.path.isdir(self.name) else "warn"):
+                check_shards(self.name, files)
+        for path in map(os.fspath, [named] if isinstance(named, str | os.PathLike) else named or ()):
+            if glob.has_magic(path):
+                pattern = f"*{path.removeprefix('./')}"
+                check_shards(path, fnmatch.filter(files, pattern), pattern)
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[dict[str, Any]]:

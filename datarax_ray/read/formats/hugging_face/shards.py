@@ -26,8 +26,9 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import difference, stamp
-from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes
+from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, UnlikeError
 from datarax_ray.read.formats.arrow.elements import ElementTypes, without_pil
+from datarax_ray.read.formats.arrow.nulls import OnNull
 from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.formats.hugging_face.dataset import arrays_of_any_length
 from datarax_ray.read.retry import RetriedRun, retried
@@ -76,11 +77,20 @@ class HFShards:
     name: of the data, for people.
     on_host: columns that are always objects.
     portions: how much is read at a time.
+    on_null: see OnNull.
 
-    Raises: TypeError for other objects; ValueError for a dataset that is empty, or that cannot be resumed exactly.
+    Raises: TypeError for other objects; ValueError for a dataset that is empty, or that cannot be resumed exactly, and
+    for on_null of elements that stay as they come.
     """
 
-    def __init__(self, dataset: Any, name: str, on_host: Iterable[str] = (), portions: Portions = Portions()) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        name: str,
+        on_host: Iterable[str] = (),
+        portions: Portions = Portions(),
+        on_null: Any = None,
+    ) -> None:
         import datasets
         from datasets.features.features import require_decoding
 
@@ -110,15 +120,28 @@ class HFShards:
         self._batch_size = portions.elements
         as_objects = (*on_host, *arrays_of_any_length(dataset.features))
         if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
-            self._look_at_rows(as_objects, portions)
+            self._look_at_rows(as_objects, portions, on_null)
         elif self.num_shards and not _gives_arrays(dataset):
-            self._look_at_elements(dataset.features or {}, as_objects)
+            self._look_at_elements(dataset.features or {}, as_objects, on_null)
+        if self._types is None and self.num_shards and on_null is not None:
+            raise ValueError(
+                f"on_null={on_null!r} is of columns, and the elements of {name} stay as the dataset makes them (by a "
+                "format of arrays, or with other fields in each), so their nulls would stay. Fill them in a transform, "
+                "or take the format away, dataset.with_format(None)"
+            )
         self._fingerprint = {
             "num_lanes": self.num_shards,
             "columns": digest([str(dataset.features), None if self._types is None else self._types.described()]),
             "batch_size": self._batch_size,
             **iterable_tree.tree_fingerprint(self._dataset),
+            **OnNull.of(on_null).identity(),
         }
+
+    @property
+    def moved(self) -> Mapping[str, str]:
+        """See ColumnTypes.moved."""
+        types = self._types.types if isinstance(self._types, ElementTypes) else self._types
+        return {} if types is None else types.moved
 
     def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         return RetriedRun(functools.partial(self._run, epoch, shard), state)
@@ -176,15 +199,15 @@ class HFShards:
         if self.decode is not None:
             self.decode.close()
 
-    def _look_at_rows(self, as_objects: Sequence[str], portions: Portions) -> None:
+    def _look_at_rows(self, as_objects: Sequence[str], portions: Portions, on_null: Any) -> None:
         """Decide by the first rows the types of columns, and the number of rows in a portion."""
         dataset = self._dataset.with_format("arrow")
         first = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
         if first is not None:
-            self._types = ColumnTypes.of(first, as_objects=as_objects)
+            self._types = ColumnTypes.of(first, as_objects=as_objects, on_null=on_null)
             self._num_first, self._batch_size = first.num_rows, portions.num_rows(first)
 
-    def _look_at_elements(self, features: Any, as_objects: Sequence[str]) -> None:
+    def _look_at_elements(self, features: Any, as_objects: Sequence[str], on_null: Any) -> None:
         """Decide by the first elements the types of fields."""
         from datasets.features.features import require_decoding
 
@@ -206,7 +229,8 @@ class HFShards:
             pass
         to_decode = [name for name, feature in features.items() if require_decoding(feature)]
         kinds = {part.name: part.type for part in features.arrow_schema} if features else {}
-        self._types, self._num_first = ElementTypes.of(first, kinds, to_decode, as_objects), len(first)
+        self._types = ElementTypes.of(first, kinds, to_decode, as_objects, on_null)
+        self._num_first = len(first)
 
 
 class _TableRun:
@@ -329,6 +353,8 @@ def _next_table(tables: Iterator[Any]) -> Any:
 
 
 def _unlike(these_are: str, first: str, remedy: str, error: Exception) -> ValueError:
+    if isinstance(error, UnlikeError) and error.is_of_nulls:
+        remedy = f"{error.remedy}; or {remedy}"
     return ValueError(
         f"{these_are} not like the {first} of the dataset, which decide the types of columns ({error}); "
         f"{remedy}name the column in host_keys to have it as objects"

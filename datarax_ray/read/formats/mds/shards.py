@@ -16,7 +16,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.files.filesystems import find_on, read_whole
 from datarax_ray.read.files.paths import for_people
-from datarax_ray.read.files.shards import may_go_without, report_missing
+from datarax_ray.read.files.shards import policy, report_missing
 from datarax_ray.read.formats.file_spans import IndexedFile, content_of
 from datarax_ray.read.formats.inspecting import inspect_all
 
@@ -77,7 +77,7 @@ def find_shards(paths: Any, filesystem: Any) -> tuple[Any, list[MDSShard]]:
     entries = [entry for entries in listed for entry in entries if entry[1]["samples"]]
     if not entries:
         raise ValueError(f"there are 0 samples in {', '.join(map(str, found[:3]))}; a stream needs at least one")
-    goes_without = may_go_without()  # of this thread
+    goes_without = policy() == "warn"  # of this thread
     known = inspect_all(
         lambda each: _inspect(filesystem, *each, goes_without), entries, name=lambda each: f"{each[0]}, a shard of it,"
     )
