@@ -29,7 +29,7 @@ _BESIDE = re.compile(r"(?<=[\])]), from ")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # where nothing more is written, by whatever host
 
-_CHECK = "`datarax-ray check PATHS`, or source.check(), reads all records once and lists each that ends a run, and why"
+_CHECK = "`datarax-ray check PATHS`, or check(source), reads all records once and lists each that ends a run, and why"
 
 
 class RecordError(ValueError):
