@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import tokenize
 import types
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
@@ -79,7 +80,7 @@ def _parts(value: Any) -> Any:
 def _text(code: Any) -> str:
     try:
         return inspect.getsource(code)
-    except (OSError, TypeError):  # a builtin, or text that is not in a file
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # a builtin, or text in no file of Python
         return f"{code.__module__}.{code.__qualname__}"
 
 

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import UserDict
 from decimal import Decimal
+from pathlib import Path
 
 import grain
 import numpy as np
@@ -20,6 +21,7 @@ from grain.experimental import FlatMapTransform as FlatMap
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.progress import Progress, element_rng
 from datarax_ray.read.elements.transforms import check_arguments, steps
 from datarax_ray.read.errors import RecordError
@@ -515,3 +517,12 @@ def test_filters_drop_by_truth_and_one_that_raises_is_a_failure():
 
     assert run([Truth()], [0, 1, "", "x", None, np.bool_(False), np.True_]).positions == [1, 3, 6]
     assert "ValueError" in str(run([Truth()], [np.array([True, False])]).failure)
+
+
+def test_a_transform_from_a_page_has_a_digest_though_its_file_is_no_python(tmp_path: Path) -> None:
+    """As notebooks and documentation run their blocks: the file at the name of the code is Markdown."""
+    page = tmp_path / "page.md"
+    page.write_text("\n[A link](page.md#there), and a user's text.\n")
+    names = {"__name__": "__main__"}
+    exec(compile("\ndef double(element):\n    return 2 * element", str(page), "exec"), names)
+    assert code_digests([names["double"]])["names"] == ["double"]
