@@ -164,7 +164,6 @@ class DataLoader(NamedArguments, Closing):
             () if is_local else operations.first,
             operations.needs_rng,
             is_local or operations.carries,
-            not is_local,
             settings,
         )
 

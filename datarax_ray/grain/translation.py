@@ -115,7 +115,7 @@ def _batching(given: Any, number: int) -> Batching:
         raise ValueError(f"batch_size must be positive, got {given.batch_size} in operation {number}")
     function = given.batch_fn or _stack
     name = f"operation {number} (Batch of {given.batch_size})"
-    return Batching(given.batch_size, bool(given.drop_remainder), function, function is _stack, name)
+    return Batching(given.batch_size, bool(given.drop_remainder), function, name)
 
 
 def _stack(values: list[Any]) -> Any:

@@ -40,8 +40,8 @@ class Block:
     """Elements of one part of a chunk, stacked.
 
     positions: int64 (k,), ascending, with equal ones where a record gave several elements.
-    columns: arrays of shape (k, ...), or Elements (grain.engine.pytrees) where they may be of any kind; None where k is
-        0.
+    columns: arrays of shape (k, ...), or Elements (grain.engine.elements) where they may be of any kind; None where k
+        is 0.
     skipped: records that were skipped.
     failure: the error to raise when the stream comes to failure_position; the block ends before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,

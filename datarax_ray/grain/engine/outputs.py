@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 
-from datarax_ray.grain.engine.pytrees import Elements, batch
+from datarax_ray.grain.engine.elements import Elements
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, check_position, reading
@@ -56,12 +56,10 @@ class Addresses:
         return self
 
     def state(self, address: Address) -> StreamState:
-        """The state at an address."""
         offsets = address[1:]
         return StreamState(address[0], 0, "elements", Offsets(offsets) if any(offsets) else None)
 
     def address(self, state: StreamState) -> Address:
-        """The address at a state."""
         if state.extra is None:
             return (state.position, *[0] * self.num_offsets)
         return (state.position, *cast(Offsets, state.extra).offsets)
@@ -86,12 +84,11 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Batching:
-    """Every `size` consecutive items become one. function: of their data. is_default: function only stacks."""
+    """Every `size` consecutive items become one. function: of their data."""
 
     size: int
     drop_remainder: bool
     function: Callable[[list[Any]], Any]
-    is_default: bool
     name: str
 
 
@@ -122,8 +119,6 @@ def outputs(chunks: Chunks, first: Group | None, stages: Stages, start: Address,
             for row, position in enumerate(run.positions[run.lo : run.hi].tolist(), start=run.lo)
         )
         items = _expanded(records, first, start[:1], start[1], is_counted=True)
-    elif stages and isinstance(stage := stages[0], Batching):
-        items, stages = _batches_of_runs(_skip(runs, start), stage), stages[1:]
     else:
         runs = _skip(runs, start)
         items = ((run.item(row), run.after(row)) for run in runs for row in range(run.lo, run.hi))
@@ -177,13 +172,11 @@ class _Run:
 
     def item(self, row: int) -> Item:
         """One element, with its index and generator if they travel with it."""
-        return self.carrier(row, self.elements.values.element(row))
-
-    def carrier(self, row: int, data: Any) -> Item:
         elements = self.elements
+        data = elements.values.values[row]
         if elements.indices is None or elements.rngs is None:
             return Item(0, None, data)
-        return Item(int(elements.indices[row]), elements.rngs.element(row), data)
+        return Item(int(elements.indices[row]), elements.rngs.values[row], data)
 
     def after(self, row: int) -> Address:
         """The address after a row: in its position, unless the block has no more rows of this position."""
@@ -245,35 +238,6 @@ def _skip(runs: Iterator[_Run], start: Address) -> Iterator[_Run]:
             yield run
 
 
-def _batches_of_runs(runs: Iterator[_Run], stage: Batching) -> Outputs:
-    """As _batches, but rows of arrays are copied to their batch without becoming elements."""
-    held: list[_Run] = []
-    count = 0
-    for run in runs:
-        lo = run.lo
-        while lo < run.hi:
-            hi = min(run.hi, lo + stage.size - count)
-            held.append(replace(run, lo=lo, hi=hi))
-            count += hi - lo
-            lo = hi
-            if count == stage.size:
-                yield _batch_of_runs(held, stage)
-                held, count = [], 0
-    if held and not stage.drop_remainder:
-        yield _batch_of_runs(held, stage)
-
-
-def _batch_of_runs(held: list[_Run], stage: Batching) -> tuple[Item, Address]:
-    run, row = held[-1], held[-1].hi - 1
-    data = NotImplemented
-    if stage.is_default:
-        data = batch([(run.elements.values, run.lo, run.hi) for run in held])
-    if data is NotImplemented:
-        values = [run.elements.values.element(row) for run in held for row in range(run.lo, run.hi)]
-        data = _make(stage, values, int(held[0].positions[held[0].lo]), int(run.positions[row]))
-    return run.carrier(row, data), run.after(row)
-
-
 def _batches(items: Outputs, stage: Batching) -> Outputs:
     """Batches in the order of the items; one has the index and generator of its last item, as in Grain."""
     held: list[Item] = []
@@ -289,17 +253,13 @@ def _batches(items: Outputs, stage: Batching) -> Outputs:
 
 
 def _batch(held: list[Item], addresses: list[Address], stage: Batching) -> tuple[Item, Address]:
-    values = [item.data for item in held]
-    data = _make(stage, values, _position(addresses[0]), _position(addresses[-1]))
-    return replace(held[-1], data=data), addresses[-1]
-
-
-def _make(stage: Batching, values: list[Any], first: int, last: int) -> Any:
     try:
-        return stage.function(values)
+        data = stage.function([item.data for item in held])
     except Exception as error:
+        first, last = _position(addresses[0]), _position(addresses[-1])
         reason = f"{stage.name} raised {type(error).__name__}: {error}"
-        raise RecordError.of(_say_range(first, last, len(values)), first, reason, error) from error
+        raise RecordError.of(_say_range(first, last, len(held)), first, reason, error) from error
+    return replace(held[-1], data=data), addresses[-1]
 
 
 def _expanded(
@@ -326,7 +286,6 @@ def _expanded(
 
 
 def _position(after: Address) -> int:
-    """The position of the output before this address."""
     return after[0] if any(after[1:]) else after[0] - 1
 
 

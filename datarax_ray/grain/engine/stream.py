@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datarax_ray.grain.engine.pytrees import Elements, ObjectList, gather
+from datarax_ray.grain.engine.elements import Elements, ObjectList
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.orders.kinds import FileOrder
@@ -42,7 +42,6 @@ class SampledStream:
     operations: applied to each element here.
     needs_rng: some operation draws random numbers, here or later.
     carries: later operations need each element's index and generator.
-    stacks: make arrays of like elements.
     identity: everything that decides the stream, in plain values.
     """
 
@@ -56,7 +55,6 @@ class SampledStream:
     operations: tuple[Operation, ...]
     needs_rng: bool
     carries: bool
-    stacks: bool
     identity: Mapping[str, Any]
 
     @property
@@ -137,8 +135,7 @@ class SampledStream:
         return Block(np.array(where, np.int64), self._elements(items) if items else None, (), failure, at)
 
     def _elements(self, items: list[Item]) -> Elements:
-        data = [item.data for item in items]
-        values = gather(data) if self.stacks else ObjectList(data)
+        values = ObjectList([item.data for item in items])
         if not self.carries:
             return Elements(values)
         indices = np.array([item.index for item in items], np.int64)
