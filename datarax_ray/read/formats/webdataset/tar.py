@@ -4,9 +4,8 @@ Source: the webdataset package, tariterators.py. A name is split at the first do
 extension; consecutive members of one key are a run; links, folders and what lies below `__name__` are skipped.
 Unlike webdataset, this reader also skips notes and leftovers (README.md, __MACOSX/._1.jpg), and index.py joins the runs
 of one key.
-Headers of plain files are read here, all others (GNU's and PAX's long names among them) by Python's tarfile, one at a
-time: its own loop ends in silence at a damaged one. The bytes of runs, cut out of the file, are a tar again, so that
-reading is the same walk.
+Python's tarfile reads the headers, one at a time: its own loop ends in silence at a damaged one. The bytes of runs, cut
+out of the file, are a tar again, so that reading is the same walk.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from zlib import adler32
 
 from datarax_ray.read.files.listing import is_no_data
 
@@ -24,12 +22,6 @@ KEY = "__key__"
 BUFFER_NBYTES = 32 * 1024  # what the walk over a local file reads at a time: longer members are jumped over
 _NAME = re.compile(r"(?P<key>(.*/)?[^.]+)\.(?P<extension>[^/]*)")
 _META = re.compile(r"__[^/]*__(/|$)")
-# Mode, owner, group, size, time, checksum and the type of a regular file, in the octal that tar, tarfile and webdataset
-# write; and the numbers of a device, which such a file has not.
-_PLAIN_NUMBERS = re.compile(
-    rb"(?:[0-7]{7}[ \0]|[0-7]{6} \0){3}(?P<size>[0-7]{11})[ \0][0-7]{11}[ \0](?P<checksum>[0-7]{6}\0 |[0-7]{7}[ \0])0"
-)
-_PLAIN_DEVICES = (bytes(16), b"0000000\0" * 2, b"000000 \0" * 2)
 _ZEROS = bytes(tarfile.BLOCKSIZE)
 
 
@@ -111,21 +103,11 @@ def samples(
 
 def _members(file: Any) -> Iterator[tuple[Member, int]]:
     """Every member, and where the next one begins. file: at its beginning."""
-    tar: tarfile.TarFile | None = None  # made for the first header that is not plain; it reads that of the file first
-    found, at = _plain_member(file.read(tarfile.BLOCKSIZE), 0), 0
-    while True:
-        if found is None:
-            if tar is None:
-                file.seek(0)
-                tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
-            file.seek(at)
-            info = tar.next() if at == 0 else tarfile.TarInfo.fromtarfile(tar)
-            if info is None:  # the zeros that end it are all there is
-                break
-            found, at = _member_of(info), tar.offset
-        else:
-            at = found.stop
-        if tar and (odd := {"path", "size"} & tar.pax_headers.keys()):
+    tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")  # reads the first header
+    info, at = tar.next(), 0
+    while info is not None:  # else the zeros that end it are all there is
+        found, at = _member_of(info), tar.offset
+        if odd := {"path", "size"} & tar.pax_headers.keys():
             raise ValueError(f"a global header gives every member that follows the same {' and '.join(sorted(odd))}")
         yield found, at
         file.seek(at)
@@ -137,7 +119,8 @@ def _members(file: Any) -> Iterator[tuple[Member, int]]:
             )
         if block == _ZEROS:
             break
-        found = None if tar and tar.pax_headers else _plain_member(block, at)
+        file.seek(at)
+        info = tarfile.TarInfo.fromtarfile(tar)
     file.seek(at)
     while part := file.read(BUFFER_NBYTES):
         if part.strip(b"\0"):
@@ -149,18 +132,3 @@ def _member_of(info: tarfile.TarInfo) -> Member:
     if info.isreg():
         kind = "sparse" if info.issparse() else "regular"
     return Member(info.name, info.offset, info.offset_data, info.size, kind)
-
-
-def _plain_member(block: bytes, at: int) -> Member | None:
-    """What tarfile makes of a header of a regular file with nothing unusual in it, at less cost; None of any other."""
-    numbers = _PLAIN_NUMBERS.fullmatch(block, 100, 157)
-    if numbers is None or len(block) < tarfile.BLOCKSIZE or block[329:345] not in _PLAIN_DEVICES:
-        return None
-    # adler32 begins with a sum of bytes, which is exact for 256 of them
-    total = (adler32(block[:256]) & 0xFFFF) + (adler32(block[256:]) & 0xFFFF) - (adler32(block[148:156]) & 0xFFFF) - 1
-    if total + 8 * ord(" ") != int(numbers["checksum"].rstrip(b"\0 "), 8):
-        return None
-    name = block[:100].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    prefix = block[345:500].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    data = at + tarfile.BLOCKSIZE
-    return Member(f"{prefix}/{name}" if prefix else name, at, data, int(numbers["size"], 8), "regular")
