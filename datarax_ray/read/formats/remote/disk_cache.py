@@ -64,7 +64,6 @@ class DiskCache:
 
     def __init__(self, folder: str, limit: int) -> None:
         self._descriptors: dict[str, int | None] = {}  # of NAME.held, by name; None where there is no room for one
-        self._whole: set[str] = set()  # the names of files of which every page was there
         self._lock_fd: int | None = None
         self._folder = Path(folder).expanduser()
         self._limit = limit
@@ -79,16 +78,6 @@ class DiskCache:
                 first = int(pages[0])
                 return pages[_read_sums(fd, first, int(pages[-1]))[pages - first] != 0]
         return pages[:0]
-
-    def has_all(self, file: RemoteFile) -> bool:
-        """Whether every page of the file is there; the answer is remembered."""
-        name = _name(file)
-        with self._working():
-            if (fd := self._open(file)) is not None:
-                if name not in self._whole and _read_sums(fd, 0, file.num_pages - 1).all():
-                    self._whole.add(name)
-                return name in self._whole
-        return False
 
     def path_of(self, file: RemoteFile) -> str:
         """The path of its pages, each at its place, for formats with checksums of their own."""
@@ -137,13 +126,11 @@ class DiskCache:
     def shut(self, file: RemoteFile) -> None:
         """This process reads the file no more."""
         with self._threads:
-            self._whole.discard(_name(file))
             if (fd := self._descriptors.pop(_name(file), None)) is not None:
                 os.close(fd)
 
     @property
     def num_open(self) -> int:
-        """Descriptors."""
         return len(self._descriptors)
 
     def close(self) -> None:
@@ -158,11 +145,9 @@ class DiskCache:
             if fd is not None:
                 _close(fd)
         self._descriptors.clear()
-        self._whole.clear()
         self._lock_fd = None
 
     def _forget(self, fd: int, file: RemoteFile, first: int, count: int) -> None:
-        self._whole.discard(_name(file))
         os.pwrite(fd, bytes(_SUM_NBYTES * count), _place_of_sum(first))
 
     def _open(self, file: RemoteFile) -> int | None:

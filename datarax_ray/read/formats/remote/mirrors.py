@@ -79,7 +79,6 @@ class RunsAhead:
         return PAGE * len(self.pages)
 
     def ask(self, spans: Mapping[Run, Span]) -> None:
-        """Ask for these runs, of one read."""
         asked = ask_ranges(list(spans.values()), self._remote, self._slots)
         for place, run in enumerate(spans):
             self._asked[run] = asked, place
@@ -266,8 +265,6 @@ class Mirrors:
         layout, file = self._layouts.get(index), self._files[index]
         if layout is None or not self._disk.is_working:
             return False
-        if self._disk.has_all(file):
-            return True
         pages = pages_of(layout.of(wanted))
         return len(self._disk.held(file, pages)) == len(pages)
 
@@ -352,7 +349,6 @@ class Mirrors:
         return self._is_whole and (self._fits or self._disk.takes(self._files[index]))
 
     def _cached_runs(self, pages: Iterable[Page]) -> list[Run]:
-        """The runs of pages that the disk cache has."""
         runs: list[Run] = []
         for index, some in by_file(pages) if self._disk.is_working else ():
             held = self._disk.held(self._files[index], np.array([number for _, number in some]))

@@ -70,7 +70,6 @@ def pages_of(spans: Indices) -> Indices:
 
 
 def pages_needed(wanted: Mapping[int, Indices], layouts: Mapping[int, Layout]) -> list[Page]:
-    """All pages that these parts of these files are decoded from."""
     return [(file, number) for file, parts in wanted.items() for number in pages_of(layouts[file].of(parts)).tolist()]
 
 
