@@ -20,7 +20,7 @@ from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import are_told, for_people, kept
 from datarax_ray.read.files.shards import MissingShards
-from datarax_ray.read.formats.hugging_face.load import advice_of_saved, is_saved, only_split
+from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.kinds import IMAGES, OF_TEXT, PACKED, READ, UNSURE
 from datarax_ray.read.formats.materialized.written import is_materialized
@@ -236,7 +236,6 @@ def source_of_files(
 
 
 def _settings(format_name: str) -> tuple[set[str], set[str]]:
-    """The names of the settings of a format, of its config and of its source."""
     source_type = getattr(sources, READ[format_name].source)
     return {each.name for each in fields(source_type.config_type)}, {*inspect.signature(source_type).parameters}
 
@@ -384,7 +383,5 @@ def _looked_at(named: Any, filesystem: Any) -> tuple[str, bytes]:
     suffix = os.path.splitext(path)[1]
     if any(other != path and os.path.splitext(other)[1] == suffix for other in files):
         path = f"{os.path.dirname(path)}/*{suffix}"
-    raise ValueError(
-        f"nothing there is {', '.join([*READ][:-1])} or {[*READ][-1]}: {said}."
-        f"{advice_of_saved(files) or sniff.how_to_read(name, path)}"
-    )
+    known_names = f"{', '.join([*READ][:-1])} or {[*READ][-1]}"
+    raise ValueError(f"nothing there is {known_names}: {said}.{sniff.how_to_read(name, path)}")

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,19 +182,12 @@ def is_indexed(dataset: Any) -> bool:
 
 
 def as_stream(dataset: Any) -> Any:
-    """A map-style dataset as an IterableDataset with a shard for each of its files."""
     return dataset.to_iterable_dataset(num_shards=max(1, min(len(dataset), len(dataset.cache_files))))
 
 
 def is_saved(name: Any) -> bool:
     """Whether this is a local folder that save_to_disk made, of a Dataset or a DatasetDict."""
     return any(os.path.isfile(os.path.join(name, file)) for file in (_STATE_FILE, _DICT_FILE))
-
-
-def advice_of_saved(files: Iterable[str]) -> str:
-    """What to do with these files where they are of a folder that save_to_disk made, and lie in a bucket; "" else."""
-    is_one = {_STATE_FILE, _DICT_FILE}.intersection(os.path.basename(file) for file in files)
-    return f" They look like a dataset that was saved: {_OF_DISKS}." if is_one else ""
 
 
 def only_split(name: Any) -> str | None:
