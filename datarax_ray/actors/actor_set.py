@@ -259,7 +259,6 @@ class ActorSet:
         logger.warning("%s: %s", none, why)
 
     def _others(self) -> list[Holder]:
-        """The other open sources of this program that have running actors."""
         return [
             Holder(each.source, len(each.ready), each._options.num_cpus)
             for each in list(_OPEN)

@@ -130,7 +130,6 @@ _FORKED_FROM: list[int] = []  # the process that was connected to Ray, where thi
 
 
 def check_can_connect() -> None:
-    """Raise ForkedError in a process that was forked from one that was connected to Ray."""
     for pid in _FORKED_FROM:
         check_not_forked(pid, "the connection to Ray")
 

@@ -28,7 +28,6 @@ _RECORDS, _SKIPPED, _COMPONENT = "records", "skipped", "component"
 
 
 def first_line(error: Exception) -> str:
-    """The class of an error and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
 
 

@@ -66,15 +66,6 @@ def bench(
     decoder: tuple[Any, ...] = (),
     target: float | None = None,
 ) -> None:
-    """Measure each way to read, and print the rates with advice.
-
-    paths: data, or FILE.py:NAME of a source or Pipeline.
-    seconds: for each way.
-    decoder: transforms for data.
-    target: records/s that a trainer takes, or None.
-
-    Raises: what load or the user's file raises; ValueError for a stream or mixture, which has one order only.
-    """
     with _logged_once(), contextlib.ExitStack() as opened:
         ways = _ways(_source(paths, decoder, opened), opened)
         screen.err.print(f"{len(ways) + bool(num_actors)} ways to read, {seconds:g} s each")

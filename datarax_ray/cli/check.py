@@ -28,10 +28,6 @@ def check(
     num_actors: int = 0,
     split: str | None = None,
 ) -> int:
-    """Print what a run over the data would meet. Returns the exit status: 1 where such a run would end early.
-
-    decoder: transforms; None for the decoder that the first record asks for. split: of a Hugging Face dataset.
-    """
     with closing(_source(paths, decoder, split)) as source:
         found = checked(source, num_actors=num_actors, console=screen.err)
         screen.answer(found.to_json(), _lines(type(source).__name__, found))

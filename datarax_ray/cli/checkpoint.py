@@ -77,7 +77,6 @@ def _only(directory: str, found: list[epath.Path]) -> Saved:
 
 
 def show(directory: str, screen: Screen, *, all: bool = False) -> None:
-    """Print where the stream goes on, its amendments, and its settings. all: with the digests."""
     saved = find(directory)
     screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved, with_digests=all))
 
@@ -112,7 +111,6 @@ def _reached(position: int, settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def fits(target: str, directory: str, screen: Screen) -> int:
-    """Print whether a pipeline can go on from a state, or all settings that differ. Returns 0 if it can, else 1."""
     saved = find(directory)
     found: dict[str, Any] = {"directory": str(saved.directory)}
     with pipeline_of(target) as pipeline:
@@ -136,7 +134,6 @@ def amendments_in(state: Mapping[str, Any]) -> Amendments:
 
 
 def value_text(value: Any) -> str:
-    """A setting as JSON, or that it is missing."""
     return repr(value) if value is MISSING else json.dumps(value)
 
 

@@ -91,11 +91,6 @@ def normalize(batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def demo(seed: int, checkpoint_dir: Path | None, screen: Screen) -> None:
-    """Train, resume and compare; print each step of it, or one JSON object. checkpoint_dir: None for a temporary one.
-
-    Raises: RuntimeError where a batch differs from the undisturbed run's, or the classifier is below MIN_ACCURACY;
-    ValueError where checkpoint_dir is not empty.
-    """
     begin = time.monotonic()
     out = screen.err if screen.as_json else screen.out
     with contextlib.ExitStack() as stack:
@@ -144,12 +139,10 @@ def train_source(seed: int) -> ArrayRecordSourceModule:
 
 
 def pipeline_over(source: ArrayRecordSourceModule, num_actors: int) -> Pipeline:
-    """The source through Ray actors, normalised, in batches. Closing it ends the actors."""
     return Pipeline(source=RaySource(source, num_actors=num_actors), stages=[normalize], batch_size=BATCH_SIZE)
 
 
 def train(training: Training, pipeline: Pipeline, num_batches: int | None, out: Console, who: str) -> list[str]:
-    """Train on so many batches, None for all that are left. Returns the digest of each."""
     digests = []
     with RecordProgress(out, who, pipeline.source.describe().stop, done=pipeline.position) as progress:
         for batch in islice(pipeline, num_batches):
@@ -170,7 +163,6 @@ def digest(batch: dict[str, Any]) -> str:
 
 
 def compare(expected: list[str], found: list[str], number: int, who: str, out: Console) -> None:
-    """Print how many batches are the same. number: of the first. Raises: RuntimeError unless all are."""
     same = sum(one == other for one, other in zip(expected, found, strict=False))
     line = f"batches {number}..{number + len(expected) - 1}: {same} of {len(expected)} identical, read by {who}"
     if same < max(len(expected), len(found)):
@@ -181,7 +173,6 @@ def compare(expected: list[str], found: list[str], number: int, who: str, out: C
 
 
 def judge(training: Training, out: Console) -> float:
-    """Print and return the accuracy on the test images, 0 to 1. Raises: RuntimeError where it is below MIN_ACCURACY."""
     config = ArrayRecordSourceConfig(num_epochs=1)
     source = ArrayRecordSourceModule(config, digits.TEST, transforms=[DecodeFields(digits.FIELDS)])
     with Pipeline(source=source, stages=[normalize], batch_size=len(source)) as pipeline:
@@ -195,7 +186,6 @@ def judge(training: Training, out: Console) -> float:
 
 @contextlib.contextmanager
 def local_ray() -> Iterator[None]:
-    """A Ray of our own, even where a cluster runs: the demo's files are on this machine alone."""
     start_local(
         "local",
         num_cpus=ACTORS_AFTER,

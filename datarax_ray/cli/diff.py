@@ -31,7 +31,6 @@ class Verdict(NamedTuple):
 
 
 def diff(first: str, second: str, steps: tuple[int, int] | None, screen: Screen) -> int:
-    """Print whether two runs saw the same data. Returns 0 if they did, 1 if not, 2 if the digests cannot tell."""
     runs = [name for name in (first, second) if not names_a_pipeline(name)]
     if steps is not None and runs:
         raise ValueError(f"--steps needs two pipelines; {runs[0]} is a folder of checkpoints")

@@ -39,11 +39,6 @@ def inspect(
     decoder: tuple[Any, ...] | None = None,
     split: str | None = None,
 ) -> None:
-    """Print files, records, sizes, groups with advice, and the first elements, decoded if their encoding is known.
-
-    sheet: a .png to write the first pictures to. decoder: transforms, in place of the encoding's. split: of a Hugging
-        Face dataset.
-    """
     if sheet is not None and sheet.suffix != ".png":
         raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
     if sheet is not None and not sheet.parent.is_dir():

@@ -27,7 +27,6 @@ _LOOK_S = 0.5
 
 
 def list_pools(address: str | None, screen: Screen) -> None:
-    """Print every pool of the cluster."""
     with head_at(address) as head:
         pools = _pools(head)
     screen.answer(
@@ -37,18 +36,12 @@ def list_pools(address: str | None, screen: Screen) -> None:
 
 
 def show(name: str | None, address: str | None, screen: Screen) -> None:
-    """Print one pool, by default the only one. Raises: ValueError where the name is not that of one pool."""
     with head_at(address) as head:
         facts = _facts(*_found(name, _pools(head)))
     screen.answer(facts, _lines(facts))
 
 
 def resize(name: str, num_actors: int | None, address: str | None, screen: Screen, *, wait_s: float = 30.0) -> None:
-    """Ask a pool for this many actors, None for its program's number, and wait until its drivers have read the wish.
-
-    Raises: ValueError where the name is not that of one pool, or so few actors cannot read; TimeoutError where drivers
-    do not answer; RuntimeError where they end before.
-    """
     reason = f"{getpass.getuser()} on {socket.gethostname()} asked for it"
     wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
     with head_at(address) as head:

@@ -38,7 +38,6 @@ def locate(
     checkpoint: str | None = None,
     run: str | None = None,
 ) -> None:
-    """Print the file and record of every row of a batch, or of one row. checkpoint, run: see _counted_from."""
     with pipeline_of(target) as pipeline:
         state = _counted_from(pipeline, checkpoint, run)
         try:
@@ -66,10 +65,6 @@ def replay(
     checkpoint: str | None = None,
     run: str | None = None,
 ) -> None:
-    """Write the batches of steps [first, stop), as they were before stages, to a file; its suffix chooses the format.
-
-    checkpoint, run: see _counted_from.
-    """
     first, stop = steps
     write = _WRITERS.get(output.suffix)
     if write is None:

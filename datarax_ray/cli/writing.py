@@ -177,7 +177,6 @@ def preprocess(
     num_shards: int | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Write the elements that a source's first transforms make, and print their statistics. Returns the exit status."""
     begin = time.perf_counter()
     try:
         done = materialize(

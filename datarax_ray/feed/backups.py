@@ -82,7 +82,6 @@ class Backups:
         self._copied.discard((part.chunk, part.index))
 
     def asks(self, actors: Sequence[int], now: float) -> list[Ask]:
-        """The parts to ask of another actor now."""
         late = {actor: wait_s for actor in self._queues if (wait_s := self._late_s(actor, now))}
         free = [(len(self._queues.get(actor, ())), actor) for actor in actors if actor not in late]
         heapq.heapify(free)

@@ -376,7 +376,6 @@ class PackedBatcher:
         return pieces.position[first], pieces.units[first] + begins - pieces.start[first]
 
     def _check_fill(self, like: Columns) -> None:
-        """Raise ValueError where the padding of a field, or its first token, is no value of its dtype."""
         for name in like:
             dtype = like[name].dtype
             values = {"pad_id": self._packing.padding[name], "bos_token_id": self._packing.first_token(name)}

@@ -135,6 +135,5 @@ class SelectedRowsScheduler:
 
 
 def _part_of(request: Any, selected: Indices, num_elements: int) -> Any:
-    """The request for this selection of a block with this number of elements."""
     sharing = replace(request.wanted.sharing, part=selected, num_elements=num_elements)
     return replace(request, wanted=replace(request.wanted, sharing=sharing))

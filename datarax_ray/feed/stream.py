@@ -472,7 +472,6 @@ def _name_records(error: UnlikeError, description: Stream, start: StreamState) -
 
 
 def _batcher(description: Stream, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
-    """The batcher for this stream from a state on."""
     common: dict[str, Any] = {
         "start": start.position,
         "stop": options.stop,

@@ -88,7 +88,6 @@ class Bound:
         return int(min(wanted, room)) or DEFAULT_MAX_NBYTES
 
     def allowance(self, num_actors: int, num_drivers: int, begun_with: int) -> float:
-        """The bound of each driver as a share of the bound of a single driver with `begun_with` actors."""
         return self.of_each(num_actors, num_drivers) / self.of_each(begun_with)
 
 
@@ -209,7 +208,6 @@ class Window:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the first chunk is complete."""
         return bool(self._chunks) and self._chunks[0].is_complete
 
     @property

@@ -148,8 +148,6 @@ class NamedArguments:
 
 
 def named_arguments(function: Callable[_P, _Result]) -> Callable[_P, _Result]:
-    """A function with the errors of NamedArguments."""
-
     @functools.wraps(function)
     def call(*args: _P.args, **named: _P.kwargs) -> _Result:
         check_names(function, named)

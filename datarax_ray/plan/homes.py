@@ -48,7 +48,6 @@ class Homes:
         return tuple(sorted(frozenset().union(*self.nodes)))
 
     def without(self, nodes: frozenset[str]) -> list[int]:
-        """The homes without any of these nodes."""
         return [home for home, has in enumerate(self.nodes) if not has & nodes]
 
 

@@ -111,7 +111,6 @@ class ReadRequest:
 
     @property
     def block_key(self) -> Hashable:
-        """The request without sharing."""
         return replace(self, wanted=replace(self.wanted, sharing=None))
 
     def narrowed(self, positions: tuple[int, ...]) -> ReadRequest:

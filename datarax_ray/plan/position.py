@@ -184,7 +184,6 @@ def joined_runs(ranges: Indices) -> Indices:
 
 
 def num_rows_of(runs: Indices) -> int:
-    """Rows in all of the runs."""
     return int((runs[:, 1] - runs[:, 0]).sum())
 
 

@@ -35,8 +35,6 @@ class PositionSet(Protocol):
 
 @dataclass(frozen=True)
 class ListedPositions:
-    """A few positions, listed."""
-
     positions: tuple[int, ...]
     share: ClassVar[float] = 0.0
 
@@ -67,7 +65,6 @@ class Sharing:
 
     @property
     def part_key(self) -> Hashable:
-        """A key of the part among the parts of one block."""
         return self.part if isinstance(self.part, str) else (self.part.tobytes(), self.num_elements)
 
 

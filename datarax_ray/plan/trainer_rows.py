@@ -88,7 +88,6 @@ class TrainerRows:
 
     @functools.cached_property
     def full(self) -> tuple[tuple[int, int], ...]:
-        """The ranges of a full batch."""
         return self.of(self.batch_size)
 
     def of(self, num_rows: int) -> tuple[tuple[int, int], ...]:
@@ -194,7 +193,6 @@ class TrainerPositions:
 
 
 def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:
-    """Rows in all of the ranges."""
     return sum(hi - lo for lo, hi in ranges)
 
 

@@ -103,7 +103,6 @@ def plain_weights(weights: Weights) -> Any:
 
 
 def pieces_of(weights: Weights) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """See WeightSchedule.pieces."""
     return weights.pieces if isinstance(weights, WeightSchedule) else ((0, weights),)
 
 

@@ -89,7 +89,6 @@ class StorageError(OSError):
 
 
 def gives_fewer(position: int, offset: int, unit: str = "elements") -> ValueError:
-    """The error for a record that gives fewer elements than the state says were consumed of it."""
     return ValueError(
         f"the stream goes on behind {offset} {unit} of the record at position {position}, which gives fewer now: a "
         "transform changed since the state was taken, so going on would skip or repeat some. Make transforms functions "

@@ -16,7 +16,6 @@ class ForkedError(Exception):
 
 
 def check_not_forked(made_in: int, what: str) -> None:
-    """Raise ForkedError where this is another process than the one with the id `made_in`, which made `what`."""
     if os.getpid() != made_in:
         raise ForkedError(
             f"{what} belongs to process {made_in}, and this is process {os.getpid()}, forked off from it without "

@@ -35,7 +35,6 @@ class ReusedMemory:
         self._free: list[np.ndarray] = []  # the latest last
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """As np.empty."""
         nbytes = math.prod(shape) * dtype.itemsize
         if dtype.hasobject or nbytes < min(_MIN_ALIGNED_NBYTES, self._min_nbytes):
             return np.empty(shape, dtype)

@@ -237,7 +237,6 @@ def whole_epochs(num_epochs: Any) -> int:
 
 
 def check_on_error(on_error: Any) -> None:
-    """Raise ValueError unless this is a way to treat errors."""
     if not callable(on_error) and on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise', 'skip' or a function of the error, got {on_error!r}")
 

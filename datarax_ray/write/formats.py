@@ -74,11 +74,9 @@ class ArrayRecordFormat:
     suffix = "array_record"
 
     def open(self, path: Path) -> Writer:
-        """See Format."""
         return _ArrayRecordWriter(path, f"group_size:{self.group_size},{self.compression}")
 
     def settings(self) -> dict[str, Any]:
-        """See Format."""
         return {"name": "ArrayRecord", "group_size": self.group_size, "compression": self.compression}
 
 
@@ -92,11 +90,9 @@ class ParquetFormat:
     suffix = "parquet"
 
     def open(self, path: Path) -> Writer:
-        """See Format."""
         return _ParquetWriter(path, self)
 
     def settings(self) -> dict[str, Any]:
-        """See Format."""
         types = {each.name: str(each.type) for each in self.schema}
         return {"name": "Parquet", "group_size": self.group_size, "compression": self.compression, "columns": types}
 

@@ -175,7 +175,6 @@ def materialize(
 
 
 def _components(stream: Any, path: str) -> list[tuple[str, IndexedStream]]:
-    """The folder and stream of each component."""
     if isinstance(stream, MixtureStream):
         parts = (_components(each, component_path(path, index)) for index, each in enumerate(stream.components))
         return [found for part in parts for found in part]

@@ -46,7 +46,6 @@ def summary(statistics: Statistics) -> str:
 
 
 def field_table(statistics: Statistics, max_fields: int = _MAX_FIELDS) -> RenderableType:
-    """A row for each field, of at most `max_fields`."""
     table = Table(
         "field", "kind", "shape", "count", "missing", "mean", "std", "least", "most", "length", "values", box=box.SIMPLE
     )

@@ -258,7 +258,6 @@ class Statistics:
 
 
 def fields_of_columns(columns: Any, prefix: str = "") -> dict[str, FieldStatistics]:
-    """The statistics of each column, by the name of its field."""
     if not isinstance(columns, Mapping):
         return {prefix or _NO_NAME: FieldStatistics.of(columns)}
     found: dict[str, FieldStatistics] = {}
@@ -268,7 +267,6 @@ def fields_of_columns(columns: Any, prefix: str = "") -> dict[str, FieldStatisti
 
 
 def fields_of_elements(elements: Sequence[Any]) -> dict[str, FieldStatistics]:
-    """The statistics of each field of these elements, by its name, over the elements that have it."""
     values: dict[str, list[Any]] = {}
 
     def walk(value: Any, name: str) -> None:

@@ -202,5 +202,4 @@ class BlockShuffle(EpochOrder):
 
 
 def _window_seed(seed: int, number: int) -> int:
-    """The seed that mixes a window of an epoch with this seed."""
     return (seed + (number + 1) * _WINDOW_STRIDE) % 2**32

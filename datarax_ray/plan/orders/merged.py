@@ -33,7 +33,6 @@ class ComponentState:
     given: int = 0
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a state."""
         position, offset, extra = self.state.position, self.state.offset, self.state.extra
         rest = ({"offset": offset} if offset else {}) | ({} if extra is None else {"rest": extra.plain()})
         given = {"given": self.given} if self.given else {}
@@ -48,7 +47,6 @@ class ComponentStates:
     components: tuple[ComponentState, ...]
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a state."""
         return {"components": [each.plain() for each in self.components]}
 
     def at(self, position: int) -> ComponentStates | None:
@@ -102,7 +100,6 @@ class MergedOrder(WeightedOrder, StatefulOrder):
 
 
 def _component(plain: Mapping[str, Any], component: Component, unit: Unit) -> ComponentState:
-    """The state of one component."""
     position, offset = plain["position"], plain.get("offset", 0)
     extra = component.order.extra_in(plain.get("rest", {}), StreamState(position, offset, unit), component.settings())
     return ComponentState(plain["count"], StreamState(position, offset, extra=extra), plain.get("given", 0))

@@ -152,7 +152,6 @@ class WeightedOrder:
         return {"weights": plain_weights(self.mixture.weights), "seed": self.mixture.seed}
 
     def amended(self, amendments: Amendments) -> Self:
-        """The order with the changes of weights among these amendments."""
         if not (changes := changes_of(amendments)):
             return self
         return replace(self, mixture=replace(self.mixture, changes=changes))  # type: ignore[type-var]
@@ -236,7 +235,6 @@ class MixtureOrder(WeightedOrder, Order):
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
-        """The positions of each component, by its own order, found in the mixture."""
         mixture = self.mixture
         if partitioning.share_of(partitions) > MAX_SHARE:
             return None

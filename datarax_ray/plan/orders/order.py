@@ -330,7 +330,6 @@ class EpochOrder(Order):
         return records
 
     def epoch_seed(self, epoch: int) -> int:
-        """The seed of the permutation of an epoch."""
         return (self.seed + epoch) % 2**32
 
     def in_epochs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -102,7 +102,6 @@ class EpochGroups:
 
 
 def slots(groups: RecordGroups, seed: int, rounds: int) -> EpochGroups:
-    """The epoch's slots under this seed."""
     return (_few_slots if len(groups) <= _FEW else _many_slots)(groups, seed, rounds)
 
 

@@ -101,7 +101,6 @@ def missing_field(field: str, fields: Iterable[str]) -> ValueError:
 
 
 def no_record(given: Any) -> TypeError:
-    """The error for a decoder of records that was given no bytes."""
     if not isinstance(given, Mapping):
         return TypeError(f"a record is bytes, and this one is a {type(given).__name__}")
     return TypeError(

@@ -160,7 +160,6 @@ def _feature_dtype(dtype: npt.DTypeLike) -> str:
 
 
 def _stored_features(record: bytes) -> dict[str, Any]:
-    """The Feature message of each feature that the record holds."""
     from google.protobuf.message import DecodeError
 
     try:

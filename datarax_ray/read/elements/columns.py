@@ -135,7 +135,6 @@ def unstack_to_stack(columns: Columns, count: int) -> list[Any]:
 
 
 def is_ragged_row(row: np.ndarray) -> bool:
-    """Whether this is an unchanged row of a ragged column."""
     return _RAGGED_ROWS.get(id(row)) is row
 
 
@@ -322,7 +321,6 @@ def _column(values: Sequence[Any], path: Path) -> NDArray:
 
 
 def _of(path: Path, remedy: str) -> str:
-    """The remedy for a field, by its name."""
     return remedy.replace("'field'", repr(".".join(path)))
 
 

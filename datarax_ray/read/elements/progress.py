@@ -274,7 +274,6 @@ def _no_element(made: Any, given: Any) -> str | None:
 
 
 def _bind(step: Step, seed: int) -> Call:
-    """The step as a call."""
     what = f"transform {step.name}"
     if step.kind == "random_map":
         rng_at = element_rng(seed, step.index)

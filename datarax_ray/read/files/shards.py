@@ -124,7 +124,6 @@ back what is missing; to go without, set missing_shards='warn' in the source's c
 
 
 def _missing(there: dict[int, str], numbers: range, names: re.Pattern[str], pattern: str) -> list[str]:
-    """The names of the missing shards that the pattern means."""
     if len(there) >= len(numbers) + (numbers.stop in there):
         return []
     example = min(there.values())

@@ -152,7 +152,6 @@ class FileSpans:
         return found
 
     def _opened(self, index: int) -> Any:
-        """The file, found to be the one that was indexed."""
         if index in self._open:
             self._open.move_to_end(index)
             return self._open[index]

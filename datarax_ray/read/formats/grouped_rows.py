@@ -66,7 +66,6 @@ class GroupedRows(Reader):
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """See ColumnTypes.moved."""
         return self._types.moved
 
     @property
@@ -88,7 +87,6 @@ class GroupedRows(Reader):
         return type(self)(**self._given | {"keep_nbytes": max_nbytes})
 
     def counts(self) -> dict[str, int]:
-        """See DecodedGroups.counts."""
         return self._decoded.counts()
 
     def with_room_for(self, nbytes: int) -> Self:

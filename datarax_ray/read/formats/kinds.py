@@ -73,7 +73,6 @@ def _is_npz(head: bytes) -> bool:
 
 
 def by_datasets(builder: str) -> str:
-    """The call by which `datasets` reads a file."""
     return f'from_hf("{builder}", data_files="PATH") reads it'
 
 

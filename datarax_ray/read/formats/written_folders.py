@@ -69,7 +69,6 @@ def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str |
 
 
 def not_finished(folder: str) -> ValueError:
-    """The error for a folder whose convert or materialize has not ended."""
     return ValueError(
         f"{folder} was not written to its end: run the same command, or call materialize, again, which goes on, or "
         f"remove {UNFINISHED} from there to read what is whole"

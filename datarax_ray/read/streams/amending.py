@@ -91,7 +91,6 @@ def _weights(stream: Any, weights: Any) -> Weights:
 
 
 def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tuple[int, int]]:
-    """The records that stand at these positions."""
     if not hasattr(stream.order, "records"):
         raise ValueError(
             "every_epoch=True leaves out the records at these positions wherever they come, and those of a stream of "

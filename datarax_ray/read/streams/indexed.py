@@ -43,7 +43,6 @@ def run_of(reader: Reader, most: int = _MAX_RUN_RECORDS) -> int:
 
 
 def request_at(start: int, stop: int, state: StreamState) -> ReadRequest:
-    """A request for these positions of the stream in this state."""
     return ReadRequest(start, stop, wanted=Wanted(amendments=state.amendments))
 
 
@@ -236,7 +235,6 @@ class IndexedStream(ElementStream):
         return StreamTraits(its.reads_ahead, its.is_managed, its.homes, is_kept)
 
     def counts(self) -> dict[str, int]:
-        """See ElementStream."""
         return self.reader.counts()
 
     @functools.cached_property
@@ -246,7 +244,6 @@ class IndexedStream(ElementStream):
         return self.order if homes is None else HomedOrder(self.order, homes)
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-        """See Stream.scheduler."""
         return scheduler_of(self, self._order_at_home, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:

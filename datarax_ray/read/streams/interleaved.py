@@ -63,7 +63,6 @@ class InterleavedStream(ElementStream):
         return f"num_shards={self.order.num_shards}, shuffle={self.order.shuffle!r}"
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> ShardScheduler:
-        """See Stream.scheduler."""
         return ShardScheduler(
             self.order,
             start=start,
@@ -122,7 +121,6 @@ class _Piece:
     portions: list[Portion]
 
     def picks(self, places: Indices) -> Iterator[Pick]:
-        """The rows, portion by portion, for these places."""
         for portion in self.portions:
             inside = (self.sources >= portion.start) & (self.sources < portion.stop)
             yield Pick(portion.rows, self.sources[inside] - portion.start, places[inside])

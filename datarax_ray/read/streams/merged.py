@@ -55,7 +55,6 @@ class MergedStream(Mixed):
 
     @property
     def is_endless(self) -> bool:
-        """See stream.is_endless."""
         return self.length is None and all(map(is_endless, self.components))
 
     def __str__(self) -> str:

@@ -147,7 +147,6 @@ class MixtureStream(Mixed):
         return MixtureOrder(Mixture(self.weights, self.seed), orders)
 
     def order_of(self, request: ReadRequest) -> MixtureOrder:
-        """The order of the amended stream of a request."""
         return self.order.amended(request.wanted.amendments)
 
     @property
@@ -175,7 +174,6 @@ class MixtureStream(Mixed):
         return Yields(all(c.is_one_to_one for c in each), any(c.may_repeat for c in each))
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-        """See Stream.scheduler."""
         return scheduler_of(self, self.order, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
@@ -320,7 +318,6 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
 
 
 def _rows(blocks: list[Block], order: Indices) -> tuple[Columns, None]:
-    """The columns of all rows in this order, each row copied once."""
     places = np.argsort(order)
     ends = np.cumsum([len(block.positions) for block in blocks])
     picks = [Pick(b.columns, np.arange(len(at)), at) for b, at in zip(blocks, np.split(places, ends[:-1]), strict=True)]

@@ -76,7 +76,6 @@ def check_callbacks() -> None:
 
 
 def stays(dtype: np.dtype) -> bool:
-    """Whether arrays of this dtype stay on the host."""
     return is_host_only(dtype) or dtype.kind in "Mm"  # no device has times
 
 

@@ -116,7 +116,6 @@ class Field:
 
     @property
     def types(self) -> list[tuple[str, Any]]:
-        """The path and the type of this field and of all fields inside it."""
         return [(self.path, self.type), *(each for part in self.parts for each in part.types)]
 
     @property

@@ -264,7 +264,6 @@ class Exactly:
         return self.array(values, kind, path)
 
     def _classes_tell(self, values: Sequence[Any], kind: Any) -> bool:
-        """Whether the classes of the values tell that the type holds them all."""
         from pyarrow import types as t
 
         classes = set(map(type, values)) - {type(None)}

@@ -21,7 +21,6 @@ _RAY_TENSORS = (b"ray.data.arrow_tensor", b"ray.data.arrow_tensor_v2")
 
 
 def is_number(kind: Any) -> bool:
-    """Whether this is a number or a bool."""
     from pyarrow import types as t
 
     return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind))

@@ -95,7 +95,6 @@ def encoded(element: Any) -> bytes:
 
 
 def encoded_rows(columns: Columns, count: int) -> list[bytes]:
-    """Each row of columns as bytes."""
     fields, dense, objects = list[Any](), list[np.ndarray](), list[tuple[Path, np.ndarray]]()
     for path, column in _values_of(columns):
         if column.dtype == object:

@@ -67,7 +67,6 @@ def pack(plain: Any) -> bytes:
 
 
 def list_of(values: Sequence[bytes]) -> bytes:
-    """The msgpack of a list of values that are packed already."""
     return b"".join([msgpack.Packer().pack_array_header(len(values)), *values])
 
 
@@ -174,7 +173,6 @@ def dtype_node(dtype: np.dtype, path: Path) -> Any:
 
 
 def dtype_of(node: Any) -> np.dtype:
-    """The dtype that became this node."""
     if isinstance(node, str):
         return np.dtype(node)
     return _named_dtype(node[1]) if node[0] == "ml_dtypes" else np.lib.format.descr_to_dtype(_as_fields(node))

@@ -71,7 +71,6 @@ class Unpacked(io.RawIOBase):
             return self._size
 
     def read_at(self, nbytes: int, offset: int) -> bytes:
-        """Some bytes from an offset on."""
         with self._lock:
             self.seek(offset)
             return self.read(nbytes)

@@ -44,7 +44,6 @@ class IndexedTar:
         return np.flatnonzero(np.array([member not in kind for kind in self.kinds], bool)[self.of])
 
     def without(self, dropped: Indices) -> IndexedFile:
-        """The file without these samples."""
         kept = np.ones(len(self.of), bool)
         kept[dropped] = False
         if self.file.firsts is None:
