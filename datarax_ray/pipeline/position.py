@@ -33,7 +33,8 @@ from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import check_not_forked
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
-from datarax_ray.sources.base.tracing import HostModule, is_traced
+from datarax_ray.sources.base.device import is_traced
+from datarax_ray.sources.base.traced import HostModule
 
 logger = logging.getLogger("datarax_ray")
 

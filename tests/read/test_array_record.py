@@ -19,8 +19,7 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record import open_files
-from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.array_record.reading import CACHED_NBYTES, reading
+from datarax_ray.read.formats.array_record.reader import CACHED_NBYTES, ArrayRecordReader, reading
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle

@@ -7,11 +7,13 @@ No value changes on the way. Legend: N is the number of records, an offset is a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.nnx.tracers import current_jax_trace  # it stands elsewhere in every other release of JAX
 
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
@@ -24,7 +26,15 @@ _NARROW: dict[np.dtype, Any] = {
     np.dtype(np.float64): np.float32,
     np.dtype(np.complex128): np.complex64,
 }
+# Of a thread that has just begun: this module may be imported under a trace.
+with ThreadPoolExecutor(1) as _executor:
+    _OUTSIDE = _executor.submit(current_jax_trace).result()
 _TOO_WIDE = frozenset({np.dtype(np.longdouble), np.dtype(np.clongdouble)} - _NARROW.keys())
+
+
+def is_traced() -> bool:
+    """Whether JAX traces the caller: the host's work is then done once, and not when the program runs."""
+    return bool(current_jax_trace() != _OUTSIDE)
 
 
 def narrow(columns: Any, path: tuple[Any, ...] = ()) -> Any:

@@ -25,8 +25,7 @@ from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_given
-from datarax_ray.sources.base.traced import TracedBatches
-from datarax_ray.sources.base.tracing import HostModule
+from datarax_ray.sources.base.traced import HostModule, TracedBatches
 
 
 class Opaque:

@@ -1,11 +1,12 @@
-"""Batches where JAX traces the position: the compiled program fetches them from the host by an io_callback.
+"""Sources where JAX traces: the base of modules that run on the host, and batches at traced positions.
 
-For programs that compile what reads the data, as datarax's Pipeline.step and scan do. This package's Pipeline does not:
-its scan takes batches in that are made ahead.
+The compiled program fetches such a batch from the host by an io_callback, as datarax's Pipeline.step and scan need it.
+This package's Pipeline does not: its scan takes batches in that are made ahead.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Generator
 from typing import Any
@@ -17,7 +18,9 @@ from jax.experimental import io_callback
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources.base.device import check_callbacks, narrow, split_host
+from datarax_ray.plan.arguments import NamedArguments
+from datarax_ray.read.closing import Uncopied
+from datarax_ray.sources.base.device import check_callbacks, is_traced, narrow, split_host
 
 
 class TracedBatches:
@@ -100,3 +103,32 @@ def refuse_amended(source: Source) -> None:
             "get_batch_at is traced by JAX here, and this stream was amended, which the compiled program would not "
             f"know: {'; '.join(map(str, source.state.amendments))}. Iterate instead."
         )
+
+
+class _SignatureOfInit:
+    """The arguments of a class, for help(), notebooks and editors: NNX's metaclass answers (*args, **kwargs)."""
+
+    def __get__(self, instance: Any, owner: type[Any]) -> inspect.Signature:
+        if instance is not None:  # a call of an instance has other arguments
+            raise AttributeError("__signature__")
+        signature = inspect.signature(owner.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+class HostModule(NamedArguments, Uncopied):
+    """The base, before nnx.Module, of a module that holds files, threads and a position.
+
+    NNX takes modules apart and puts them together again at the border of nnx.jit, where the parts are of the same
+    module; to do so elsewhere, as nnx.clone and nnx.merge do, makes another one, and is refused.
+    """
+
+    __signature__ = _SignatureOfInit()
+
+    def __str__(self) -> str:
+        return repr(self)  # print() of an NNX module shows all of its variables, in dozens of lines
+
+    @classmethod
+    def _graph_node_create_empty(cls, node_type: Any) -> Any:
+        if not is_traced() and not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            raise node_type._refusal("made by nnx.clone or nnx.merge")
+        return object.__new__(node_type)
