@@ -124,7 +124,6 @@ def _has_room(node: Mapping[str, Any]) -> bool:
 
 
 def _called(function: Any, item: Any) -> Any:
-    """In a worker."""
     if "jax" not in sys.modules:  # what users import may load it, and it would take the accelerator's memory
         os.environ["JAX_PLATFORMS"] = "cpu"
     try:

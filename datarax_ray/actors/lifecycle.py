@@ -319,7 +319,6 @@ class ActorState:
         return [Start()]
 
     def _lose_patience(self, now: float) -> Commands:
-        """Its phase lasts too long."""
         if self.phase == "silent" or math.isinf(self.limits.return_s):
             return self._kill("it did not answer", now)
         # Ray waits for a node that it believes to be there, or for room; what is left must not come back under its id

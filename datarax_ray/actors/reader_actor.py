@@ -266,7 +266,6 @@ def _hand(block: Block) -> Block | Handed:
 
 
 def _max_rss_nbytes() -> int:
-    """The most memory that this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -146,7 +146,6 @@ def _records(pipeline: Pipeline, step: int, row: int, place: int | None) -> list
 
 
 def _digests(name: str) -> dict[Place, str]:
-    """The digests of all rows in the states of a run."""
     states = [saved.state for saved in find_all(name)]
     whole = [state for state in states if "digest" in state and "parts" not in state["digest"]]
     return {_place(state): state["digest"]["sum"] for state in whole}

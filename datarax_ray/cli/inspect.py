@@ -100,7 +100,6 @@ def _decoded(elements: list[Any]) -> tuple[list[Any], str]:
 
 
 def _fields(elements: list[Any]) -> dict[str, list[Any]]:
-    """The values of each field, by its name; elements that are no dicts have the name ""."""
     if not all(isinstance(element, dict) for element in elements):
         return {"": elements}
     names = dict.fromkeys(name for element in elements for name in element)
@@ -123,7 +122,6 @@ def _value(value: Any) -> str:
 
 
 def _as_numpy(value: Any) -> Any:
-    """Arrays, also JAX's, as NumPy's; any other value unchanged."""
     return np.asarray(value) if callable(getattr(value, "__array__", None)) else value
 
 
@@ -143,7 +141,6 @@ def _write_sheet(elements: list[Any], sheet: Path) -> int:
 
 
 def _picture(element: Any) -> np.ndarray | None:
-    """The first picture of an element, decoded where it is bytes."""
     for _, value in leaves(element):
         if isinstance(value, bytes) and record_format(value) in ("PNG", "JPEG"):
             with contextlib.suppress(ValueError):  # it only begins as one

@@ -273,7 +273,6 @@ class Flow:
         return {}
 
     def _take(self, part: Part) -> Any:
-        """Remove a sent part, and return its handle."""
         self._places[part.chunk][part.index].parts.remove(part)
         return self._sent[part.chunk].pop(part)
 
@@ -312,7 +311,6 @@ class Flow:
         self._pool.discard(sent)
 
     def _drop_others(self, part: Part) -> None:
-        """Drop the copies of the part at other actors."""
         for each in [each for each in self._places[part.chunk][part.index].parts if each != part]:
             if self._backups.is_begun(each):
                 self._left[each] = self._take(each)  # it cannot be ended, and its actor is busy until it is read
@@ -346,7 +344,6 @@ class Flow:
             self._end_behind(part.chunk, block)
 
     def _others(self, part: Part) -> Mapping[int, str]:
-        """The nodes of the actors that may be asked for the part."""
         nodes = self._pool.nodes()
         if not self._homes:
             return nodes

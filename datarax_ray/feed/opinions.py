@@ -55,7 +55,6 @@ class Opinions:
         self._cases: dict[tuple[int, int], _Case] = {}
 
     def __contains__(self, part: object) -> bool:
-        """Whether a part is in doubt."""
         return isinstance(part, Part) and (part.chunk, part.index) in self._cases
 
     def heard(self, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
@@ -104,7 +103,6 @@ class Opinions:
         return replace(case.part, actor=part.actor)
 
     def _ask(self, case: _Case, nodes: Mapping[int, str]) -> Believed | Part:
-        """The part to ask another actor for; or the end of the case."""
         block = case.block
         request = case.part.request
         others = [actor for actor, node in nodes.items() if node not in case.tried]

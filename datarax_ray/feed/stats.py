@@ -280,7 +280,6 @@ class PipelineStats:
         return tuple((each.num_elements / achieved, each.num_positions / wanted) for each in self.components)
 
     def _mixture_table(self) -> list[str]:
-        """A line for each component of a mixture."""
         if not self.components:
             return []
         lines = [f"mixture, {sum(each.num_elements for each in self.components):,} {self.counted}:"]
@@ -290,7 +289,6 @@ class PipelineStats:
         return lines
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """The text that IPython shows for a cell."""
         printer.text(str(self))
 
     def _actor_table(self) -> list[str]:

@@ -231,7 +231,6 @@ class _Reading:
             options.timings.mixed(self._proportions)
 
     def close(self) -> None:
-        """Forget what is in flight."""
         self.chunks.close()
         for flow in self._flows:
             flow.close()
@@ -485,7 +484,6 @@ def _batcher(description: Stream, start: StreamState, options: StreamOptions) ->
 
 
 def _select(offset: int, options: StreamOptions) -> Select:
-    """What selects the rows of this trainer."""
     is_fixed = options.drop_remainder or options.pad_remainder or options.stop is None
     if not isinstance(options.packing, Packing):
         return RowSelector(options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed).select

@@ -191,12 +191,10 @@ class Timeline:
             yield actor, np.maximum(there, 0.0)
 
     def _of(self, row: Row, what: str) -> np.ndarray:
-        """Seconds in each bin."""
         found = self._rows.get(row, {}).get(what)
         return np.zeros(MAX_BINS) if found is None else found
 
     def _overlaps(self, began: float, ended: float) -> np.ndarray:
-        """Seconds per bin between two moments."""
         edges = (self._began or 0.0) + self._bin_s * np.arange(MAX_BINS + 1)
         found: np.ndarray = np.diff(np.clip(edges, began, ended))
         return found

@@ -383,7 +383,6 @@ class Window:
         return asked
 
     def _chunk_of(self, part: Part) -> _Chunk:
-        """The chunk of a part that was asked for and has not arrived."""
         chunk = self._chunks[part.chunk - self._chunks[0].number]
         assert chunk.parts[part.index] == part, part
         assert part not in self._waiting, part

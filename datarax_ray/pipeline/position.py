@@ -267,7 +267,6 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
 
     @property
     def _begin(self) -> StreamState:
-        """The beginning of the stream that is read."""
         return StreamState(amendments=self._consumer.consumed.state.amendments)
 
     def _from(self, consumed: Consumed) -> Consumed:

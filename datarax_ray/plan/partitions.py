@@ -246,7 +246,6 @@ class LoadBalance:
         return statistics.median_low(known) if len(known) >= 2 else 0.0
 
     def _measured(self, actor: int) -> float:
-        """The weight by the last readings."""
         return min(MAX_WEIGHT, max(MIN_WEIGHT, self._median / self._seconds[actor]))
 
     def _set(self, actor: int, measured: float) -> None:

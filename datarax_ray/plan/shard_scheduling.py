@@ -42,7 +42,6 @@ class _Epoch:
 
     @property
     def known(self) -> ShardCursors:
-        """As a state has it."""
         return ShardCursors(self.number, dict(self.cursors), dict(self.lengths))
 
     def cursor(self, shard: int) -> Cursor:
@@ -182,7 +181,6 @@ class ShardScheduler:
         return self._empty.seen(self._num_empty, what, is_empty=not total, may_come=self._may_come)
 
     def _pass_ended_epochs(self) -> None:
-        """Begin the next epoch once all of this one is scheduled."""
         if self._next == self._stop:
             return
         number, offset = divmod(self._next, EPOCH_POSITIONS)

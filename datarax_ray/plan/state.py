@@ -184,7 +184,6 @@ def _checksum(position: int, rest: Mapping[str, Any]) -> str:
 
 
 def _parts_of(state: Any) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
-    """Position, rest and settings of a saved state, as they were written."""
     if not isinstance(state, Mapping):
         remedy = "; json.loads(text) makes one of JSON" if isinstance(state, str | bytes) else ""
         raise TypeError(f"a state is a dict, got {type(state).__name__}{remedy}")

@@ -228,7 +228,6 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
 
     @property
     def _pass_end(self) -> int:
-        """The position behind the epoch that iteration is in, where nobody says how many there are."""
         stop = self._source.description.stop
         assert stop is not None
         return stop

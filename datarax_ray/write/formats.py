@@ -169,7 +169,6 @@ class _ParquetWriter:
             self._file.close()
 
     def _flush(self, stop: int) -> None:
-        """Write the first `stop` rows."""
         import pyarrow as pa
 
         if not stop:

@@ -84,8 +84,6 @@ def folder_of(destination: str | os.PathLike[str]) -> Path:
 
 @dataclass(frozen=True)
 class _Task:
-    """One shard to write, by its final name."""
-
     folder: Path
     name: str
     start: int

@@ -96,7 +96,6 @@ class BlockShuffle(EpochOrder):
         return self._permute_blocks(mixed, seed)
 
     def _windows_of(self, offsets: Indices, seed: int) -> Indices:
-        """The number of the window of each offset of an epoch."""
         if self.groups is None:
             return offsets // (self.window_blocks * self.block_size)
         begins = slots(self.groups, seed, self.rounds).windows(self.window_blocks)

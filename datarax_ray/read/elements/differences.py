@@ -54,7 +54,6 @@ def first_difference(one: Iterator[Columns], other: Iterator[Columns], step: int
 
 
 def _first(one: np.ndarray, other: np.ndarray) -> int | None:
-    """The first entry that differs of two arrays of one kind."""
     numbers = np.arange(len(one))
     unequal = row_digests(numbers, one) != row_digests(numbers, other)
     return int(unequal.argmax()) if unequal.any() else None

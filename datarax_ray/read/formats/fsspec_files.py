@@ -79,7 +79,6 @@ class FsspecFiles(FSSpecHandler):
                 return FileInfo(path, FileType.NotFound)
 
     def _full(self, path: str) -> str:
-        """The path for the client."""
         root = match[0] if (match := _ROOT.match(path)) else ""
         return self._secret.get(path) or self._secret.get(root, root) + path[len(root) :]
 

@@ -119,7 +119,6 @@ class GroupedRows(Reader):
         raise NotImplementedError
 
     def _table_of(self, group: int) -> Any:
-        """A whole group, as it is stored."""
         raise NotImplementedError
 
     def _columns_of(self, table: Any, where: str, typed: Callable[[Any], Any] = lambda table: table) -> Columns:

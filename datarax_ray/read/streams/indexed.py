@@ -239,7 +239,6 @@ class IndexedStream(ElementStream):
 
     @functools.cached_property
     def _order_at_home(self) -> Order:
-        """The order, with partitions that follow where files lie."""
         homes = self.traits.homes
         return self.order if homes is None else HomedOrder(self.order, homes)
 

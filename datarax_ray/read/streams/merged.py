@@ -406,7 +406,6 @@ class Merger:
         self.given, self._given = (weights, more), by_size.given_then(weights, given, more)
 
     def _failed(self, component: int) -> Block:
-        """What fails where a component's element stands next."""
         supply = self._supplies[component]
         failure = supply.failure
         if isinstance(failure, RecordError):

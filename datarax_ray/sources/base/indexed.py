@@ -198,7 +198,6 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         return batch
 
     def _seek(self) -> None:
-        """The variables are the position; a user may have set them."""
         position = self._set_to()
         if position is not None:
             self._source.seek(position)

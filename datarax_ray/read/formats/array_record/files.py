@@ -157,7 +157,6 @@ def counted(paths: Any, remote: Remote = REMOTE, *, is_part: bool = False) -> li
 
 
 def _known_of(file: RecordFile) -> dict[str, Any]:
-    """What an index keeps of it."""
     return {name: value for name, value in vars(file).items() if name not in ("path", "stamp")}
 
 
@@ -214,7 +213,6 @@ def _counted_here(path: str) -> RecordFile:
 
 
 def _counted(path: str) -> RecordFile:
-    """All of a file on this machine."""
     reader = open_file(path)
     try:
         num_records = reader.num_records()

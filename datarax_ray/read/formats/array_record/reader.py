@@ -275,7 +275,6 @@ class ArrayRecordReader(FilesReader):
         return bool(self._broken_groups) and not self._broken_groups.isdisjoint(self.groups.of(records).tolist())
 
     def _read_decoded(self, records: Indices) -> Sequence[bytes]:
-        """As read, out of decoded groups."""
         if (decoded := self._decoded) is None:
             decoded = self._decoded = DecodedGroups(self.groups, max_rows=self._room)
         if self._mirrors is not None:

@@ -370,7 +370,6 @@ def _are_times_and_others(values: Sequence[Any]) -> bool:
 
 
 def _is_arrays(value: Any) -> bool:
-    """Whether this is an array of more than one axis, or holds arrays: Arrow would make lists of some of them."""
     if isinstance(value, dict):
         return any(map(_is_arrays, value.values()))
     if isinstance(value, list | tuple):

@@ -218,7 +218,6 @@ def _widened(one: Any, other: Any, is_small: bool) -> Any:
 
 
 def _number(one: Any, other: Any, is_small: bool) -> Any:
-    """The smallest type of numbers that holds both."""
     import pyarrow as pa
 
     t, kinds = pa.types, (one, other)

@@ -122,7 +122,6 @@ def _without_gaps(array: np.ndarray) -> np.ndarray:
 
 
 def _extended(code: int, data: bytes) -> Any:
-    """The value of an extension."""
     if code == _LARGE_INT:
         return int.from_bytes(data, "little", signed=True)
     parts = unpacked(data)

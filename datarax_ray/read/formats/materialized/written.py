@@ -136,7 +136,6 @@ def _materialized_in(dataset: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _dataset(path: str) -> Mapping[str, Any]:
-    """The content of dataset.json."""
     name = f"{path.rstrip('/')}/{FINISHED}"
     try:
         found = json.loads(read_small(name, MAX_NBYTES))

@@ -158,7 +158,6 @@ class ParquetReader(GroupedRows):
         return list(map(self._by_file, self._in_parts(records, MAX_REQUEST_NBYTES)))
 
     def _by_file(self, groups: Iterable[int]) -> dict[int, Indices]:
-        """The row groups of each file. groups: ascending."""
         found: dict[int, list[int]] = {}
         for file, index in (self._places[group] for group in groups):
             found.setdefault(file, []).append(index)

@@ -282,7 +282,6 @@ def _begins_with(path: Path, header: bytes) -> bool:
 
 
 def _used(folder: Path) -> int:
-    """Bytes on the disk of all files of the cache."""
     return sum(map(_on_disk, _all_in(folder)))
 
 

@@ -365,7 +365,6 @@ class Mirrors:
         return found
 
     def _store(self, found: Mapping[Run, bytes]) -> None:
-        """Keep these runs in the disk cache."""
         for index, runs in by_file(found):
             self._disk.store(self._files[index], [(first, last, found[index, first, last]) for _, first, last in runs])
 

@@ -240,7 +240,6 @@ def rows_of(syntax: Syntax, data: bytes, is_last: bool) -> Indices:
 
 
 def _first_rows(filesystem: Any, file: TextFile) -> Sample:
-    """The first 4 MiB of rows."""
     last = max(1, int(np.searchsorted(file.spans[:, 1], file.spans[0, 0] + _TYPED_NBYTES, side="right")))
     begin, end = int(file.spans[0, 0]), int(file.spans[last - 1, 1])
 

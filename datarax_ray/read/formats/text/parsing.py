@@ -93,7 +93,6 @@ class Parser:
 
     @cached_property
     def _filled(self) -> list[str]:
-        """The columns of text in which an empty text is missing."""
         syntax, schema, fill = self.decided.syntax, self.decided.schema, self.types.fill
         texts = [field.name for field in schema if plain_type(field.type) in ("string", "binary")]
         is_missing = [name for name in texts if fill.get(name, "") not in ("", b"") or name in syntax.as_json]
