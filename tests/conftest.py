@@ -45,8 +45,6 @@ hypothesis.settings.load_profile("usual")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-# Servers of tests come back at the same port: what is kept of files behind URLs is tested by itself.
-os.environ["DATARAX_RAY_CACHE"] = ""
 # One token for whatever Ray: a test's ray.init turns the check on for its process, and its commands must know it. The
 # file that Ray keeps in the user's home may be open to others, which every run would warn of.
 os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -49,7 +47,7 @@ def first_batch(urls: Sequence[str], batch_size: int, cache_dir: str) -> dict[st
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """A line for each of two starts: where nothing is known of the files, and where their ends are on the disk."""
+    """A line for each of two starts: with an empty disk cache, and with the ends of the files in it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--delay-ms", type=float, default=20)
@@ -66,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             )
         server = Server(folder / "data", options.delay_ms / 1000, 1e9)
         stack.callback(server.close)
-        stack.enter_context(mock.patch.dict(os.environ, {"DATARAX_RAY_CACHE": str(folder / "index")}))
         urls = [f"{server.url}/{number:05}.array_record" for number in range(options.files)]
         for what in ("the first start", "a later start"):
             before = server.counts[0]

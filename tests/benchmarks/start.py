@@ -3,8 +3,8 @@
     python -m tests.benchmarks.start [--files 1000] [--records 1000000] [--actors 0,2] [--repeats 5]
 
 writes that many records of 64 bytes, and makes a source over them, shuffled, in a process of its own for each run,
-behind imports and ray.init (0 actors: in that process, without Ray). Runs take turns: the first start over these files,
-which counts them; a later one, for which it is kept what they hold; and a later one that goes on from position 10**9.
+behind imports and ray.init (0 actors: in that process, without Ray). Runs take turns: a start over these files at the
+first position, and one that goes on from position 10**9.
 CPU seconds are those of the process itself, and of all that Ray started as well, from ray.init on.
 """
 
@@ -27,7 +27,7 @@ from tests.benchmarks.one import ROOT
 from tests.benchmarks.small_files import write
 
 _BATCH, _FAR = 1024, 10**9
-STARTS = (("the first start", False, 0), ("a later start", True, 0), (f"a later one at {_FAR:,}", True, _FAR))
+STARTS = (("a start", 0), (f"a start at {_FAR:,}", _FAR))
 
 
 def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]:
@@ -51,14 +51,14 @@ def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]
     return found
 
 
-def _run(folder: Path, num_actors: int, is_known: bool, position: int, index: str) -> dict[str, float]:
+def _run(folder: Path, num_actors: int, position: int) -> dict[str, float]:
     what = json.dumps([str(folder), num_actors, position])
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "found.json"  # a file: Ray's own processes write to the standard output too
         subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.start", "--one", what, str(answer)],
             cwd=ROOT,
-            env=os.environ | {"JAX_PLATFORMS": "cpu", "DATARAX_RAY_CACHE": index if is_known else ""},
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=True,
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[0, 2])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--settle", type=float, default=11.0, help="seconds until what the files hold may be kept")
+    parser.add_argument("--settle", type=float, default=11.0, help="seconds until times of change say enough")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
@@ -82,16 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         return []
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        folder, index = Path(scratch) / "files", f"{scratch}/index"
+        folder = Path(scratch) / "files"
         write(folder, options.files, options.records)
         time.sleep(options.settle)
-        _run(folder, 0, True, 0, index)
         for num_actors in options.actors:
             found: list[list[dict[str, float]]] = [[] for _ in STARTS]
             for _ in range(options.repeats):
-                for runs, (_, is_known, position) in zip(found, STARTS, strict=True):
-                    runs.append(_run(folder, num_actors, is_known, position, index))
-            for runs, (what, _, _) in zip(found, STARTS, strict=True):
+                for runs, (_, position) in zip(found, STARTS, strict=True):
+                    runs.append(_run(folder, num_actors, position))
+            for runs, (what, _) in zip(found, STARTS, strict=True):
                 middle = {name: median(run[name] for run in runs) for name in runs[0]}
                 lines.append({"actors": num_actors, "what": what} | middle)
                 seconds = sorted(run["seconds"] for run in runs)

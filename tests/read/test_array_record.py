@@ -4,9 +4,11 @@ import contextlib
 import gc
 import os
 import pickle
+import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.read import file_contents as contents
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record import open_files
@@ -351,6 +354,20 @@ def test_a_file_that_changes_while_it_is_open_gives_no_record_and_skips_none(tmp
     if change != "gone":
         assert "changed while it was read: its " in str(caught.value)
         assert "go on from the last state, or make a new source" in str(caught.value)
+
+
+def test_a_file_that_was_changed_in_place_since_it_was_counted_is_refused(tmp_path, monkeypatch):
+    later = SimpleNamespace(time=lambda: time.time() + 60)  # what was written just now has settled
+    monkeypatch.setattr(contents, "time", later)
+    path = write_file(tmp_path / "a.array_record", [record(i) for i in range(3)])
+    reader = ArrayRecordReader.of(path)
+    assert reader.files[0].stamp
+    before = path.stat()
+    overwrite(path, write_file(tmp_path / "other", [record(900 + i) for i in range(3)]).read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with pytest.raises(ValueError, match="held 3 records in .* and holds 3 others in"):
+        reader.read(np.arange(3))
 
 
 def test_empty_records_are_records(tmp_path):

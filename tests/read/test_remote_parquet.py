@@ -205,25 +205,3 @@ def test_a_later_epoch_and_start_read_from_the_disk_and_what_is_damaged_there_is
     assert served.count()[1] > 20 * PAGE
     assert epoch() == want
     assert served.count()[0] == 0
-
-
-def test_a_later_start_asks_each_file_once_for_its_version_and_another_choice_of_columns_is_looked_up_anew(
-    data, served, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("DATARAX_RAY_CACHE", str(tmp_path / "index"))
-    paths = write_wide(data)
-    urls = urls_of(served, paths)
-    first = ParquetReader.of(urls, columns=["index"])
-    alone = served.count()[0]
-    second = ParquetReader.of(urls, columns=["index"])
-    assert second.footers == first.footers
-    assert second.fingerprint() == first.fingerprint() == ParquetReader.of(paths, columns=["index"]).fingerprint()
-    assert served.count()[0] < alone
-    other = ParquetReader.of(urls, columns=["a"])
-    assert other.footers.names == ("a",)
-    assert other.fingerprint() == ParquetReader.of(paths, columns=["a"]).fingerprint()
-    paths[1].write_bytes(paths[0].read_bytes())
-    third = ParquetReader.of(urls, columns=["index"])
-    assert third.read(np.array([0, ROWS]))["index"].tolist() == [0, 0]
-    for reader in (first, second, other, third):
-        reader.close()

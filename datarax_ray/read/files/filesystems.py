@@ -76,7 +76,7 @@ def client_by_ranges(paths: Any) -> Any:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     texts = [os.fspath(path) for path in named if isinstance(path, str | os.PathLike)]
     roots = {match["root"] if (match := _SCHEME.match(text)) else "" for text in texts}
-    if len(roots) != 1 or scheme_of(min(roots)).listed_as is None:
+    if len(roots) != 1 or not scheme_of(min(roots)).names_versions:
         return None
     try:
         return filesystem_of(texts[0])

@@ -11,14 +11,14 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.files.listing import NoFilesError, Wanted, named, not_utf_8
 from datarax_ray.read.files.shards import ShardsError, shards_at
-from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
+from datarax_ray.read.formats.remote.clients import filesystem_of
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 
@@ -40,14 +40,12 @@ class FileSlice:
     """Records [skip, skip + take) of one file; take None is all that follow.
 
     expected: the number of records that the file should hold (Grain's examples_in_shard), None where it is not given.
-    version: of a file behind a URL, from its listing; "" without one.
     """
 
     path: str
     skip: int = 0
     take: int | None = None
     expected: int | None = None
-    version: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.skip < 0 or (self.take is not None and self.take < 0):
@@ -216,7 +214,7 @@ def _cut(path: str, start: str, stop: str) -> FileSlice:
 
 
 def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
-    """The files that a URL names, with their versions where the listing has them.
+    """The files that a URL names.
 
     A URL with the name of an ArrayRecord file is a file without a request; so is one of http that does not end in "/".
     """
@@ -242,5 +240,5 @@ def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
         raise refusal(url, f"{redacted(url)}: listing it", error) from cause(url, error)
     if isinstance(found, Exception):
         raise found
-    for name, entry in found.items():
-        yield FileSlice(client.unstrip_protocol(name), version=scheme_of(url).listed_version(entry))
+    for name in found:
+        yield FileSlice(client.unstrip_protocol(name))

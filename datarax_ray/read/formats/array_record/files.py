@@ -29,9 +29,8 @@ from datarax_ray.read.files.paths import FileSlice, find
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
-from datarax_ray.read.formats.remote.index import Index
 from datarax_ray.read.formats.remote.pages import Image
-from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail, sampled
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, sampled
 from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.stream import MAX_NAMES
 
@@ -142,37 +141,20 @@ def counted(paths: Any, remote: Remote = REMOTE, *, is_part: bool = False) -> li
 
     is_part: as for find.
     """
-    parts = find(paths, is_part=is_part)
-    index = Index() if any(is_url(part.path) for part in parts) else None
 
     def inspect(part: FileSlice) -> RecordFile:
-        if index is None or not is_url(part.path):
-            return _cut(part, _counted_here(part.path))
-        return _cut(part, _counted_far(part, remote, index))
+        return _cut(part, _counted_far(part.path, remote) if is_url(part.path) else _counted_here(part.path))
 
-    found = inspect_all(inspect, parts, "opened", lambda part: redacted(part.path))
-    if index is not None:
-        index.save()
-    return found
+    return inspect_all(inspect, find(paths, is_part=is_part), "opened", lambda part: redacted(part.path))
 
 
-def _known_of(file: RecordFile) -> dict[str, Any]:
-    return {name: value for name, value in vars(file).items() if name not in ("path", "stamp")}
-
-
-def _counted_far(part: FileSlice, remote: Remote, index: Index) -> RecordFile:
-    """All of a file behind a URL, by what is known of it where it is still that version; else it is looked at."""
-    url, known = part.path, index.find(part.path)
-    if known is not None and (part.version or read_tail(url, 1, remote).version) == known["version"]:
-        return RecordFile(url, **known)
+def _counted_far(url: str, remote: Remote) -> RecordFile:
     THREADS.check()
     with _looked_at(url, remote) as (image, version, footer):
         try:
-            found = replace(_counted(image.path), path=url, version=version, footer=footer)
+            return replace(_counted(image.path), path=url, version=version, footer=footer)
         except ValueError as error:
             raise ValueError(str(error).replace(image.path, redacted(url))) from error
-    index.add(url, _known_of(found))
-    return found
 
 
 @contextlib.contextmanager

@@ -6,16 +6,14 @@ pyarrow's filesystems. Both find the same.
 
 from __future__ import annotations
 
-import base64
 import functools
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datarax_ray.plan.arguments import nearest
-from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Path
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.files.filesystems import client_by_ranges, find_on
@@ -33,8 +31,7 @@ from datarax_ray.read.formats.parquet.footer import (
     types_of,
 )
 from datarax_ray.read.formats.remote.clients import NoRangesError
-from datarax_ray.read.formats.remote.index import Index
-from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, read_tail, sampled
+from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, sampled
 from datarax_ray.read.formats.written_folders import check_folders
 
 logger = logging.getLogger("datarax_ray")
@@ -129,19 +126,13 @@ def read_footers(
         with filesystem.open_input_file(path) as raw:
             return opened_in(raw, path, choose)[1]
 
-    index, key = Index(), _key(columns, exclude)
     if is_by_ranges:
 
         @functools.cache
         def inspect_far(path: str) -> FileFooter:
             url = filesystem.handler.url_of(path)
-            known = index.find(url, key)
-            if known is not None and read_tail(url, 1, remote).version == known["version"]:
-                return _from_index(path, url, known)
             with sampled(url, remote, TAIL_NBYTES, footer_spans) as (image, version):
-                file = replace(opened_in(pa.OSFile(image.path), path, choose)[1], url=url, version=version)
-            _add(index, key, file)
-            return file
+                return replace(opened_in(pa.OSFile(image.path), path, choose)[1], url=url, version=version)
 
         try:
             inspect_far(found[0])
@@ -151,7 +142,6 @@ def read_footers(
         except (OSError, ValueError):
             inspect = inspect_far  # raises again below, beside the errors of other files
     footers = _joined(inspect_all(inspect, found, "opened"), columns, exclude, filesystem, joins)
-    index.save()
     if filesystem.type_name == "local":
         check_folders(found, lambda path: (os.path.getsize(path), head_and_content(path)[1]))
     elif is_by_ranges:
@@ -160,28 +150,6 @@ def read_footers(
     if not any(file.num_rows for file in footers.files):
         raise ValueError(f"{nothing_in([file.path for file in footers.files], 'rows')}; a stream needs at least one.")
     return footers
-
-
-# The index: a footer in plain values, by URL and by the columns that are read.
-
-
-def _key(columns: Sequence[str] | None, exclude: Sequence[str]) -> str:
-    return digest(["footer", [each.name for each in fields(FileFooter)], columns, *exclude])
-
-
-def _add(index: Index, key: str, file: FileFooter) -> None:
-    values = {each.name: getattr(file, each.name) for each in fields(file) if each.name not in ("path", "url")}
-    index.add(file.url, values | {"schema": base64.b64encode(file.schema.serialize()).decode()}, key)
-
-
-def _from_index(path: str, url: str, known: Any) -> FileFooter:
-    import pyarrow as pa
-
-    values: dict[str, Any] = dict(known)
-    values |= {name: tuple(known[name]) for name in ("rows", "decoded_nbytes")}
-    values |= {name: tuple(map(tuple, known[name])) for name in ("leaves", "others")}
-    values["schema"] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-    return FileFooter(path, url=url, **values)
 
 
 # Joining.

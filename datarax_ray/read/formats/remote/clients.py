@@ -59,21 +59,16 @@ class Scheme:
     get: asks a client for bytes [start, stop) of a URL, or for its last `stop` bytes where start is None. The number is
         the seconds without a byte after which it fails, where tells_progress.
     extra: of this package, that installs the client; "" where none does.
-    listed_as: the field of a listing with the version that an answer names; "" where a listing has none. None for a
-        client whose answers name no version: it is asked for after each.
+    names_versions: whether its answers name the version of the file; of others it is asked for after each.
     tells_progress: whether parts of an answer are seen as they come.
     is_pyarrows: whether pyarrow has a filesystem of its own for it, whose credentials and endpoints may differ.
     """
 
     get: Callable[[Any, str, int | None, int, float], Awaitable[Answer]]
     extra: str = ""
-    listed_as: str | None = None
+    names_versions: bool = False
     tells_progress: bool = False
     is_pyarrows: bool = False
-
-    def listed_version(self, info: Mapping[str, Any]) -> str:
-        """The version in a client's listing, as a read of the file would name it; "" where there is none."""
-        return _version_in(info) if self.listed_as is None else str(info.get(self.listed_as) or "")
 
 
 def empty(url: str) -> ValueError:
@@ -168,12 +163,12 @@ def _version_in(info: Mapping[str, Any]) -> str:
 
 
 _SCHEMES = {
-    "http": Scheme(_get_http, listed_as="", tells_progress=True),
-    "https": Scheme(_get_http, listed_as="", tells_progress=True),
-    "s3": Scheme(_get_s3, "s3", "ETag", tells_progress=True, is_pyarrows=True),
-    "s3a": Scheme(_get_s3, "s3", "ETag", tells_progress=True),
-    "gs": Scheme(_get_gcs, "gcs", "generation", is_pyarrows=True),
-    "gcs": Scheme(_get_gcs, "gcs", "generation", is_pyarrows=True),
+    "http": Scheme(_get_http, names_versions=True, tells_progress=True),
+    "https": Scheme(_get_http, names_versions=True, tells_progress=True),
+    "s3": Scheme(_get_s3, "s3", names_versions=True, tells_progress=True, is_pyarrows=True),
+    "s3a": Scheme(_get_s3, "s3", names_versions=True, tells_progress=True),
+    "gs": Scheme(_get_gcs, "gcs", names_versions=True, is_pyarrows=True),
+    "gcs": Scheme(_get_gcs, "gcs", names_versions=True, is_pyarrows=True),
     "az": Scheme(_get_any, "azure"),
     "abfs": Scheme(_get_any, "azure", is_pyarrows=True),
     "abfss": Scheme(_get_any, "azure", is_pyarrows=True),

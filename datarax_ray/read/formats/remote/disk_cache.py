@@ -29,7 +29,6 @@ from xxhash import xxh3_64_intdigest
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats.remote.index import is_lasting
 from datarax_ray.read.formats.remote.pages import PAGE, RemoteFile, write_at
 from datarax_ray.read.formats.remote.urls import redacted
 
@@ -53,6 +52,16 @@ class Kept:
     held_nbytes: int
     nbytes: int
     is_in_use: bool
+
+
+def is_lasting(version: str) -> bool:
+    """Whether two states of a file never share a version: a time of change counts seconds, and files of different bytes
+    may share a weak ETag (RFC 9110, 8.8.1).
+
+    >>> [is_lasting(version) for version in ('"6c8e"', "1762", "etag 0x8D", 'W/"6c8e"', "Wed, 21 Oct 2026", "mtime 5")]
+    [True, True, True, False, False, False]
+    """
+    return version.startswith(('"', "etag ", "ETag ", "generation ", "version ")) or version.isdigit()
 
 
 class DiskCache:
