@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # reporting_errors shows users' errors; any other needs its traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (measuring.app, datasets.app, runs.app, runs.checkpoint, clusters.cluster, clusters.pool, datasets.cache):
+for group in (measuring.app, datasets.app, runs.app, runs.checkpoint, clusters.cluster, clusters.pool):
     app.add_typer(group)  # in the order of help
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import disk_cache
-from datarax_ray.read.formats.remote.disk_cache import clear, kept_in
 from datarax_ray.read.formats.remote.ranges import Remote
 from tests.data import write_file
 from tests.http_files import HttpFiles
@@ -58,6 +57,14 @@ def on_disk(cache):
     return sum(path.stat().st_blocks * 512 for path in cache.iterdir())
 
 
+def kept_in(cache):
+    return disk_cache._by_age(cache)
+
+
+def in_use(cache):
+    return [held for held in kept_in(cache) if disk_cache._is_in_use(held)]
+
+
 @pytest.mark.parametrize("where", ["disk", "memory"])
 def test_what_stays_comes_with_what_lies_around_it_and_each_byte_once(tmp_path, served, cache, where):
     size = sum(path.stat().st_size for path in (tmp_path / "data").iterdir())
@@ -88,7 +95,7 @@ def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, 
     epoch(second, 2)
     assert served.count() == (0, 0)  # also of where the records are in each file
     second.close()
-    assert {kept.url for kept in kept_in(cache)} == {f"{served.url}/{number}.array_record" for number in range(2)}
+    assert len(kept_in(cache)) == 2
 
 
 def test_processes_read_for_one_another(served, cache):
@@ -155,17 +162,16 @@ def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, 
     remote = Remote(nbytes=0, cache_dir=str(cache), cache_nbytes=used + 100_000)
     reader = ArrayRecordReader.of(f"{served.url}/2.array_record", remote=remote)
     reader.read(np.arange(200))
-    assert len(kept_in(cache)) == 3
-    assert all(kept.is_in_use for kept in kept_in(cache))
+    assert len(kept_in(cache)) == len(in_use(cache)) == 3
     left.close()
     disk = reader._mirrors._disk
     disk._full_until = 0.0
     reader.close()
     assert reader.read(np.arange(200)) == [noise(2000 + i) for i in range(200)]
     assert on_disk(cache) <= used + 100_000
-    (mine,) = [kept for kept in kept_in(cache) if kept.is_in_use]
-    assert mine.url.endswith("2.array_record")
-    assert mine.held_nbytes > 1_900_000
+    (mine,) = in_use(cache)
+    assert b"/2.array_record" in mine.read_bytes()
+    assert disk_cache._on_disk(mine.with_suffix(".pages")) > 1_900_000
     reader.close()
 
 
@@ -298,28 +304,6 @@ def test_a_disk_that_is_full_or_cannot_be_written_is_told_once_and_nothing_else_
     reader = reader_of(served, cache)
     epoch(reader)
     reader.close()
-
-
-def test_clearing_leaves_what_is_read_and_what_is_not_the_caches(served, cache):
-    reader = reader_of(served, cache)
-    reader.read(np.arange(0, 160))
-    reader.close()
-    cache.joinpath("mine.pages").write_bytes(b"x")
-    reader.read(np.arange(200, 360))  # of the second file
-    freed, num_in_use = clear(cache)
-    assert freed > 1_500_000
-    assert num_in_use == 1
-    assert cache.joinpath("mine.pages").exists()
-    (kept,) = kept_in(cache)
-    assert kept.is_in_use
-    served.count()
-    reader.read(np.arange(200, 360))
-    assert served.count() == (0, 0)
-    reader.close()
-    assert clear(cache)[1] == 0
-    assert kept_in(cache) == []
-    with pytest.raises(FileNotFoundError, match="is no cache of remote files"):
-        kept_in(cache.parent)
 
 
 def test_threads_and_readers_share_a_cache_that_is_too_small(served, cache):

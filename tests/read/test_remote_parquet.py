@@ -12,7 +12,6 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet import row_groups
 from datarax_ray.read.formats.parquet.reader import ParquetReader
-from datarax_ray.read.formats.remote.disk_cache import kept_in
 from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -195,7 +194,7 @@ def test_a_later_epoch_and_start_read_from_the_disk_and_what_is_damaged_there_is
     served.count()
     assert epoch() == want
     assert served.count()[0] == 0
-    assert len(kept_in(cache)) == 2
+    assert len(list(cache.glob("*.held"))) == 2
     for path in cache.glob("*.pages"):  # as after the host lost its power: said to be there, and zeros
         with path.open("r+b") as file:
             for page in range(10, 1000, 90):

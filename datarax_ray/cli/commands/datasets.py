@@ -1,8 +1,7 @@
-"""Commands on datasets: inspect, convert, preprocess, and the cache of remote files."""
+"""Commands on datasets: inspect, check, convert, preprocess."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,12 +21,8 @@ from datarax_ray.cli.commands import (
     number_or_auto,
     parsed,
 )
-from datarax_ray.cli.screen import Screen
 
 app = typer.Typer()
-cache = typer.Typer(
-    name="cache", help="The copies of remote files on this host's disk (cache_dir).", no_args_is_help=True
-)
 
 
 @command(app, "inspect:inspect", short="Show files, records, sizes, groups and the first elements.")
@@ -151,42 +146,3 @@ def preprocess(
       datarax-ray preprocess train.py:pipeline /data/tokens \\
         --num-transforms 2 --num-actors 64 --json
     """
-
-
-CacheArgument = Annotated[Path, argument("DIR", "The cache_dir of a source's config.")]
-
-
-@command(cache)
-def show(directory: CacheArgument, screen: Screen) -> None:
-    """List the cached files, how much of each is there, and whether a process is reading it.
-
-    \b
-    Example:
-      datarax-ray cache show /mnt/cache
-    """
-    from rich import box
-    from rich.table import Table
-
-    from datarax_ray.read.formats.remote import disk_cache
-
-    kept = disk_cache.kept_in(directory.expanduser())
-    table = Table("file", "kept MB", "is read", box=box.SIMPLE)
-    for each in kept:
-        table.add_row(each.url, f"{each.held_nbytes / 1e6:,.1f}", "yes" if each.is_in_use else "")
-    line = f"{len(kept)} files take {sum(each.nbytes for each in kept) / 1e6:,.1f} MB of the disk"
-    screen.answer([asdict(each) for each in kept], [table, line] if kept else [line])
-
-
-@command(cache)
-def clear(directory: CacheArgument, screen: Screen) -> None:
-    """Remove the cached files that no process is reading, and nothing else in the folder.
-
-    \b
-    Example:
-      datarax-ray cache clear /mnt/cache
-    """
-    from datarax_ray.read.formats.remote import disk_cache
-
-    freed, num_in_use = disk_cache.clear(directory.expanduser())
-    stays = f"; {num_in_use} files stay, because a process is reading them" if num_in_use else ""
-    screen.answer({"freed_nbytes": freed, "num_in_use": num_in_use}, [f"{freed / 1e6:,.1f} MB were freed{stays}"])

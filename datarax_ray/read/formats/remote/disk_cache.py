@@ -21,7 +21,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,17 +40,6 @@ _LOCK = "datarax_ray.lock"
 _BLOCK = 512  # st_blocks counts in these
 _PIECE_PAGES = 64
 _LOOK_AGAIN_S = 10.0  # in a full cache, for files that nobody has open any more: a millisecond for every 50
-
-
-@dataclass(frozen=True)
-class Kept:
-    """One version of a file in a cache. held_nbytes: of its pages. nbytes: on the disk, in all."""
-
-    url: str
-    version: str
-    held_nbytes: int
-    nbytes: int
-    is_in_use: bool
 
 
 def is_lasting(version: str) -> bool:
@@ -227,33 +215,6 @@ class DiskCache:
                     message = "%s keeps nothing more of remote files: %s; they are read from where they are"
                     logger.warning(message, self._folder, error)
                 self.is_working = False
-
-
-def kept_in(folder: Path) -> list[Kept]:
-    """The files of the cache in a folder, those used longest ago first. Raises: FileNotFoundError where it is none."""
-    if not (folder / _LOCK).is_file():
-        raise FileNotFoundError(f"{folder} is no cache of remote files: nothing was ever kept in it")
-    found = []
-    for path in _by_age(folder):
-        # damaged: its next user rebuilds it; or another process has removed it meanwhile
-        with contextlib.suppress(ValueError, LookupError, FileNotFoundError):
-            content = path.read_bytes()
-            header = json.loads(content[:_HEADER_NBYTES].rstrip(b"\0"))
-            num_held = np.count_nonzero(np.frombuffer(content[_HEADER_NBYTES:], "<u4"))
-            held_nbytes = min(int(num_held) * PAGE, header["nbytes"])
-            nbytes = sum(_on_disk(each) for each in (path, path.with_suffix(".pages")))
-            found.append(Kept(header["url"], header["version"], held_nbytes, nbytes, _is_in_use(path)))
-    return found
-
-
-def clear(folder: Path) -> tuple[int, int]:
-    """Remove all files that no process reads now. Returns the bytes that were freed, and how many files are in use."""
-    kept_in(folder)
-    with open(folder / _LOCK, "r+b", buffering=0) as lock, _flocked(lock.fileno()):
-        before = _used(folder)
-        used = _remove_unused(folder, before)
-        _write_used(lock.fileno(), used)
-        return before - used, len(_by_age(folder))
 
 
 def _remove_unused(folder: Path, nbytes: int) -> int:
