@@ -325,61 +325,51 @@ class ArrayRecordReader(FilesReader):
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending indices within the file, distinct where records are stored in groups."""
         group_size = self.files[index].group_size
-
-        def read(reader: Any) -> list[bytes]:
-            match reading(wanted, group_size):
-                case "range":
-                    found = reader.read(int(wanted[0]), int(wanted[-1]) + 1)
-                case "list":
-                    found = reader.read(wanted.tolist())
-                case "groups":
-                    found = read_groups(reader.read, wanted, group_size)
-            return found
-
-        return self._read_file(index, wanted, read)
+        ways: dict[str, Callable[[Any], list[bytes]]] = {
+            "range": lambda reader: reader.read(int(wanted[0]), int(wanted[-1]) + 1),
+            "list": lambda reader: reader.read(wanted.tolist()),
+            "groups": lambda reader: read_groups(reader.read, wanted, group_size),
+        }
+        return self._read_file(index, wanted, ways[reading(wanted, group_size)])
 
     def _read_file(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
         """What read(reader) gives: the records with these indices in the file, ascending."""
-
-        def alone() -> list[bytes]:
-            with self._lock:  # no other thread may close the file; it may while a failed read waits to be tried again
-                return self._read_once(index, wanted, read)
-
-        return retried(alone, self.files[index].name)
+        return retried(lambda: self._read_once(index, wanted, read), self.files[index].name)
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
-        """As _read_file, under the lock. Of a file behind a URL, what the disk cache has may be damaged, and what was
+        """As _read_file, once. Of a file behind a URL, what the disk cache has may be damaged, and what was
         fetched may have been bent on its way: only bytes that were fetched anew show that a record is broken.
         """
-        file, opened, count = self.files[index], self._open.reader_of(index), len(wanted)
-        mirrors = self._mirrors if file.version else None
-        for attempt in ("local",) if mirrors is None else ("cached", "fetched", "fetched anew"):
-            reader = self._open.cached_reader_of(index, wanted) if attempt == "cached" else opened
-            if reader is None:
-                continue
-            if mirrors is not None and attempt != "cached":
-                self._fetch(mirrors, [(index, wanted)])  # again where another thread closed it meanwhile
-            try:
-                found = read(reader)
-            except RuntimeError as error:
-                if mirrors is not None and attempt != "fetched anew":
-                    mirrors.forget(index, wanted)
+        with self._lock:  # no other thread may close the file; it may while a failed read waits to be tried again
+            file, opened, count = self.files[index], self._open.reader_of(index), len(wanted)
+            mirrors = self._mirrors if file.version else None
+            for attempt in ("local",) if mirrors is None else ("cached", "fetched", "fetched anew"):
+                reader = self._open.cached_reader_of(index, wanted) if attempt == "cached" else opened
+                if reader is None:
                     continue
+                if mirrors is not None and attempt != "cached":
+                    self._fetch(mirrors, [(index, wanted)])  # again where another thread closed it meanwhile
+                try:
+                    found = read(reader)
+                except RuntimeError as error:
+                    if mirrors is not None and attempt != "fetched anew":
+                        mirrors.forget(index, wanted)
+                        continue
+                    self._open.check_unchanged(index)
+                    if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
+                        self._open.close(index)
+                        raise failed from error
+                    error.add_note(f"while reading {count} records of {file.name}")
+                    raise
+                is_short = len(found) != count
+                if mirrors and attempt == "cached" and (is_short or mirrors.cached_nbytes(index) != file.nbytes):
+                    continue  # it was cut there, and records are b""
+                # afterwards: a file that was cut gives b"" without an error; no record is empty before it was looked at
                 self._open.check_unchanged(index)
-                if failed := system_error(error, file.name, f" for records {wanted[0]} to {wanted[-1]}"):
-                    self._open.close(index)
-                    raise failed from error
-                error.add_note(f"while reading {count} records of {file.name}")
-                raise
-            is_short = len(found) != count
-            if mirrors and attempt == "cached" and (is_short or mirrors.cached_nbytes(index) != file.nbytes):
-                continue  # it was cut there, and records are b""
-            # afterwards: a file that was cut gives b"" without an error, and no record is empty before it was looked at
-            self._open.check_unchanged(index)
-            if is_short:
-                raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
-            return found
-        raise AssertionError("the last attempt returns or raises")
+                if is_short:
+                    raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
+                return found
+            raise AssertionError("the last attempt returns or raises")
 
 
 def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "groups"]:
