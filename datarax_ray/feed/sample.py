@@ -186,7 +186,7 @@ def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> st
         parts += of_blocks([_read(description, position, position + 1)])
         if time.monotonic() > until:
             break
-    first, again = rows.at(np.array(tried)), digested(parts)
+    first, again = rows.at(np.isin(rows.positions, tried)), digested(parts)
     if len(rows) == MAX_ELEMENTS:  # the last record may give more than the sample has of it
         again = again.part(0, len(first))
     return Sample(first).differing(Sample(again)) if len(first) == len(again) else "choice of elements"

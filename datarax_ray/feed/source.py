@@ -193,24 +193,20 @@ class Source(Uncopied):
     def verify(
         self, state: StreamState | None = None, trail: Trail | None = None, packing: AnyPacking | None = None
     ) -> None:
-        """Make the last rows of the restored state again, and compare; see feed.trail.
+        """Make the last rows of the restored state again, and compare; see feed.trail. Warn, once, of a transform that
+        makes another element the second time.
 
         state, trail, packing: of a Pipeline, which has its own. Raises: DriftError where a row differs.
         """
-        self._report_impure()
+        if not self._is_sampled:
+            self._is_sampled = True
+            sample = sampled(self.description, seconds=_SAMPLE_S)
+            if sample is not None and sample.impure:
+                logger.warning("%s. %s", sample.impure, REMEDY)
         consumed = self._consumer.consumed
         state, trail = state or consumed.state, trail or consumed.trail
         if trail.is_unverified:
             verify(self.description, self._pool, state, trail, self._bounded(StreamOptions(1, packing=packing)))
-
-    def _report_impure(self) -> None:
-        """Warn, once, of a transform that makes another element the second time."""
-        if self._is_sampled:
-            return
-        self._is_sampled = True
-        sample = sampled(self.description, seconds=_SAMPLE_S)
-        if sample is not None and sample.impure:
-            logger.warning("%s. %s", sample.impure, REMEDY)
 
     def close(self) -> None:
         """Stop reading and close files. The position stays; reading again opens them again."""

@@ -63,13 +63,9 @@ class RowsDigested:
         return self.fields.get(name, np.zeros(len(self), np.uint64))
 
     def part(self, start: int, stop: int) -> RowsDigested:
-        return self._kept(slice(start, stop))
+        return self.at(slice(start, stop))
 
-    def at(self, positions: Indices) -> RowsDigested:
-        """The rows of these positions alone."""
-        return self._kept(np.isin(self.positions, positions))
-
-    def _kept(self, rows: Any) -> RowsDigested:
+    def at(self, rows: Any) -> RowsDigested:
         fields = {name: each[rows] for name, each in self.fields.items()}
         return RowsDigested(self.positions[rows], self.ordinals[rows], self.kinds, fields)
 
