@@ -197,7 +197,6 @@ class ActorSet:
         self.running, self.ready, self._nodes = running, tuple(running), nodes
 
     def blame(self, node: str, reason: str) -> None:
-        """The node failed at what another one could read."""
         lasts_s = self._bench.blame(node, time.monotonic())
         if lasts_s is not None:
             actors = [index for index, at in self.nodes.items() if at == node]

@@ -161,11 +161,9 @@ class RayPool(Pool):
         return self.membership.allowance() / max(1, len(self._set.pools))
 
     def stalled(self, said: str) -> None:
-        """A stream has waited long."""
         self.recoveries.stalled(said)
 
     def nodes(self) -> Mapping[int, str]:
-        """The node of every running actor, benched nodes last."""
         with self._lock:
             return self._set.nodes
 

@@ -71,7 +71,6 @@ class Recoveries:
         return f"Recoveries(num_lost={self.num_lost}, num_retried={self.num_retried}, counts={dict(self.counts)})"
 
     def lost(self, actor: int, where: str, reason: str, num_running: int, num_actors: int) -> None:
-        """An actor is gone."""
         self.num_lost += 1
         self._metric.inc(tags={"kind": "lost"})
         logger.warning(
@@ -99,7 +98,6 @@ class Recoveries:
         self._add(Recovery("drained", -1, f"node {node}", "the node is about to go"), actors, said)
 
     def stalled(self, said: str) -> None:
-        """A stream has waited long for a batch."""
         self._add(Recovery("stalled", -1, "", said), (), said)
 
     def resized(self, num_before: int, num_actors: int, reason: str) -> None:

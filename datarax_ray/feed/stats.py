@@ -370,7 +370,6 @@ class Timings:
         self.timeline.read(actor, min(block.read_at or now, now), block.spent)
 
     def lost(self, actor: int) -> None:
-        """Event: a request to this actor is lost."""
         self._num_lost += 1
         self.timeline.lost(actor, self._now())
 

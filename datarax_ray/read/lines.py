@@ -111,7 +111,6 @@ class UrlLines:
                 self._write(url, "".join(kept).encode())
 
     def read(self) -> list[str]:
-        """All lines."""
         return [line for url in self._parts() for line in self._read(url).splitlines(keepends=True)]
 
     def _part(self, number: int) -> str:

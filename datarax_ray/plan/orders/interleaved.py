@@ -80,7 +80,6 @@ class InterleavedOrder:
         return "window" if self.is_shuffled else "none"
 
     def settings(self) -> dict[str, Any]:
-        """All parameters of the order beside the data, in plain values."""
         window = {"window_size": self.window_size} if self.is_shuffled else {}
         return {"shuffle": self.shuffle, "seed": self.seed, "turn_size": self.turn_size} | window
 

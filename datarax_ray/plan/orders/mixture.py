@@ -208,7 +208,6 @@ class MixtureOrder(WeightedOrder, Order):
         return [(order, w, sum(part.weights)) for order, w in zip(self.orders, part.weights, strict=True) if w]
 
     def records(self, positions: Indices) -> Indices:
-        """The number of the record at each position. positions: int64 (k,), ascending. Returns int64 (k,)."""
         components, own = self.mixture.place(positions)
         records = np.empty_like(own)
         for component, (order, base) in enumerate(zip(self.orders, self.bases, strict=False)):

@@ -103,7 +103,6 @@ class CachedReader(Reader):
         return self._reader.fingerprint()
 
     def clear(self) -> None:
-        """Forget every record."""
         self._kept = KeptRecords(self._reader.num_records, self.max_nbytes)
 
     def close(self) -> None:

@@ -113,7 +113,6 @@ class DecodedGroups:
         return {"num_kept": len(self._kept), "kept_nbytes": self._kept_nbytes, "num_decoded": self._num_decoded}
 
     def clear(self) -> None:
-        """Forget every decoded group, and every failure."""
         self._kept.clear()
         self._decoded.clear()
         self._nbytes = self._rows = self._kept_nbytes = 0

@@ -194,7 +194,6 @@ class FilesReader(Reader):
 
     @property
     def mean_nbytes(self) -> int:
-        """Stored bytes of a record, on average."""
         return sum(file.nbytes for file in self.files) // max(1, sum(file.num_records for file in self.files))
 
     def locate(self, record: int) -> str:
@@ -250,7 +249,6 @@ class RecordsInFiles(FilesReader):
         return files_fingerprint(self.files, self.num_records, lambda file: file.identity)
 
     def close(self) -> None:
-        """Close every open file. Reading again opens them again."""
         self._spans.close()
 
     def _stored(self, index: int, numbers: Indices) -> list[bytes]:

@@ -83,7 +83,6 @@ class GroupedRows(Reader):
         )
 
     def cached(self, max_nbytes: int = sys.maxsize) -> Self:
-        """A reader of the same rows that keeps decoded groups for good, up to max_nbytes."""
         return type(self)(**self._given | {"keep_nbytes": max_nbytes})
 
     def counts(self) -> dict[str, int]:
@@ -94,7 +93,6 @@ class GroupedRows(Reader):
         return type(self)(**self._given | {"max_nbytes": max(self._given["max_nbytes"], nbytes)})
 
     def clear(self) -> None:
-        """Forget every decoded group."""
         with self._lock:
             self._decoded.clear()
 
@@ -115,7 +113,6 @@ class GroupedRows(Reader):
             return self._table_of(group).slice(start - int(self._groups.starts[group]), stop - start)
 
     def locate(self, record: int) -> str:
-        """The place of a row, for people."""
         raise NotImplementedError
 
     def _table_of(self, group: int) -> Any:

@@ -120,7 +120,6 @@ class LanceReader(Reader):
             raise BrokenRecordError(f"{error}; {error.remedy}") from None
 
     def locate(self, record: int) -> str:
-        """Where a row is, for people: "path@version[row]"."""
         return f"{redacted(self.uri)}@{self.version}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:
@@ -130,7 +129,6 @@ class LanceReader(Reader):
         return found | {"columns": digest(types.described())} | types.on_null.identity()
 
     def close(self) -> None:
-        """Close the dataset. Reading opens it again."""
         self._dataset = None
 
     def _taken(self, records: Indices) -> Any:

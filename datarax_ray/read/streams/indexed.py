@@ -154,7 +154,6 @@ class ElementStream:
 
     @property
     def stop(self) -> int | None:
-        """The position after the last, None for an endless stream."""
         return None if self.num_epochs == -1 else self.num_epochs * self.order.cycle
 
     @property
@@ -174,7 +173,6 @@ class ElementStream:
         return [what for what, is_so in may_be.items() if is_so]
 
     def counts(self) -> dict[str, int]:
-        """What is kept in memory in this process, and how often it was of use; {} where nothing is (cacheable=True)."""
         return {}
 
     @property
@@ -185,11 +183,9 @@ class ElementStream:
         """See Stream; a stream of shards reads nothing ahead."""
 
     def close(self) -> None:
-        """Close what is open; reading opens it again."""
         self.reader.close()
 
     def settings(self) -> dict[str, Any]:
-        """What the stream of elements depends on, in plain values of constant size; see plan.fingerprint."""
         return {
             "files": self.reader.fingerprint(),
             # num_epochs third, as in every state that was written
@@ -255,7 +251,6 @@ class IndexedStream(ElementStream):
         return block_of(*self._elements(*request.select(self._order_at_home), ended), request.wanted.documents)
 
     def expect(self, request: ReadRequest) -> None:
-        """See Stream; this one will be read soon."""
         self.expect_at(*request.select(self._order_at_home))
 
     def expect_at(self, positions: Indices, records: Indices) -> None:
@@ -292,7 +287,6 @@ class IndexedStream(ElementStream):
         return progress, transformed(progress, columns, todo, self.order.seed)
 
     def names(self, request: ReadRequest) -> list[str]:
-        """Some of the files in which the request's records are."""
         return names_of(request.select(self._order_at_home)[1], self.locate)
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
@@ -300,7 +294,6 @@ class IndexedStream(ElementStream):
         return [self.name(record) for record in self.order.records(positions).tolist()]
 
     def locate(self, record: int) -> str:
-        """Where a record is, for people."""
         return self.reader.locate(record)
 
     def name(self, record: int) -> str:

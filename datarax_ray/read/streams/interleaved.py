@@ -87,11 +87,9 @@ class InterleavedStream(ElementStream):
         return Block(np.empty(0, np.int64), None, failure=failure, failure_position=request.start)
 
     def names(self, request: ShardReadRequest) -> list[str]:
-        """Some of the shards that the request asks for."""
         return [self.reader.locate(shard, 0).rpartition("[")[0] for shard, _ in request.shards[:MAX_NAMES]]
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
-        """Where the element of each position is, for people; see Stream.locations."""
         return [self._location(*divmod(position, EPOCH_POSITIONS)) for position in positions.tolist()]
 
     def _location(self, epoch: int, offset: int) -> str:
@@ -106,7 +104,6 @@ class InterleavedStream(ElementStream):
         raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")
 
     def close(self) -> None:
-        """Close what is open; reading opens it again."""
         self._live.close()
         super().close()
 

@@ -78,7 +78,6 @@ class MaterializedStream(IndexedStream):
     name = locate  # of the live stream
 
     def names(self, request: ReadRequest) -> list[str]:
-        """Some of the files that are read, where they are now."""
         return names_of(request.select(self.order)[1], self.reader.locate)
 
     def settings(self) -> dict[str, Any]:

@@ -81,13 +81,11 @@ class MergedStream(Mixed):
         return component.read(its, ended)
 
     def expect(self, request: Request) -> None:
-        """See Stream; this one will be read soon."""
         component, its = self._component(request)
         if component.traits.reads_ahead:
             component.expect(its)
 
     def names(self, request: Request) -> list[str]:
-        """Some of the files or shards in which the request's elements are."""
         component, its = self._component(request)
         name = component_name(request.wanted.components[0])
         return [f"{name}: {each}" for each in component.names(its)]

@@ -121,7 +121,6 @@ class Mixed:
         }
 
     def counts(self) -> dict[str, int]:
-        """See ElementStream.counts; of all components."""
         return dict(sum((Counter(component.counts()) for component in self.components), Counter[str]()))
 
     def close(self) -> None:
@@ -177,12 +176,10 @@ class MixtureStream(Mixed):
         return scheduler_of(self, self.order, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
-        """The block that the request asks for, of all components; see Stream.read."""
         order = self.order_of(request)
         return self.block_at(*request.select(order), request.wanted.documents, ended, order)
 
     def expect(self, request: ReadRequest) -> None:
-        """See Stream; this one will be read soon."""
         order = self.order_of(request)
         self.expect_at(*request.select(order), order)
 
@@ -192,11 +189,9 @@ class MixtureStream(Mixed):
             self.components[index].expect_at(own, its_records)
 
     def names(self, request: ReadRequest) -> list[str]:
-        """Some of the files in which the request's records are."""
         return names_of(request.select(self.order_of(request))[1], self.locate)
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
-        """Where the record of each position is, for people; see Stream.locations."""
         order = self.order_of(request_at(0, 0, state))
         return [self.name(record) for record in order.records(positions).tolist()]
 

@@ -228,7 +228,6 @@ class ArrayRecordReader(FilesReader):
         }
 
     def close(self) -> None:
-        """Close every open file, and forget what was decoded. Reading again opens them again."""
         # a read that runs may wait for its storage long, and still holds both
         self._decoded = None
         self._broken_groups.clear()

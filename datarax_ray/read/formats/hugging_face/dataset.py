@@ -107,7 +107,6 @@ class DatasetReader(Reader):
         return table
 
     def locate(self, record: int) -> str:
-        """The place of a row, for people: "name[17]"."""
         return f"{self._name}[{record}]"
 
     def fingerprint(self) -> dict[str, Any]:

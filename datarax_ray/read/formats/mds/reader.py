@@ -60,7 +60,6 @@ class MDSReader(RecordsInFiles):
 
     @property
     def mean_nbytes(self) -> int:
-        """Bytes of an unpacked sample, on average."""
         return sum(shard.raw_nbytes for shard in self.files) // self.num_records
 
     @functools.cached_property
@@ -83,7 +82,6 @@ class MDSReader(RecordsInFiles):
         return super().fingerprint() | {"columns": digest([part[:2] for part in parts if part[3]])}
 
     def close(self) -> None:
-        """Close every open file, and forget what was unpacked. Reading again opens them again."""
         with self._lock:
             self._unpacked.clear()
         super().close()

@@ -109,15 +109,11 @@ class ParquetReader(GroupedRows):
             return self._decoded.read(records, self._decode)
 
     def expect(self, records: Indices) -> None:
-        """Request the bytes of these rows ahead, as far as there is room. One read will take these rows, after the
-        reads that were expected before; see read_ahead.
-        """
         if self._ahead is not None and self.traits.reads_ahead and len(records):
             with self._lock:
                 self._ahead.expect(records)
 
     def locate(self, record: int) -> str:
-        """The place of a row, for people: "path[row in the file] (row group 3)"."""
         file, index, row = self._place(record)
         return f"{self.footers.files[file].path}[{row}] (row group {index})"
 
@@ -134,7 +130,6 @@ class ParquetReader(GroupedRows):
         return found | types | self._on_null()
 
     def close(self) -> None:
-        """Close every open file, and forget every decoded group. Reading opens files again."""
         self.clear()
         with self._lock:
             if self._ahead is not None:

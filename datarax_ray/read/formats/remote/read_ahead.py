@@ -39,7 +39,6 @@ class ReadAhead:
         self.expected: deque[Expected] = deque()
 
     def expect(self, records: Indices) -> None:
-        """These records will be read soon, by one read, after those that were expected before."""
         expected = self.expected
         expected.append(Expected(records))
         if len(expected) > _MAX_EXPECTED:

@@ -70,7 +70,6 @@ class TextReader(GroupedRows):
             return self._decoded.read(records, self._decode)
 
     def locate(self, record: int) -> str:
-        """The place of a row, for people: "path[row in the file]"."""
         file, _, row = self._place(record)
         return f"{self.files[file].path}[{row}]"
 
@@ -85,7 +84,6 @@ class TextReader(GroupedRows):
             self._lines = (-1, [])
 
     def close(self) -> None:
-        """Close every open file, and forget every parsed block. Reading opens files again."""
         self.clear()
         self._spans.close()
 
