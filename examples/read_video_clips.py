@@ -50,6 +50,7 @@ for batch in clips:
     begins = batch["video_times"][:, 0].tolist()
     print("clips", batch["video"].shape, "begin at", ", ".join(f"{begin:.2f}" for begin in begins), "s")
 assert clips[0]["video"].shape == (6, 8, 32, 32, 3)
-steps = np.diff(np.asarray(clips[0]["video_times"]), axis=1)
+times = np.asarray(clips[0]["video_times"])
+steps = times[:, 1:] - times[:, :-1]
 np.testing.assert_allclose(steps, 2 / 25, atol=1e-4)
 np.testing.assert_allclose(spread[0]["video_times"], [[0.48, 1.48, 2.48, 3.48]] * 6, atol=1e-4)
