@@ -102,6 +102,8 @@ def _looked_at(data: str) -> tuple[dict[str, Any], dict[str, Any] | None, list[A
         raise
     with source:
         elements = list(islice(iter(source), _NUM_LOOKED_AT))
+    if evaluation is not None:
+        load(**evaluation).close()  # what is missing or empty is said now, not by the job
     if not elements:
         raise ValueError(f"{data} has no elements, so nothing can be told of its fields")
     return train, evaluation, elements

@@ -169,6 +169,16 @@ def test_data_without_a_model_is_told_in_one_sentence(columns: dict[str, Any], m
     assert re.search(message, done.stderr.splitlines()[-1]), done.stderr
 
 
+def test_an_empty_evaluation_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    for name, rows in (("train", [1]), ("validation", [])):
+        pq.write_table(
+            pa.table({"tokens": pa.array([rows] * len(rows), pa.list_(pa.int64()))}), tmp_path / f"{name}.parquet"
+        )
+    with pytest.raises(ValueError, match=r"there are 0 rows in .*validation\.parquet"):
+        init(tmp_path / "job", screen(), str(tmp_path))
+    assert not (tmp_path / "job").exists()
+
+
 def test_an_evaluation_with_other_classes_is_refused(tmp_path: Path) -> None:
     write_images(tmp_path / "data")
     (tmp_path / "data" / "val" / "rose").rename(tmp_path / "data" / "val" / "sunflower")
