@@ -73,7 +73,8 @@ def test_it_resumes_exactly_and_learns(shown):
 def test_it_leaves_no_noise(shown):
     result, _ = shown
     # but for how slowly a Ray starts that has too little of the machine, which is no noise to who waits for it
-    assert [said for said in result.stderr.splitlines() if not said.startswith("none of ")] == []
+    is_slow = re.compile("none of |[12] of [23] reader actors have started; ")
+    assert [said for said in result.stderr.splitlines() if not is_slow.match(said)] == []
     assert len(result.stdout.splitlines()) < 20
 
 
