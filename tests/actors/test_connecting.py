@@ -5,9 +5,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from ray._private import services
 
 from datarax_ray.actors import connecting
 from tests.ports import free_port
@@ -136,3 +139,32 @@ def test_a_head_with_a_directory_of_its_own_is_found():
             for process in psutil.process_iter(["cmdline"]):
                 if folder in " ".join(process.info["cmdline"] or []):
                     process.kill()
+
+
+@pytest.mark.parametrize(
+    ("last", "started", "others", "of_programs", "found"),
+    [
+        ("10.0.0.1:6379", ["10.0.0.1:6380"], [], False, "10.0.0.1:6379"),  # in Ray's own directory
+        (None, ["10.0.0.1:6380"], ["10.0.0.1:7"], False, "10.0.0.1:6380"),  # with --temp-dir
+        (None, ["10.0.0.1:6380"] * 2, [], False, "10.0.0.1:6380"),  # two nodes of one cluster
+        (None, ["10.0.0.1:6380", "10.0.0.1:6381"], [], False, "several Rays run on this host: 10.0.0.1:6380, 10.0.0.1"),
+        (None, [], ["10.0.0.1:7"], False, None),  # a Ray that ends with its program
+        (None, [], ["10.0.0.1:7"], True, "10.0.0.1:7"),
+        (None, [], [], True, None),
+    ],
+)
+def test_there_is_one_way_to_find_a_cluster_here(
+    last: str | None, started: list[str], others: list[str], of_programs: bool, found: str | None, monkeypatch: Any
+) -> None:
+    directories = {f"/tmp/ours-{index}": address for index, address in enumerate(started)}
+    raylets = [*directories.items(), *(("/tmp/ray", address) for address in others)]
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda at: last if at is None else directories.get(str(at)))
+    monkeypatch.setattr(connecting, "_raylets", lambda: ({"temp_dir": Path(at), "gcs": gcs} for at, gcs in raylets))
+    if found is not None and found.startswith("several"):
+        with pytest.raises(ConnectionError, match=found):
+            connecting.cluster_here(of_programs=of_programs)
+    else:
+        assert connecting.cluster_here(of_programs=of_programs) == found
+    monkeypatch.setenv("RAY_TMPDIR", "/elsewhere")
+    assert connecting.cluster_here() == last

@@ -1,10 +1,14 @@
 """Records that end whoever reads them are found alone; killers from outside change nothing."""
 
+import contextlib
 import os
+import random
 import re
 import signal
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +20,17 @@ from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
 )
-from tests.data import AddNoise, decode
+from tests.data import AddNoise, decode, write_files
+from tests.waiting import until_all_run
+
+
+class Slowly:
+    """Three milliseconds for each element, so that the stream lasts."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.003)
+        return element
+
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -130,3 +144,47 @@ def test_a_record_that_silences_whoever_reads_it_is_found_alone(files, how, why)
         pytest.raises(RecordError, match=rf"\[37\] \(position 57\).*{why}"),
     ):
         rows(distributed.batches(0, StreamOptions(4)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # it lasts until the actors have had the time to read between two deaths
+def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path: Path) -> None:
+    paths = write_files(tmp_path, (400, 300, 300))
+    source = make(paths, [decode, Slowly(), AddNoise()], num_epochs=2)
+    want = rows(source.batches(0, StreamOptions(32)))
+    done = threading.Event()
+
+    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=2000) as distributed:
+        until_all_run(distributed)
+        actors = distributed._actors._set.actors
+
+        def kill() -> None:
+            chance = random.Random(0)
+            while not done.wait(0.5):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(actors[chance.randrange(3)].state.process.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            got = rows(distributed.batches(0, StreamOptions(32)))
+        finally:
+            done.set()
+            killer.join()
+        assert sum(distributed.recoveries.counts.values()) > 1  # how many, the speed of the machine says
+    assert got == want
+
+
+@pytest.mark.slow  # as many deaths as the one before
+def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(files: list[Path]) -> None:
+    source = make(files, [decode, EndProcess(57, "kill"), AddNoise()], on_error="skip")
+    want = rows(source.batches(0, StreamOptions(8)))
+    # of a part of few positions it is found in fewer deaths; the test above has many
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=6) as distributed:
+        got = list(distributed.batches(0, StreamOptions(8)))
+        again = list(distributed.batches(got[2].stop, StreamOptions(8)))  # as a program that resumes
+    assert rows(got) == want
+    assert rows(again) == want[3:]
+    (skip,) = [skip for batch in got for skip in batch.skipped]
+    assert skip.where.endswith("part-00003.array_record[37]")
+    assert "SIGKILL" in skip.reason

@@ -19,6 +19,11 @@ from tests.clusters import BARE
 from tests.data import write_file
 from tests.waiting import until, until_all_run
 
+
+def nodes_of(source: RaySource) -> set[str]:
+    return {stats["node_id"] for stats in source.stats().values()}
+
+
 STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 
 
@@ -186,3 +191,22 @@ def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_u
         until(lambda: time.monotonic() > due)
         next(stream)
         until(lambda: all(here in where["node_ids"] for where in get_object_locations(in_flight).values()))
+
+
+@pytest.mark.slow  # the chaos run has nodes join as well
+def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_partitions(
+    cluster: Cluster, source: ArrayRecordSourceModule
+) -> None:
+    want = rows(source.batches(0, StreamOptions(50)))
+    with on_hosts(source, 3, chunk_size=60) as distributed:
+        stream = distributed.batches(0, StreamOptions(50))
+        got = rows(itertools.islice(stream, 2))
+        assert len(distributed.stats()) == 2
+        node = add_node(cluster)
+        until_all_run(distributed)
+        got += rows(itertools.islice(stream, 80))
+        assert node.node_id in nodes_of(distributed)
+        assert all(stats["num_blocks"] for stats in distributed.stats().values())
+        got += rows(stream)
+    assert got == want
+    cluster.remove_node(node)

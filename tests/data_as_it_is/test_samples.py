@@ -6,6 +6,7 @@ LAION (captions that are missing).
 """
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,3 +179,11 @@ def test_a_key_that_a_json_object_lacks_and_fields_that_differ_name_the_settings
     opened = WebDatasetSource(config, tmp_path, transforms=[lambda sample: dict(sample["json"])])
     with pytest.raises(RecordError, match=r"fields \['c', 'w'\] in one element.*fields=\('jpg', 'json\.width'\)"):
         rows(pipeline(opened))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("name", OVER_ACTORS)
+def test_samples_are_the_same_over_actors(ray_local: None, tmp_path: Path, name: str) -> None:
+    stored, config, want = SAMPLES[name]
+    write_tar(tmp_path / "x.tar", stored)
+    assert_gives(lambda: make(tmp_path, **config), want, num_actors=2)

@@ -465,3 +465,10 @@ def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path: Pa
     day = np.datetime64(DAY, "us")
     assert found["t"].dtype == "datetime64[us]"
     np.testing.assert_array_equal(found["t"], [day, np.datetime64("NaT"), day])
+
+
+def test_files_of_several_types_are_one_column_over_actors(tmp_path: Path, ray_local: None) -> None:
+    tables, settings, want, _ = FILES["one field more"]
+    folder = parquet(tmp_path, tables)
+    config = ParquetSourceConfig(num_epochs=1, **settings)
+    assert_gives(lambda: ParquetSource(config, folder, columns=["x"]), [{"x": value} for value in want], num_actors=2)

@@ -24,6 +24,61 @@ from tests.feed.pools import OneActor
 from tests.read.test_blocks import Memory
 
 
+class Queues(OneActor):
+    """Actors that read what they are asked for one after the other, and end, with all of that, at what ends them.
+
+    where: the node of each. num_ended: actors and trials.
+    """
+
+    def __init__(self, description, where):
+        super().__init__(description)
+        self.where = where
+        self.queues = {actor: [] for actor in where}
+        self.told = {}
+        self.num_ended = 0
+
+    def actors(self):
+        return tuple(self.where)
+
+    def nodes(self):
+        return self.where
+
+    def send(self, part):
+        self.queues[part.actor].append(part)
+
+    def receive(self, sent):
+        while not any(part in self.told for part in sent):
+            for actor, queue in self.queues.items():
+                if queue:
+                    self.turn(actor, queue)
+        return self.told.pop(next(part for part in sent if part in self.told))
+
+    def turn(self, actor, queue):
+        part = queue[0]
+        block = self._description.read(part.request)
+        is_bad = block.failure is not None
+        self.num_ended += is_bad
+        if is_bad and not part.is_trial:
+            self.told |= {each: Lost(each, "it ended", was_read=each is part) for each in queue}
+            queue.clear()
+            return
+        block = self._description.read(part.request, "SIGKILL") if is_bad else block
+        self.told[queue.pop(0)] = Arrived(part, block, self.where[actor])
+
+    def lost(self, sent):
+        return [self.told.pop(part) for part in list(sent) if isinstance(self.told.get(part), Lost)]
+
+    def discard(self, sent):
+        for part in sent:
+            self.told.pop(part, None)
+            if part in self.queues[part.actor]:
+                self.queues[part.actor].remove(part)
+
+
+def index_of(batch):
+    return batch.columns["index"].tolist()
+
+
 class EndsError(Exception):
     """Of a process that reads what it must not."""
 
@@ -206,3 +261,29 @@ def test_of_parts_that_were_seen_to_be_read_each_is_received_without_a_look_at_t
     assert told(batches(description, pool, StreamState(), options)) == want
     assert len(pool.num_given) > 100
     assert set(pool.num_given) == {1}
+
+
+@pytest.mark.parametrize("window_size", [1, 70])
+@pytest.mark.parametrize("where", [{0: ""}, {0: "a", 1: "b"}, {0: "a", 1: "a", 2: "b", 3: "b"}])
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_what_ends_its_process_inside_a_shard_is_found_in_few_deaths(num_shards, where, window_size):
+    shards = datasets.IterableDataset.from_generator(
+        functools.partial(indexes, count=600), gen_kwargs={"shards": list(range(num_shards))}
+    )
+    order = InterleavedOrder(num_shards, 4, is_shuffled=window_size > 1, window_size=window_size)
+    plain = InterleavedStream(HFShards(shards, "shards"), order, 1)
+    want = [index for batch in batches(plain, None, StreamState(), StreamOptions(5)) for index in index_of(batch)]
+    broken = InterleavedStream(HFShards(shards.map(EndAt(333).map), "shards"), order, 1)
+    pool, got = Queues(broken, where), []
+
+    def collect():
+        for batch in batches(broken, pool, StreamState(), StreamOptions(5, chunk_size=256)):
+            got.extend(index_of(batch))
+
+    with pytest.raises(RecordError, match=r"shard 0\[\d+\].*every process that reads it ends: SIGKILL"):
+        collect()
+    first = want.index(333) if window_size == 1 else min(want.index(index) for index in range(280, 350))
+    assert got == want[: first // 5 * 5]
+    # of a chunk of 256 in eighths: 2 of the whole, 1 of 32, 1 of 4, 2 of the one and its trial. Where a second node is
+    # asked, behind what it was asked before, the first one goes on meanwhile
+    assert pool.num_ended <= (7 if len(set(where.values())) == 1 else 20)

@@ -1,13 +1,17 @@
 """Where the time goes: seconds are counted once, and the verdict names what the others wait for."""
 
 import dataclasses
+import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from datarax_ray.actors.recovery import counts_of
 from datarax_ray.feed.stats import ActorWork, PipelineStats, Timings
+from datarax_ray.feed.timeline import page
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import WorkDone
 
@@ -143,3 +147,62 @@ def test_actors_that_several_trainers_share_are_at_work_for_all_of_them():
     assert of_one.at_work == pytest.approx(BOUND_BY_ACTORS.at_work)
     assert "8 more actors would keep" in of_one.verdict
     assert ": 1,000 records/s of all trainers, 500 here" in str(of_one)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_verdict_table_timeline_and_metrics_give_the_same_figures(seed: int) -> None:
+    """A random run: actors start late, are lost, and have read all before the trainer ends; the trainer pauses."""
+    rng = random.Random(seed)
+    now = [1000.0]
+    timings = Timings(lambda: now[0], lambda: now[0])
+    actors, pace, speed = range(rng.randint(1, 4)), rng.choice([0.02, 0.3, 1.0]), rng.uniform(0.05, 1.0)
+    up_s: dict[int, float] = {}
+    busy_s = dict.fromkeys(actors, 0.0)
+    there: set[int] = set()
+    back_at = dict.fromkeys(actors, 0)
+    waited_s = own_s = 0.0
+    num_steps = rng.randint(10, 80)
+    for step in range(num_steps):
+        took = rng.uniform(0.2, 2.0)
+        now[0] += took
+        has_read_all = step > num_steps * 0.6 and seed % 2
+        for actor in actors:
+            read_s = 0.0
+            if back_at[actor] <= step and not has_read_all and rng.random() < speed:
+                read_s = rng.uniform(0.0, took)
+                timings.arrived(actor, Block(np.arange(10), None, spent={"reading": read_s}, read_at=now[0]))
+                busy_s[actor] += read_s
+            if read_s or actor in there:
+                up_s[actor] = up_s.get(actor, 0.0) + (took if actor in there else read_s)
+                there.add(actor)
+            if actor in there and rng.random() < 0.05:
+                timings.lost(actor)
+                there.remove(actor)
+                back_at[actor] = step + 3
+        wait_s = took * pace * rng.random()
+        timings.taken(wait_s if step else took, 10)
+        waited_s, own_s = waited_s + bool(step) * wait_s, own_s + bool(step) * (took - wait_s)
+        if rng.random() < 0.1:
+            timings.interrupted()
+            now[0] += 50.0
+            timings.taken(0.0, 10)
+    stats = timings.stats(len(actors))
+    assert (stats.waited_s, stats.elapsed_s) == pytest.approx((waited_s, waited_s + own_s))
+    assert {actor: work.up_s for actor, work in stats.actors.items()} == pytest.approx(
+        up_s,
+        abs=4 * timings.timeline.until(now[0]).bin_s,  # a pause may begin and end in the middle of a bin
+    )
+    assert stats.at_work == pytest.approx(sum(busy_s.values()) / (sum(w.up_s for w in stats.actors.values()) or 1.0))
+
+    table = {int(actor): share for actor, share in re.findall(r"^(\d+) .* s +\d+% +(\d+%) ", str(stats), re.M)}
+    assert table == {actor: f"{work.busy_s / work.up_s:.0%}" for actor, work in stats.actors.items()}
+    drawn = page(timings.timeline.until(now[0]), stats, "run")
+    shares = dict(re.findall(r"<span>([^<]*)</span><svg.*?</svg><span>(\d+%)</span>", drawn))
+    assert {actor: shares[f"actor {actor}"] for actor in table} == table
+    assert shares.get("all", f"{stats.at_work:.0%}") == f"{stats.at_work:.0%}"
+    assert shares["trainer"] == f"{own_s / (own_s + waited_s):.0%}"
+    for share in re.findall(r"at work for (\d+%);", stats.verdict):
+        assert share == f"{stats.at_work:.0%}"
+    counts = counts_of(stats)
+    assert counts["trainer", "waiting"] == stats.waited_s
+    assert counts.get(("actors", "reading"), 0.0) == pytest.approx(sum(busy_s.values()))

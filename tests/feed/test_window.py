@@ -1,6 +1,8 @@
 """The window driven with events only: its protocol by value, and a random scheduler with invariants at every step."""
 
 import itertools
+import random
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from datarax_ray.feed.window import (
     DEFAULT_MAX_NBYTES,
     FIRST_CHUNK_RECORDS,
+    MAX_OPEN_CHUNKS,
     MAX_PART_RECORDS,
     SPLIT_AFTER,
     TARGET_BLOCK_NBYTES,
@@ -24,6 +27,159 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import Sharing, Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.trainer_rows import TrainerPositions, TrainerRows, share_of_rank
+
+
+class Scheduler:
+    """Actors that answer, fail, join and leave at random, and what a correct window may do.
+
+    Every position has `per_position` bytes, so that bytes in flight are known without asking the window.
+    """
+
+    def __init__(self, seed: int, *, shuffle: str, chunk_size: int | None, max_nbytes: int, stop: int | None) -> None:
+        self.random = random.Random(seed)
+        # not tiny where it is shuffled: each epoch would cost milliseconds
+        num_records = self.random.choice([1, 3, 50, 1000] if shuffle == "none" else [1000, 9000])
+        self.order = order_of(num_records, shuffle=shuffle)
+        self.partitioning = Partitioning(self.random.choice([1, 4, 16]), self.random.choice([1, 5, 12]))
+        self.actors = [0, 1, 2]
+        self.next_actor = 3
+        self.max_nbytes = max_nbytes
+        self.per_position = 10
+        self.position = 5
+        self.stop = stop
+        scheduler = RecordScheduler(self.order, self.partitioning, start=5, stop=stop)
+        self.window = Window(scheduler, chunk_size=chunk_size, max_nbytes=max_nbytes)
+        self.window.reassign(self.actors)
+        self.in_flight: list[Part] = []
+        self.asked: Counter = Counter()
+        self.delivered: dict[tuple[int, int], Part] = {}  # (chunk, index) of open chunks
+        self.bounds: dict[int, tuple[int, int]] = {}  # of open chunks
+        self.positions: dict[Part, list[int]] = {}
+        self.opened_to = 5
+        self.num_released = 0
+
+    def step(self) -> None:
+        self.random.choices(
+            [self.ask, self.arrive, self.lose, self.join, self.leave, self.release], [30, 40, 16, 1, 1, 22]
+        )[0]()
+        self.check()
+
+    def ask(self) -> None:
+        before = set(self.bounds)
+        for part in self.window.asks():
+            key = (part.chunk, part.index, part.attempt, part.request)
+            assert not self.asked[key], f"{part} asked twice"
+            self.asked[key] += 1
+            assert part.actor in self.actors, "asked of one who is gone"
+            self.in_flight.append(part)
+            if part.chunk not in self.bounds:
+                assert part.attempt == 0
+                assert part.request.start == self.opened_to, "a gap or overlap between chunks"
+                self.opened_to = part.request.stop
+                self.bounds[part.chunk] = (part.request.start, part.request.stop)
+        if set(self.bounds) - before and len(self.bounds) > 1 and self.num_released:
+            in_flight = sum(stop - start for start, stop in self.bounds.values()) * self.per_position
+            assert in_flight <= self.max_nbytes, "more than one chunk is open only if all of them fit"
+
+    def arrive(self) -> None:
+        if self.in_flight:
+            part = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
+            self._deliver(part)
+
+    def _deliver(self, part: Part) -> None:
+        key = (part.chunk, part.index)
+        assert key not in self.delivered, "delivered twice"
+        self.delivered[key] = part
+        self.positions[part] = part.request.select(self.order)[0].tolist()
+        read_s = self.random.choice([0.0, 1e-4, 0.01]) * len(self.positions[part])
+        self.window.arrived(part, self.per_position * len(self.positions[part]), read_s)
+
+    def lose(self) -> None:
+        if self.in_flight:
+            self._lose(self.in_flight.pop(self.random.randrange(len(self.in_flight))))
+
+    def _lose(self, part: Part) -> None:
+        was_read = self.random.random() < 0.8  # or it only stood in line
+        self.window.lost(part, was_read=was_read)
+        if not was_read:
+            self.asked[part.chunk, part.index, part.attempt, part.request] -= 1
+
+    def join(self) -> None:
+        if len(self.actors) < 6:
+            self.actors.append(self.next_actor)
+            self.next_actor += 1
+            self._reassign()
+
+    def leave(self) -> None:
+        if len(self.actors) > 1:
+            gone = self.actors.pop(self.random.randrange(len(self.actors)))
+            known_first = self.random.random() < 0.5
+            if known_first:
+                self._reassign()
+            for part in [part for part in self.in_flight if part.actor == gone]:
+                self.in_flight.remove(part)
+                self._lose(part)
+            if not known_first:
+                self._reassign()
+
+    def _reassign(self) -> None:
+        slow = self.random.choice(self.actors)
+        self.window.reassign(self.actors, self.random.choice([None, {slow: 0.25}]))
+
+    def release(self) -> None:
+        if not self.bounds or self.window.head:
+            return
+        start, stop = self.window.head_range
+        assert start == self.position, "out of order"
+        number = min(self.bounds)
+        assert self.bounds.pop(number) == (start, stop)
+        parts = [self.delivered.pop(key) for key in sorted(self.delivered) if key[0] == number]
+        positions = sorted(p for part in parts for p in self.positions.pop(part))
+        assert positions == list(range(start, stop)), "each position is delivered exactly once"
+        self.window.release()
+        self.position = stop
+        self.num_released += 1
+
+    def check(self) -> None:
+        machine = self.window
+        assert len(self.bounds) <= MAX_OPEN_CHUNKS
+        assert sorted(self.bounds) == list(range(self.num_released, self.num_released + len(self.bounds)))
+        arrived = self.per_position * sum(len(self.positions[part]) for part in self.delivered.values())
+        assert machine.nbytes >= arrived
+        assert machine.is_finished == (self.position == self.stop)
+        missing = {(p.chunk, p.index) for p in machine.head}
+        assert not missing & self.delivered.keys()
+
+    def drain(self) -> None:
+        """Only good events from here: the stream must end."""
+        for _ in range(10**6):
+            if self.window.is_finished:
+                return
+            self.ask()
+            while self.in_flight:
+                self.arrive()
+            self.release()
+            self.check()
+        raise AssertionError("the window does not finish")
+
+
+def schedules(steps: int) -> None:
+    settings = [
+        ("none", 7, 2000, None),
+        ("global", 16, 500, None),
+        ("none", None, 20_000, None),
+        ("global", None, 100, 3000),
+        ("none", 1, 1, 700),
+    ]
+    for number, (shuffle, chunk_size, max_nbytes, stop) in enumerate(settings * 2):
+        scheduler = Scheduler(number, shuffle=shuffle, chunk_size=chunk_size, max_nbytes=max_nbytes, stop=stop)
+        for _ in range(steps // (2 * len(settings))):
+            scheduler.step()
+        assert scheduler.num_released > 10
+        if stop is not None:
+            scheduler.drain()
+            assert scheduler.position == stop
+
 
 PARTITIONING = Partitioning(run_records=2, num_partitions=4)
 BIG = 2**40
@@ -451,3 +607,14 @@ def test_without_a_number_the_bound_follows_the_actors_and_leaves_most_of_every_
 def test_an_allowance_is_of_what_one_driver_had_with_the_actors_at_the_beginning():
     assert Bound(GIB).allowance(64, 4, begun_with=8) == 0.25
     assert Bound(None).allowance(64, 4, begun_with=8) == 8.0, "it grows with the actors"
+
+
+def test_a_random_scheduler_finds_no_loss_no_repetition_and_no_overrun():
+    schedules(30_000)
+
+
+def test_chunks_are_released_in_order_until_the_stop():
+    machine = window(start=3, stop=40)
+    ranges = [(positions.start, positions.stop) for positions, _ in turned(machine)]
+    assert ranges == [(3, 11), (11, 19), (19, 27), (27, 35), (35, 40)]
+    assert machine.asks() == []

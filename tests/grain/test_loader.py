@@ -1,6 +1,9 @@
 """The loader by hand: its face, its states, its errors; with Ray, and through Orbax."""
 
 import json
+import os
+import signal
+from typing import Any
 
 import grain.python as grain
 import numpy as np
@@ -420,3 +423,18 @@ class TestActors:
         calls = {int(path.name): path.read_text().split() for path in tmp_path.iterdir()}
         assert pids & calls.keys()  # ten elements may all have come from one of them
         assert set(map(tuple, calls.values())) == {("entered", "left")}
+
+    @pytest.mark.slow
+    def test_a_killed_actor_changes_nothing(self) -> None:
+        source = grain.RangeDataSource(0, 3000, 1)
+        arguments: dict[str, Any] = {
+            "data_source": source,
+            "sampler": grain.IndexSampler(3000, grain.NoSharding(), True, 2, 1),
+            "operations": [Noise(1.0), Repeat(), grain.Batch(32)],
+        }
+        want = list(grain.DataLoader(**arguments))
+        with ours.DataLoader(**arguments, worker_count=2, ray_options={"chunk_size": 256}) as loader:
+            iterator = iter(loader)
+            got = [next(iterator) for _ in range(3)]
+            os.kill(loader.stats()[0]["pid"], signal.SIGKILL)
+            assert_same([*got, *iterator], want)

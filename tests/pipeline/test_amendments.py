@@ -3,6 +3,7 @@
 import json
 import logging
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -12,6 +13,7 @@ import pytest
 from flax import nnx
 
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource, load
+from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.plan.evidence import RollingDigest, added
 from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
@@ -486,6 +488,20 @@ class TestWeights:
         assert len(ends) == 5 + 40
         assert drawn(WeightSchedule([(0, [0, 1]), (10, [1, 1])])).count(0) == 9
 
+    @pytest.mark.usefixtures("ray_local")
+    def test_actors_and_trainers_go_by_them(self) -> None:
+        pipeline = amended(mixture(), 4, weights=[1, 1, 2])
+        pipeline.amend(weights=LINEAR, at=90)
+        batches, states = run_saving(pipeline)
+        with RaySource(mixture(), num_actors=2, num_cpus=0.5, chunk_size=7) as source:
+            got = amended(source, 4, weights=[1, 1, 2])
+            got.amend(weights=LINEAR, at=90)
+            assert run_saving(got) == (_Same(batches), states)
+            ranks = [make(source, process_index=rank, process_count=4) for rank in range(4)]
+            for rank in ranks:
+                rank.set_state(json.loads(states[2]))
+            assert_equal(joined([left(rank) for rank in ranks]), batches[2:])
+
 
 class TestNamesOfFiles:
     """Of two files of one name, in two folders; the state that is said of them, by value."""
@@ -508,3 +524,17 @@ class TestNamesOfFiles:
         assert self.records(stream, "a/day1/part-0.jsonl[3:20]") == [((3, 20),)]
         assert self.records(stream, "b/day1/part-0.jsonl[3]") == [((23, 24),)]
         assert self.records(stream, f"{tmp_path}/b/day1/part-0.jsonl[3:12]") == [((23, 32),)]  # as `locate` has it
+
+
+class TestCheckpoint:
+    def test_it_is_in_the_step_of_the_model_and_trainers_must_agree(self, files: list[Path], tmp_path: Path) -> None:
+        import orbax.checkpoint as ocp
+
+        pipeline = amended(of_files(files), skip=SKIPPED)
+        with ocp.CheckpointManager((tmp_path / "run").absolute()) as manager:
+            manager.save(1, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+            manager.wait_until_finished()
+            resumed = make(of_files(files))
+            manager.restore(1, args=ocp.args.Composite(data=PipelineRestore(resumed)))
+        assert resumed.amendments == pipeline.amendments
+        assert_equal(left(resumed), left(pipeline))

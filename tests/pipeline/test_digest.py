@@ -17,8 +17,11 @@ from jax.sharding import PartitionSpec as P
 from datarax_ray import Pipeline
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.pipeline.checkpoint import check_trainers
+from datarax_ray.plan.evidence import RollingDigest, added
+from datarax_ray.plan.packing import ConcatThenSplit
 from tests.data import AddNoise
 from tests.feed.test_digests import STREAMS, mixture, source_of
+from tests.feed.test_sharing_actors import tokenise
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -199,3 +202,36 @@ def test_what_it_was_is_made_once_more_from_a_state():
     with pytest.raises(ValueError, match=r"the state has no digest of all rows; it is kept by Pipeline\(digest=True\)"):
         next(again.digests(again.get_state()))
     assert np.unique([digest for *_, digest in found]).size == len(found)
+
+
+def test_in_the_middle_of_packed_documents_too() -> None:
+    def packed() -> Pipeline:
+        return pipeline(source_of(tokenise), 3, packing=ConcatThenSplit(32, ("tokens", "mask")))
+
+    want = states(packed())
+    for number in range(0, len(want), 9):
+        resumed = packed()
+        resumed.set_state(json.loads(want[number]))
+        assert without_evidence(states(resumed))[-1] == without_evidence(want)[-1]
+
+
+def test_other_numbers_of_trainers_go_on_from_what_they_add_up_to() -> None:
+    """1, 3, 2, 4, 1 trainers, each for two batches."""
+
+    def trainer(rank: int, count: int) -> Pipeline:
+        return pipeline(source_of(AddNoise(), seed=5), process_index=rank, process_count=count)
+
+    want = states(trainer(0, 1))
+    state, number = json.loads(want[0]), 0
+    for count in (1, 3, 2, 4, 1):
+        made = [trainer(rank, count) for rank in range(count)]
+        for each in made:
+            each.set_state(state)
+        for _ in range(2):
+            for each in made:
+                each.step()
+        number += 2
+        whole = added(RollingDigest.from_json(digest_in(each.get_state())) for each in made)
+        assert whole is not None
+        state = made[-1].get_state() | {"digest": whole.to_json()}
+        assert without_evidence([json.dumps(state)]) == without_evidence([want[number]])

@@ -1,17 +1,19 @@
 """One record into many elements: the stream of a plain loop, for any actors and trainers, resumed inside a record."""
 
 import json
+from itertools import islice
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import Pipeline
+from datarax_ray import Pipeline, RaySource
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, decode
-from tests.resume import assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 SEED = 42
 
@@ -133,3 +135,42 @@ def test_rows_and_batches_inside_one_record_draw_other_numbers_in_random_stages(
     for key in ("uniform", "batch"):
         assert len({float(batch[key][0]) for batch in batches}) == len(batches) > 20
     assert_resumes(pipeline, batches, states, every=7)
+
+
+def test_elements_one_by_one_are_resumed_at_every_place(files: list[Path]) -> None:
+    transforms = TRANSFORMS["crops, noise"]
+    source = make_source(files[:3], transforms, num_epochs=1)
+    elements, states = [], [json.dumps(source.get_state())]
+    for element in source:
+        elements.append({key: np.asarray(value).tolist() for key, value in element.items()})
+        states.append(json.dumps(source.get_state()))
+    assert elements == rows(list(make(make_source(files[:3], transforms, num_epochs=1))))
+    for number, state in enumerate(states):
+        again = make_source(files[:3], transforms, num_epochs=1)
+        again.set_state(json.loads(state))
+        batch = again.get_batch(3)
+        assert (batch["crop"].tolist() if batch else []) == [e["crop"] for e in elements[number : number + 3]]
+        rest = [{key: np.asarray(value).tolist() for key, value in element.items()} for element in again]
+        assert rest == elements[number + 3 :]
+
+
+@pytest.mark.parametrize("pad_remainder", [False, True])
+def test_the_rows_of_trainers_joined_by_rank_are_the_batch(files: list[Path], pad_remainder: bool) -> None:
+    source = make_source(files[:3], TRANSFORMS["crops, noise"])
+    whole = [on_host(b) for b in make(source, 12, pad_remainder=pad_remainder)]
+    ranks = [
+        list(make(source, 12, pad_remainder=pad_remainder, process_index=rank, process_count=3)) for rank in range(3)
+    ]
+    assert_equal(joined(ranks), whole)
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_any_number_of_actors_gives_the_same_bytes_and_resumes_inside_a_record(files: list[Path]) -> None:
+    source = make_source(files[:3], TRANSFORMS["crops, filter, noise"])
+    batches, states = run_saving(make(source, 3))
+    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=3) as distributed:
+        assert_equal([on_host(b) for b in make(distributed, 3)], batches)
+        for number in range(1, len(states), 5):
+            resumed = make(distributed, 3)
+            resumed.set_state(json.loads(states[number]))
+            assert_equal([on_host(b) for b in islice(resumed, 3)], batches[number : number + 3])

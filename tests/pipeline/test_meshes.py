@@ -103,3 +103,8 @@ def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus, tmp_p
     finally:
         cluster.shutdown()
     check(found, corpus)
+
+
+@pytest.mark.slow  # the next has these, and actors
+def test_in_two_processes_every_shard_is_what_its_index_names(corpus: Path, tmp_path: Path) -> None:
+    check(reports(2, corpus, tmp_path), corpus)

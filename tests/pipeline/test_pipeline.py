@@ -5,6 +5,7 @@ import gc
 import json
 import threading
 import weakref
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
-from tests.resume import assert_resumes, on_host, run_saving
+from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 from tests.waiting import until
 
 
@@ -171,6 +172,14 @@ class TestFields:
         assert batch["x"].dtype == jnp.bfloat16
         assert isinstance(batch["x"], jax.Array)
         assert batch["when"].tolist() == [np.datetime64("2026-11-20", "s").item()] * 4
+
+    def test_with_64_bits_they_are_kept(self, files: list[Path]) -> None:
+        jax.config.update("jax_enable_x64", True)
+        try:
+            batch = make(files, [lambda _: {"x": 2**40}]).step()
+        finally:
+            jax.config.update("jax_enable_x64", False)
+        assert np.asarray(batch["x"]).tolist() == [2**40] * 32
 
 
 class TestStages:
@@ -446,6 +455,16 @@ class TestDevices:
     def sharding(self):
         return NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
 
+    def test_batches_are_sharded_over_the_given_mesh(self, files: list[Path]) -> None:
+        options = {"sharding": self.sharding(), "drop_remainder": True, "stages": [add_keys]}
+        plain = make(files, options={"drop_remainder": True, "stages": [add_keys]})
+        sharded = make(files, options=options)
+        first = next(iter(sharded))
+        assert first["values"].sharding.is_equivalent_to(self.sharding(), 2)
+        assert {shard.data.shape for shard in first["values"].addressable_shards} == {(16, 5)}
+        sharded.seek(0)
+        assert_equal([on_host(b) for b in sharded], [on_host(b) for b in plain])
+
 
 class TestTrainers:
     def test_the_state_of_any_trainer_restores_any_other_number(self, files):
@@ -456,6 +475,13 @@ class TestTrainers:
         alone = make(files, batch_size=16)
         alone.set_state(trainer.get_state())
         assert indices(alone) == want[3:]
+
+    @pytest.mark.parametrize("process_count", [2, 4])
+    def test_rows_concatenated_by_rank_are_the_batch(self, files: list[Path], process_count: int) -> None:
+        want = [on_host(batch) for batch in make(files, [decode, AddNoise()], batch_size=16)]
+        ranks = [{"process_index": rank, "process_count": process_count} for rank in range(process_count)]
+        parts = [list(make(files, [decode, AddNoise()], batch_size=16, options=rank)) for rank in ranks]
+        assert_equal(joined(parts), want)
 
 
 class TestState:
@@ -561,3 +587,25 @@ class TestByRank:
             for name in ("uniform", "dropped", "index"):
                 one, *others = (np.asarray(batch[name]) for batch in rows)
                 np.testing.assert_array_equal(np.concatenate(others), one)
+
+
+class TestSkipping:
+    @pytest.mark.parametrize("drop_remainder", [False, True])
+    def test_a_broken_record_after_the_last_batch_is_counted_once(
+        self, files: list[Path], drop_remainder: bool
+    ) -> None:
+        """119 elements survive: 17 batches of 7; record 119, the last of the epoch, stands after them."""
+
+        def skipping() -> Pipeline:
+            options = {"drop_remainder": drop_remainder}
+            transforms = [decode, FailAt(119)]
+            return make(files, transforms, 7, options, shuffle_files=False, num_epochs=1, on_error="skip")
+
+        pipeline = skipping()
+        assert len(indices(pipeline)) == 17
+        assert (pipeline.num_skipped, [skip.position for skip in pipeline.skipped]) == (1, [119])
+        if not drop_remainder:
+            resumed = skipping()
+            resumed.set_state(pipeline.get_state())
+            assert indices(resumed) == []
+            assert resumed.num_skipped == 1

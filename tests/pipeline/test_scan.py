@@ -145,6 +145,22 @@ class TestBatches:
         with pytest.raises(ValueError, match="every field stays on the host"):
             make(source(files, [])).scan(same, length=1)
 
+    def test_positions_beyond_32_bits(self, files: list[Path]) -> None:
+        def pipeline() -> Pipeline:
+            pipeline = make(source(files, num_epochs=-1), stages=[add_keys, Dropped()])
+            pipeline.seek(2**40 - 40)
+            return pipeline
+
+        stepping = pipeline()
+        assert_equal(unstacked(pipeline().scan(same, length=3)), on_device([stepping.step() for _ in range(3)]))
+
+    def test_a_trainer_scans_over_its_rows(self, files: list[Path]) -> None:
+        options = {"process_index": 1, "process_count": 2, "stages": [add_keys]}
+        want = on_device(make(source(files), **options))
+        got = make(source(files), **options).scan(same, length=7)
+        assert got["values"].shape == (7, 16, 5)
+        assert_equal(unstacked(got), want[:7])
+
 
 class TestTraining:
     def test_it_is_a_loop_of_train_steps(self, files):
@@ -221,6 +237,18 @@ class TestState:
         resumed = make(source(files), 50)
         resumed.set_state(scanning.get_state())
         assert_equal(unstacked(resumed.scan(same, length=1)), on_device([stepping.step()]))
+
+    def test_skipped_records_are_counted_once(self, files: list[Path]) -> None:
+        """One of the 120 fails; 7 * 17 survive, so that 17 batches tell of it."""
+
+        def skipping() -> Pipeline:
+            return make(source(files, [decode, FailAt(20)], num_epochs=1, shuffle_files=False, on_error="skip"), 7)
+
+        pipeline = skipping()
+        pipeline.scan(same, length=2)
+        assert pipeline.num_skipped == 0
+        pipeline.scan(same, length=15)
+        assert (pipeline.num_skipped, [skip.position for skip in pipeline.skipped]) == (1, [20])
 
 
 class TestCompiling:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -107,3 +108,16 @@ def test_between_two_scans_it_is(taken):
             for _ in range(8):
                 going.scan(indices, length=3)
     assert not set(found) - whole
+
+
+@TAKERS
+def test_a_sources_is(taken: Any) -> None:
+    """And taking it moves nothing: a source's variables are written one after the other."""
+    want = [int(element["index"]) for element in source()]
+    calm = source()
+    whole = {json.dumps(calm.get_state()["position"])} | {json.dumps(calm.get_state()["position"]) for _ in calm}
+    for _ in range(6):
+        going = source()
+        with taken(lambda going=going: going.get_state()["position"]) as found:
+            assert [int(element["index"]) for element in going] == want
+        assert not set(found) - whole

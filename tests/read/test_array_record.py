@@ -4,6 +4,8 @@ import contextlib
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -451,3 +453,23 @@ def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_
     found = reader.read_rows(asked)
     assert (found[0], set(found[1:])) == (want[0], {b"small"})
     reader.close()
+
+
+def test_a_corrupt_record_names_its_file_and_index(corrupt):
+    path, good, lost = corrupt
+    block = description_of(path, "raise").read(ReadRequest(0, 12))
+    assert str(block.failure).startswith(f"{path}[{lost[0]}] (position {lost[0]}): reading raised RuntimeError")
+    assert block.columns.tolist() == good[: lost[0]]
+
+
+def test_as_many_files_stay_open_as_the_process_may_open():
+    code = (
+        "import resource; from datarax_ray.read.formats.array_record.open_files import max_open_files as most;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, ({}, {})); "
+        "print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    for soft, hard, expected in ((1024, 8192, "7168 8192"), (256, 256, "192 256"), (512, 1024, "768 1024")):
+        run = subprocess.run(
+            [sys.executable, "-c", code.format(soft, hard)], capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == expected

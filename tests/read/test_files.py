@@ -135,3 +135,10 @@ def test_a_name_that_is_not_utf_8_is_an_error_that_shows_it(tmp_path, named):
     shutil.copy(write_file(tmp_path / "a.array_record", [b"a"]), file)
     with pytest.raises(ValueError, match=r"udce9.*a name that is not UTF-8; rename it"):
         find(named.format(os.fsdecode(file)) if named != "*" else f"{tmp_path}/*.array_record")
+
+
+def test_a_broken_link_is_not_left_out_in_silence(folder):
+    (folder / "e.array_record").symlink_to(folder / "gone")
+    for path in (folder, f"{folder}/e*", folder / "e.array_record"):
+        with pytest.raises(FileNotFoundError, match="e.array_record is a link to .*gone, which is not there"):
+            find(path)

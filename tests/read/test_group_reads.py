@@ -14,8 +14,9 @@ import pytest
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import assign
-from datarax_ray.plan.requests import EVERYTHING
+from datarax_ray.plan.requests import EVERYTHING, Wanted
 from datarax_ray.plan.state import StreamState
+from datarax_ray.plan.trainer_rows import TrainerPositions, rows_of_rank
 from datarax_ray.read.decode import DecodeFields, DecodeJson, DecodeRaw
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.formats.array_record import open_files
@@ -282,3 +283,22 @@ def test_a_group_that_is_broken_fails_as_it_does_alone(tmp_path, on_error):
         assert (one.failure is None) == (other.failure is None)
         num_broken += len(one.skipped) if on_error == "skip" else one.failure is not None
     assert num_broken
+
+
+def test_file_order_decodes_nothing_twice_for_trainers_and_resumes_but_the_group_where_it_begins(large_paths, decoded):
+    """Two trainers, of which one is far ahead of the other, ask the same two actors for their halves of batches."""
+    stream, start = in_file_order(large_paths, num_epochs=1), 300
+    actors = [pickle.loads(pickle.dumps(stream)) for _ in range(2)]
+    found = {}
+    for trainer in range(2):
+        rows = TrainerPositions(start, stream.stop, rows_of_rank(64, trainer, 2))
+        scheduler = stream.scheduler(StreamState(start), stream.stop, Wanted(positions=rows))
+        owners = assign(scheduler.partitioning, range(2))
+        while not scheduler.is_exhausted:
+            for actor, request in scheduler.next_chunk(100, owners).requests:
+                positions, elements = actors[actor].elements_at(*request.select(stream.order))
+                found.update(zip(positions, elements, strict=True))
+    assert [found[position] for position in range(start, stream.stop)] == [
+        large(index) for index in range(start, stream.stop)
+    ]
+    assert decoded() <= sum(LARGE_COUNTS) - LARGE_GROUP

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import datasets
 import fsspec
@@ -282,3 +283,52 @@ def test_a_path_that_can_never_be_written_is_refused_when_the_source_is_made(fil
     }[kind]
     with pytest.raises(ValueError, match=message):
         of_files(files, skipped_path=str(path))
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_what_is_missing_from_the_tail_is_counted_once_however_often_the_end_is_looked_at(
+    make: Any, tmp_path: Path, drop_remainder: bool
+) -> None:
+    path = tmp_path / "skipped.jsonl"
+    bad = [FailAt(13), FailAt(118), FailAt(119)]
+    transforms = [decode, *bad] if make.func is of_files else bad
+    config = {"transforms": transforms, "num_epochs": 1, "shuffle": False, "max_skipped": 3}
+
+    def to_the_end(pipeline: Pipeline) -> list[int]:
+        rows = [len(batch["index"]) for batch in pipeline]
+        assert (pipeline.num_skipped, len(listed(path))) == (3, 3)
+        return rows
+
+    def pipeline() -> Pipeline:
+        source = make(**config, skipped_path=str(path))
+        return Pipeline(source=source, batch_size=50, drop_remainder=drop_remainder)
+
+    with pipeline() as running:
+        assert to_the_end(running) == ([50, 50] if drop_remainder else [50, 50, 17])
+        for _ in range(3):
+            assert to_the_end(running) == []
+            with pytest.raises(ValueError, match="too few|there are"):
+                running.scan(lambda batch: batch["index"], length=1)
+            assert running.num_skipped == len(running.skipped) == len(listed(path))
+            state = running.get_state()
+            with pipeline() as resumed:
+                resumed.set_state(state)
+                assert to_the_end(resumed) == []
+                assert to_the_end(resumed) == []
+        running.seek(0)
+        assert running.num_skipped == 0
+        assert sum(to_the_end(running)) == (100 if drop_remainder else 117)
+
+
+def test_more_than_allowed_is_an_error_and_not_entered() -> None:
+    ledger = SkippedRecords(SkipOptions(1))
+    ledger.check(TWO[:1], 0)
+    ledger.enter(TWO[:1])
+    ledger.check((), 1)
+    with pytest.raises(SkippedError, match=r"2 records .* max_skipped=1 allows.* is Squares\(9\) \(position 6\): odd"):
+        ledger.check(TWO[1:], 1)
+    with pytest.raises(SkippedError, match=r"10 records .* max_skipped=1 allows.* is a/b\[0\].array_record\[17\]"):
+        ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
+    assert ledger.skipped == [TWO[0]]
+    with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
+        SkipOptions.of(-1)

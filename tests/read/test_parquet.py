@@ -4,6 +4,8 @@ import datetime
 import decimal
 import os
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,6 +22,30 @@ from datarax_ray.read.formats.parquet.footer import _stored_footer
 from datarax_ray.read.formats.parquet.reader import BrokenRowGroupError, ParquetReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.tables import rows, write_tables
+
+FLIPS = """
+import sys
+import numpy as np
+from datarax_ray.read.formats.parquet.reader import ParquetReader
+
+path, copy = sys.argv[1:]
+stored = bytearray(open(path, "rb").read())
+begin = len(stored) - 8 - int.from_bytes(stored[-8:-4], "little")
+num_told = 0
+for at in range(begin, len(stored) - 8):
+    stored[at] ^= 1
+    open(copy, "wb").write(stored)
+    try:
+        reader = ParquetReader.of([copy])
+        try:
+            assert {len(values) for values in reader.read(np.arange(9)).values()} == {9}
+        except Exception as error:
+            assert copy in str(error), error
+    except ValueError as error:
+        num_told += "complete" in str(error)
+    stored[at] ^= 1
+print(num_told)
+"""
 
 COUNTS = (7, 0, 9)
 N = sum(COUNTS)
@@ -505,3 +531,28 @@ def test_columns_that_only_directories_name_are_told(tmp_path, caplog, years, co
     assert reader.read(np.arange(2))["a"].tolist() == [0, 1]
     assert ("partitioned by y in the names" in caplog.text) == is_told
     assert bool(caplog.text) == is_told
+
+
+def test_no_bit_of_a_footer_ends_the_process(tmp_path):
+    """pyarrow's metadata of a column of a row group throws where nothing catches; every eighth bit of a footer."""
+    table = pa.table({"id": np.arange(9), "list": [[1, 2]] * 9})
+    parquet.write_table(table, tmp_path / "p.parquet", store_schema=False)
+    command = [sys.executable, "-c", FLIPS, tmp_path / "p.parquet", tmp_path / "copy.parquet"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-500:]
+    assert int(run.stdout) > 50
+
+
+def test_lists_may_be_of_items_in_one_file_and_of_elements_in_another(tmp_path):
+    table = pa.table({"x": [[1, 2], [3, 4]], "y": [[{"z": [1]}], []]})
+    for compliant in (True, False):
+        parquet.write_table(table, tmp_path / f"{compliant}.parquet", use_compliant_nested_type=compliant)
+    found = ParquetReader.of(tmp_path).read(np.arange(4))
+    assert found["x"].tolist() == [[1, 2], [3, 4]] * 2
+    assert found["y"].tolist() == [[{"z": [1]}], []] * 2
+
+
+def test_a_file_that_is_replaced_is_refused_when_it_is_opened(reader, paths):
+    parquet.write_table(pa.table(rows(1, 8)), paths[0], row_group_size=4)
+    with pytest.raises(ValueError, match=r"part-00000.parquet held 7 rows in 2 row groups.*it was replaced"):
+        reader.read(np.array([0]))

@@ -427,3 +427,25 @@ def test_a_damaged_end_names_no_range_outside_of_its_file(tmp_path, how):
         assert (spans[:, 0] < spans[:, 1]).all()
         assert (spans[:, 1] <= offset).all()
     assert num_refused
+
+
+def test_a_presigned_url_gives_no_secret_away(tmp_path, served):
+    path = write_files(tmp_path, [50])[0]
+    url = f"{served.url}/{path.name}?X-Amz-Signature=secret"
+    reader = ArrayRecordReader.of(url, remote=HASTY)
+    assert reader.fingerprint() == ArrayRecordReader.of(path).fingerprint()
+    assert reader.read(np.arange(50)) == [record(i) for i in range(50)]
+    assert reader.locate(3) == f"{served.url}/{path.name}[3]"
+    reader.close()
+    with pytest.raises(ValueError, match=rf"{path.name}\[3:1\]: the slice ends before it starts") as caught:
+        find(f"{url}[3:1]")
+    assert "secret" not in str(caught.value)
+    for what in ("503", "404", "403"):
+        served.what = lambda number, what=what: what
+        with pytest.raises((OSError, ValueError)) as caught:
+            ArrayRecordReader.of(url, remote=Remote(waits_s=()))
+        error, said = caught.value, ""
+        while error is not None:
+            said, error = said + str(error), error.__cause__
+        assert "secret" not in said
+        assert path.name in said

@@ -6,6 +6,9 @@ import json
 import os
 import pickle
 import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -396,3 +399,41 @@ def test_settings_that_change_values_are_in_the_fingerprint(tmp_path):
     prints = [json.dumps(TextReader.of(path, CSV(), **option).fingerprint()) for option in options]
     prints += [json.dumps(TextReader.of(path, CSV(column_names=("a", "b"))).fingerprint())]
     assert len(set(prints)) == 5
+
+
+@pytest.mark.parametrize("text", ["é".encode("latin-1"), b"\xff\xfe", "é".encode("utf-16")], ids=repr)
+@pytest.mark.parametrize("form", [b"x,%b\n1,2\n", b"x,y\n1,%b\n", b"x,y\n1,a\n" + b"1,%b\n" * 5000], ids=len)
+def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path: Path, form: bytes, text: bytes) -> None:
+    path = write(tmp_path, form.replace(b"%b", text))
+    with pytest.raises(ValueError, match=rf"(?s){path}.*not UTF-8.*iconv"):
+        TextReader.of(path, CSV())
+
+
+@pytest.mark.parametrize("syntax", [CSV(), JSONLines()])
+def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: Any) -> None:
+    """JavaScript writes floats up to 1e21 without an exponent, in their shortest digits."""
+
+    def text(*values: Any) -> str:
+        if syntax.has_header:
+            return "a\n" + "".join(f"{value}\n" for value in values)
+        return "".join(f'{{"a": {value}, "b": "{2**64 - 1}"}}\n' for value in values)
+
+    path = write(tmp_path, text(1.5, 2**53, 123456789012345670000, "1.8446744073709551615e19", 10**21))
+    found = everything(TextReader.of(path, syntax))["a"]
+    assert found == [1.5, 2.0**53, 1.2345678901234567e20, 1.8446744073709551615e19, 1e21]
+    path = write(tmp_path, text(1.5, *range(9)) + "9" * 400 + "\n") if syntax.has_header else path
+    with pytest.raises(ValueError, match="as float64 it would be inf") if syntax.has_header else nullcontext():
+        TextReader.of(path, syntax)
+    path = write(tmp_path, text(2**64 - 1, 1))
+    assert everything(TextReader.of(path, syntax, column_types={"a": "uint64"}))["a"] == [2**64 - 1, 1]
+    near = TextReader.of(path, syntax, column_types={"a": "float64"})
+    assert everything(near)["a"] == [2.0**64, 1.0]
+
+
+def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,on\n1,yes\n2,no\n")
+    with pytest.raises(ValueError, match=r"a\.csv: column_types=\{'on': 'bool'\} do not fit: column 'on': .*'yes'"):
+        TextReader.of(path, CSV(), column_types={"on": "bool"})
+    path = write(tmp_path, '{"x": 1, "on": "yes"}\n', "a.jsonl")
+    with pytest.raises(ValueError, match=r"column_types=\{'on': 'int64'\} do not fit: .*/on.*\. Name another type"):
+        TextReader.of(path, JSONLines(), column_types={"on": "int64"})
