@@ -52,6 +52,8 @@ os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
 os.environ.setdefault("RAY_worker_niceness", "0")
 # Nor has each Ray two workers that most tests have no use for.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+# Three Rays that start at once on two cores may each take longer than Ray's 30 s.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 # Tests run in several processes (pytest-xdist), each with a Ray of its own, and none may find the other's as "auto".
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-")  # short: Ray puts sockets there

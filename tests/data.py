@@ -103,3 +103,15 @@ class Squares:
 
 def stored_index(element: dict[str, Any]) -> dict[str, Any]:
     return {"index": element["index"], "square": element["index"] ** 2}
+
+
+class Called:
+    """Leaves a byte in a file for every element that it sees."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def map(self, element: Any) -> Any:
+        with self.path.open("ab") as file:
+            file.write(b".")
+        return element

@@ -3,12 +3,14 @@
 The streams have no end, and what is waited for does not come: to close one that waited for either would not return.
 """
 
+import gc
 import os
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,3 +182,22 @@ def test_shared_actors_end_with_the_last_that_reads_with_them(files, nothing_lef
     until(lambda: [*living_actors()] == before[:1])
     close(sources[2])
     del stream, streams
+
+
+def test_shared_actors_outlive_the_source_that_started_them(files: list[Path], nothing_left: Any) -> None:
+    first, last = sources = [distribute(make(files), name="outlived") for _ in range(2)]
+    for source in sources:
+        until_all_run(source)
+    before = pids(last)
+    nothing_left(before)
+    stream = last.batches(0, StreamOptions(8))
+    next(stream)
+    close(first)
+    del first, source, sources
+    gc.collect()  # of what refers to each other: Ray would end an actor with the handle that it was started by
+    for _ in range(20):
+        next(stream)
+        assert pids(last) == before
+    assert last.recoveries.counts == {}
+    close(last)
+    stream.close()

@@ -3,6 +3,8 @@
 import json
 import re
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,3 +208,28 @@ def test_the_first_difference_is_of_the_bytes():
     assert first_difference(stream(1, 2), stream(1, 2, 3)) == Difference(0, 2)
     assert first_difference(stream([1, 2], [3, 4]), stream([1, 2], [3, 5]), 7) == Difference(7, 1, ("x",), 1)
     assert first_difference(iter([{"y": np.zeros(1)}]), stream(0.0)) == Difference(0, 0, ("x", "y"))
+
+
+def test_runs_that_went_past_other_amendments_are_not_the_same(train: str, tmp_path: Path) -> None:
+    def run(name: str, *skip: Any) -> str:
+        with pipeline_of(f"{train}:make") as pipeline:
+            for step in range(1, 6):
+                pipeline.step()
+                if step == 2 and skip:
+                    pipeline.amend(skip=skip)
+                if step in (1, 2, 5):
+                    save_pipeline(tmp_path / name / str(step) / "data", pipeline)
+            return str(tmp_path / name)
+
+    plain = run("plain")
+    status, text, found = told(plain, run("positions", range(14, 16)))  # whose last state stands at 32, not at 30
+    assert (status, found["equal"], found["start"], found["stop"]) == (1, False, 14, 16)
+    assert "the amendments of positions [14, 16), which both consumed, differ" in text
+    assert "the same up to position 12, by 2 digests" in text
+    assert "amended: nothing and from position 14 on: skips positions [14, 16)" in text
+    assert told(plain, run("later", range(30, 33)))[0] == 0  # not come to yet
+    with pipeline_of(f"{train}:make") as pipeline:
+        coming = {origin.record.rpartition("/")[2] for step in (2, 3) for origin in pipeline.locate(step)}
+    status, text, found = told(plain, run("records", *sorted(coming)[:4]))
+    assert (status, found["equal"]) == (2, None)
+    assert "from position 12 on they skip different records, and one of these may come before" in text

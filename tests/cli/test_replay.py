@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -315,3 +316,20 @@ def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run, train):
     assert differs["line"].startswith(
         "order.seed: the checkpoint was written with 1, this pipeline has 2; records would"
     )
+
+
+@pytest.mark.slow  # processes of its own
+def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    saving = TRAIN.replace(
+        'raise SystemExit("it trains")',
+        "from datarax_ray.checkpoint import save_pipeline\n    save_pipeline('saved', make())",
+    )
+    (tmp_path / "script.py").write_text(saving)
+    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=100)
+    done = command("checkpoint", "fits", f"{tmp_path / 'script.py'}:make", tmp_path / "saved")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = command("locate", f"{tmp_path / 'script.py'}:make", "--step", 1, "--checkpoint", tmp_path / "saved")
+    assert (done.returncode, len(re.findall(r"\[\d+\]", done.stdout))) == (0, 6)
+    done = command("replay", f"{tmp_path / 'script.py'}:make", "--steps", "3:1", "--output", tmp_path / "a.npz")
+    assert done.returncode == 2
+    assert "'3:1' is no A:B with A below B" in done.stderr

@@ -1,5 +1,7 @@
 """Trainers that ask the same actors, in one process: each has its rows, and is sent little more than these."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,3 +104,21 @@ def test_packed_rows_of_trainers_that_share_actors_are_those_of_one(packing, dat
     ]
     got = list(zip(*trainers, strict=True))
     check(whole[number:], got, options["batch_size"], shares, options["pad_remainder"])
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_packing_sends_each_trainer_its_rows_alone(packing: str) -> None:
+    num_trainers = 4
+    stream = stream_of(tokenise, num_epochs=4)
+    options: dict[str, Any] = {"packing": PACKINGS[packing], "batch_size": 8, "chunk_size": 128, "pad_remainder": True}
+    alone, shared = Actor(stream), Actor(stream)
+    for _ in read(stream, alone, **options):
+        pass
+    trainers = [
+        read(stream, shared, process_index=rank, process_count=num_trainers, shares_actors=True, **options)
+        for rank in range(num_trainers)
+    ]
+    for _ in zip(*trainers, strict=True):
+        pass
+    assert shared.num_made == alone.num_made
+    assert shared.nbytes == alone.nbytes

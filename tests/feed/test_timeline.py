@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from datarax_ray.feed.stats import ActorWork, PipelineStats
-from datarax_ray.feed.timeline import Timeline, page
+from datarax_ray.feed.timeline import BIN_S, MAX_BINS, Timeline, page
 
 STATS = PipelineStats(
     num_batches=10, num_records=100, first_s=1.0, elapsed_s=9.0, waited_s=4.0,
@@ -78,3 +78,21 @@ def test_the_page_stands_alone_and_shows_every_row():
         for first, y, length in re.findall(r"M(\d+) (\d+)h(\d+)", picture):
             assert int(first) + int(length) <= width
             assert 0 <= int(y) <= 100
+
+
+def test_a_longer_run_has_longer_bins_and_no_second_less() -> None:
+    timeline = Timeline(0.0)
+    for index in range(10_000):
+        timeline.add("trainer", "waiting", index, index + 0.25)
+    drawn = timeline.until(10_000.0)
+    assert MAX_BINS // 2 <= drawn.num_bins <= MAX_BINS
+    assert sum(drawn.rows["trainer"]["waiting"]) == pytest.approx(2500)
+    assert drawn.rows["trainer"]["waiting"][7] == pytest.approx(drawn.bin_s / 4, rel=0.05)
+
+
+def test_a_stretch_counts_in_each_bin_for_the_part_that_is_in_it() -> None:
+    timeline = Timeline(10.0)
+    timeline.add("trainer", "waiting", 10.0 + 0.4 * BIN_S, 10.0 + 2.3 * BIN_S)
+    drawn = timeline.until(10.0 + 3.5 * BIN_S)
+    assert drawn.num_bins == 4
+    assert drawn.rows["trainer"]["waiting"] == pytest.approx([0.6 * BIN_S, BIN_S, 0.3 * BIN_S, 0.0])

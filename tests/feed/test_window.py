@@ -618,3 +618,15 @@ def test_chunks_are_released_in_order_until_the_stop():
     ranges = [(positions.start, positions.stop) for positions, _ in turned(machine)]
     assert ranges == [(3, 11), (11, 19), (19, 27), (27, 35), (35, 40)]
     assert machine.asks() == []
+
+
+def test_after_reassigning_new_chunks_go_to_new_owners_and_parts_in_flight_stay():
+    machine = window()
+    asked = machine.asks()
+    machine.reassign((5, 6))
+    for part in asked:
+        machine.arrived(part, 1)
+    machine.release()
+    opened = machine.asks()
+    assert {part.actor for part in opened} == {5, 6}
+    assert [p.request.partitions for p in opened if p.chunk == 2] == [(0, 2), (1, 3)]

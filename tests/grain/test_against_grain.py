@@ -1,5 +1,6 @@
 """Every output is Grain's own, byte for byte, for any arguments, any number of actors, and from any state."""
 
+import itertools
 import pickle
 
 import grain.python as grain
@@ -193,3 +194,19 @@ def test_what_is_not_grains_own_sampler_is_asked_itself():
     for sampler in (Backwards(7), Fewer(7, grain.NoSharding(), False, 1)):
         assert sampling_of(sampler, size_of(sampler)) is sampler
     assert size_of(Backwards(7)) == 7  # it has no length; found by asking
+
+
+@pytest.mark.slow  # Grain takes long
+def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    num_records = 65537
+    arguments = {
+        "data_source": grain.RangeDataSource(0, num_records, 1),
+        "sampler": grain.IndexSampler(num_records, grain.NoSharding(), True, 1, 0),
+        "operations": [grain.Batch(4096)],
+    }
+    got = np.concatenate(list(loader(arguments, 0)))
+    assert "Grain's shuffle gives one of them twice in every epoch and another never" in caplog.text
+    assert len(got) == num_records
+    assert len(np.unique(got)) == num_records - 1
+    theirs = itertools.islice(grain.DataLoader(**arguments), 3)  # an element takes Grain as long as a batch does here
+    assert_same(got[: 3 * 4096], np.concatenate(list(theirs)))

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import grain.python as grain
@@ -15,6 +16,7 @@ import datarax_ray.grain as ours
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import written
 from datarax_ray.read.errors import RecordError
+from tests.data import write_files
 from tests.grain_transforms import (
     Backwards,
     FailOn,
@@ -171,6 +173,15 @@ class TestFace:
         again = iter(numbers(data_source=Letters(30), sampler=grain.SequentialSampler(30, grain.NoSharding())))
         again.set_state(going.get_state())
         assert next(again) == "c"
+
+    def test_array_records_are_grains(self, tmp_path: Path) -> None:
+        source = grain.ArrayRecordDataSource([str(path) for path in write_files(tmp_path, (7, 13))])
+        arguments: dict[str, Any] = {
+            "data_source": source,
+            "sampler": grain.IndexSampler(20, grain.NoSharding(), True, 2, 1),
+            "operations": [grain.Batch(3, batch_fn=as_list)],
+        }
+        assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
 
 
 class TestState:
@@ -438,3 +449,13 @@ class TestActors:
             got = [next(iterator) for _ in range(3)]
             os.kill(loader.stats()[0]["pid"], signal.SIGKILL)
             assert_same([*got, *iterator], want)
+
+    def test_a_transforms_error_arrives_from_an_actor_after_everything_before_it(self) -> None:
+        with numbers([Noise(1.0), FailOn(6), grain.Batch(1)], worker_count=2) as loader:
+            iterator = iter(loader)
+            assert [int(next(iterator)[0][0]) for _ in range(6)] == list(range(6))
+            with pytest.raises(
+                RecordError, match=r"\[6\] \(position 6\): operation 1 \(FailOn\) raised Zero"
+            ) as caught:
+                next(iterator)
+            assert any("in reader actor" in note for note in caught.value.__notes__)

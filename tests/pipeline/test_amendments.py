@@ -21,6 +21,8 @@ from datarax_ray.read.streams.amending import amended_state
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
+    HFEagerConfig,
+    HFEagerSource,
     HFStreamingConfig,
     HFStreamingSource,
     MixtureSource,
@@ -502,6 +504,14 @@ class TestWeights:
                 rank.set_state(json.loads(states[2]))
             assert_equal(joined([left(rank) for rank in ranks]), batches[2:])
 
+    def test_random_access_seek_and_replay_go_by_those_of_each_position(self) -> None:
+        first = take(make(mixture()), 4)
+        pipeline = amended(mixture(), 4, weights=[1, 1, 2])
+        batches = left(pipeline)
+        pipeline.seek(0)
+        assert_equal(left(pipeline), first + batches)
+        assert_equal(list(pipeline.replay(3, 6)), (first + batches)[3:6])
+
 
 class TestNamesOfFiles:
     """Of two files of one name, in two folders; the state that is said of them, by value."""
@@ -524,6 +534,27 @@ class TestNamesOfFiles:
         assert self.records(stream, "a/day1/part-0.jsonl[3:20]") == [((3, 20),)]
         assert self.records(stream, "b/day1/part-0.jsonl[3]") == [((23, 24),)]
         assert self.records(stream, f"{tmp_path}/b/day1/part-0.jsonl[3:12]") == [((23, 32),)]  # as `locate` has it
+
+    @pytest.mark.parametrize("name", ["arrays", "dataset"])
+    def test_of_data_in_no_file_no_other_component_s_record_is_left_out(self, name: str) -> None:
+        def part(ids: range) -> Any:
+            if name == "arrays":
+                return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"id": np.array(ids)})
+            return HFEagerSource(HFEagerConfig(num_epochs=1), dataset=datasets.Dataset.from_dict({"id": ids}))
+
+        def ids(pipeline: Pipeline) -> list[int]:
+            return [i for batch in left(pipeline) for i in batch["id"].tolist()]
+
+        def mixture() -> Pipeline:
+            return make(MixtureSource([part(range(6)), part(range(100, 106))]), 4)
+
+        whole, pipeline = ids(mixture()), mixture()
+        told = [origin.record for origin in pipeline.locate(1)]
+        assert told == [f"component {i // 100}: {name}[{i % 100}]" for i in whole[4:8]]
+        with pytest.raises(ValueError, match=f"2 files, such as component 0: {name} and component 1: {name};"):
+            pipeline.amend(skip=[f"{name}[3]"])
+        pipeline.amend(skip=[f"component 1: {name}[3]"])
+        assert ids(pipeline) == [i for i in whole if i != 103]
 
 
 class TestCheckpoint:

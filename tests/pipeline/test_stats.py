@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from datarax_ray import Pipeline, RaySource, load
+from datarax_ray.actors.recovery import counts_of
 from datarax_ray.sources import (
     HFStreamingConfig,
     HFStreamingSource,
@@ -23,6 +24,11 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
 )
 from tests.tars import write_tar
+
+
+class DropNone:
+    def filter(self, element: Any) -> bool:
+        return True
 
 
 def wait(element: Any) -> Any:
@@ -147,3 +153,28 @@ def test_what_storage_takes_is_told_apart_from_parsing(tmp_path: Path) -> None:
             reading = pipeline.stats().reading
         assert reading["storage"] > 0
         assert reading["reading"] > 0
+
+
+@pytest.mark.parametrize("has_filter", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_of_two_trainers_that_share_actors_each_counts_its_part(ray_local: None, has_filter: bool) -> None:
+    def trainer(index: int) -> Pipeline:
+        transforms = [wait, DropNone()] if has_filter else [wait]
+        source = RandomAccessSource(
+            RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(400)}, transforms=transforms
+        )
+        shared = RaySource(source, num_actors=1, num_cpus=0.5, name=f"stats-{has_filter}")
+        return Pipeline(source=shared, batch_size=20, process_index=index, process_count=2)
+
+    pipelines = [trainer(0), trainer(1)]
+    with pipelines[0], pipelines[1]:
+        for _ in range(20):  # side by side, as trainers go
+            assert [len(next(iter(pipeline))["x"]) for pipeline in pipelines] == [10, 10]
+        stats = [pipeline.stats() for pipeline in pipelines]
+    assert [(each.num_records, each.part) for each in stats] == [(400, 0.5)] * 2
+    counted = [counts_of(each) for each in stats]
+    assert sum(each["records",] for each in counted) == 400
+    # in both what was read is counted once: two halves of the same blocks, or each the blocks of its own rows
+    name = next(name for name in stats[0].reading if name.startswith("wait"))
+    first, second = (each.reading[name] for each in stats)
+    assert (first == second) == has_filter
+    assert sum(each["actors", name] for each in counted) == (first if has_filter else first + second)

@@ -75,3 +75,14 @@ def test_the_group_of_each_record_is_that_of_a_plain_search(sizes):
     records = np.concatenate([groups.starts[:-1], groups.starts[1:] - 1, np.arange(min(groups.num_records, 5000))])
     records = np.concatenate([records, np.random.default_rng(0).integers(0, groups.num_records, 1000)])
     assert np.array_equal(groups.of(records), np.searchsorted(groups.starts, records, side="right") - 1)
+
+
+def test_only_owners_of_groups_in_the_window_get_a_request():
+    order = blocks(window_blocks=1)
+    layout = order.partitioning(run_records=99)
+    assert layout.by_group
+    owners = assign(layout, list(range(8)))
+    assert len(owners_in(order, layout, owners, 0, 1)) == 1
+    assert len(owners_in(order, layout, owners, 0, N)) == 8
+    in_file_order = order_of(N, groups=RecordGroups(SIZES))
+    assert owners_in(in_file_order, layout, owners, 5, 7) == {1: (1,), 2: (2,)}

@@ -13,7 +13,13 @@ import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
 from datarax_ray.read.elements.columns import leaves, spec, unstack
-from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader, UndecodableError
+
+
+def dataset_of(kind: str) -> datasets.Dataset:
+    feature, value, _ = KINDS[kind]
+    return datasets.Dataset.from_dict({"x": [value(i) for i in range(7)]}, features=Features({"x": feature}))
+
 
 datasets.disable_progress_bars()
 
@@ -288,3 +294,23 @@ def test_images_without_pillow_are_refused(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(ImportError, match="column 'image' holds images.*pip install pillow"):
         DatasetReader(dataset, "d")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5, 6], [3, 4], [5], [6, 2, 2, 0]])
+def test_every_kind_of_column_is_what_datasets_gives(kind: str, rows: list[int]) -> None:
+    dataset = dataset_of(kind)
+    columns = DatasetReader(dataset, "d").read(np.array(rows))
+    assert isinstance(columns, dict)
+    assert [plain(element) for element in unstack(columns, len(rows))] == [dataset[row] for row in rows]
+    if KINDS[kind][2] is not None:
+        assert (str(columns["x"].dtype), columns["x"].shape[1:]) == KINDS[kind][2]
+    else:
+        assert isinstance(columns["x"], dict)
+
+
+def test_an_image_that_does_not_decode_is_broken() -> None:
+    rows = {"image": [{"bytes": b"no image", "path": None}]}
+    dataset = datasets.Dataset.from_dict(rows, features=Features({"image": datasets.Image()}))
+    with pytest.raises(UndecodableError, match="column 'image' does not decode: cannot identify image"):
+        DatasetReader(dataset, "d").read(np.arange(1))

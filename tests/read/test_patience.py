@@ -464,3 +464,10 @@ def test_a_folder_of_images_that_is_not_mounted_breaks_no_image(tmp_path):
             stream.read(ReadRequest(0, 3))
         if not mount_point:
             (tmp_path / "data").mkdir()
+
+
+def test_an_image_whose_url_is_none_is_broken_and_nobody_waits_for_it(waited: list[float]) -> None:
+    dataset = datasets.Dataset.from_dict({"image": ["http://"]}).cast_column("image", datasets.Image())
+    with pytest.raises(UndecodableError):
+        DatasetReader(dataset, "pictures").read(np.array([0]))
+    assert waited == []

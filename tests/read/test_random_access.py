@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from datarax_ray import Pipeline
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
@@ -221,3 +222,13 @@ def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here():
     with pytest.raises(RecordError, match="returned None; does it end without `return`") as raised:
         forgot.get_batch(3)
     assert "Grain" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_state_of_another_hugging_face_dataset_is_refused() -> None:
+    numbers = datasets.Dataset.from_dict({"x": list(range(100))})
+    parts = (numbers.select(range(50)), numbers.select(range(50, 100)))
+    low, high = (RandomAccessSource(RandomAccessSourceConfig(), part) for part in parts)
+    state = low.get_state()
+    low.set_state(state)
+    with pytest.raises(DriftError, match=r"files\.content: the checkpoint was written with"):
+        high.set_state(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -174,3 +175,23 @@ def test_a_file_that_begins_with_null_ends_no_process(tmp_path):
 
 def as_json(rows):
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.mark.parametrize("odd", ['{"x": 5}{"x": 6}', '{"x":', "6}", "null", '{"x": 5, "s": "\udcff"}', "[1]", '"{}"'])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_of_json_each_line_is_one_object_whatever_is_read_with_it(tmp_path: Path, odd: str, end: str) -> None:
+    """Lines that together would be as many rows, text that is no UTF-8, a first line that ends pyarrow's process."""
+    told = [f'{{"x": {n}, "s": "a"}}' for n in range(20)]
+    together = ['{"x": 100}{"x": 101}', '{"x":', "102}"]
+    lines = [*told[:5], *together, *told[5:10], odd, *told[10:], ' {"x": 20, "s": "é"} ']
+    broken = {5, 6, 7, 13}
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(end.join(lines).encode("utf-8", "surrogateescape"))
+    want = [(n, f"{path}[{n}]") for n in sorted(broken)]
+    for records in (np.arange(len(lines)), np.arange(5, 8), np.arange(6, 14)[::-1], np.array([13]), np.array([7, 3])):
+        reader = TextReader.of(path, JSONLines(), column_types={"x": "int64", "s": "string"})
+        asked, columns = read_records(reader, np.arange(len(records)), records, "skip")
+        assert [each.where for each in asked.skipped] == [where for n in records for m, where in want if m == n]
+        kept = [n for n in records.tolist() if n not in broken]
+        values = [n - 3 * (n > 7) - (n > 13) for n in kept]
+        assert ([] if columns is None else columns["x"].tolist()) == values

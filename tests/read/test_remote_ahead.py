@@ -224,3 +224,22 @@ def test_nobody_else_is_asked_for_what_is_on_its_way(tmp_path, served, nbytes):
     reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=nbytes))
     stream = IndexedStream(reader, order_of(100, 1, "global"), 1)
     assert stream.scheduler(StreamState(), None, Wanted()).limits.is_anywhere == (not nbytes)
+
+
+def test_it_takes_half_of_the_room_at_most_and_all_of_it_stays_below_the_limit(tmp_path, served):
+    write_file(tmp_path / "a.array_record", map(noise, range(1000)))
+    limit = 800_000
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record", remote=Remote(nbytes=limit, gap_nbytes=0))
+    reads = np.split(np.random.default_rng(3).permutation(1000), 25)
+    for records in reads:
+        reader.expect(records)
+    most = 0
+    for records in reads:
+        ahead = reader._mirrors.ahead.nbytes
+        assert ahead <= limit // 2
+        assert reader._mirrors.nbytes <= limit
+        most = max(most, ahead)
+        assert reader.read(records) == all_of(records)
+    assert most > limit // 4
+    assert not reader._mirrors.ahead.pages
+    reader.close()

@@ -330,3 +330,16 @@ def test_threads_and_readers_share_a_cache_that_is_too_small(served, cache):
     assert not failed
     for reader in readers:
         reader.close()
+
+
+def test_a_smaller_limit_than_before_holds_from_the_first_read_on(served, cache):
+    before = reader_of(served, cache)
+    epoch(before)
+    limit = on_disk(cache) - 1_000_000
+    before.close()
+    reader = reader_of(served, cache, limit)
+    reader.read(np.arange(20))
+    assert on_disk(cache) <= limit + MAPS_NBYTES
+    epoch(reader)
+    assert 0.8 * limit < on_disk(cache) <= limit + MAPS_NBYTES
+    reader.close()

@@ -9,9 +9,11 @@ from pyarrow import parquet
 
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
+from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.parquet import row_groups
 from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.pages import PAGE
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -204,3 +206,28 @@ def test_a_later_epoch_and_start_read_from_the_disk_and_what_is_damaged_there_is
     assert served.count()[1] > 20 * PAGE
     assert epoch() == want
     assert served.count()[0] == 0
+
+
+def test_a_storage_that_stays_away_is_no_broken_row_group(data, served):
+    paths = write_wide(data)
+    reader = ParquetReader.of(urls_of(served, paths), remote=Remote(waits_s=()))
+    served.what = lambda number: "503"
+    stream = IndexedStream(reader, order_of(2 * ROWS, groups=reader.groups), 1, (), "skip")
+    with pytest.raises(StorageError, match=r"0\.parquet, .*bytes.*: reading failed 1 times .*503"):
+        stream.read(ReadRequest(0, GROUP))
+    served.what = lambda number: ""
+    assert stream.read(ReadRequest(0, GROUP)).columns["index"].tolist() == list(range(GROUP))
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "num_asked"),
+    [("whole", NoRangesError, 2), ('W/"1"', ChangedError, 2), ("loop", StorageError, 10)],
+)
+def test_what_the_server_refuses_of_one_row_group_is_not_asked_for_of_the_others(data, served, what, error, num_asked):
+    """Of a small file the end is the whole, which a server gives that has no ranges."""
+    parquet.write_table(pa.table({"index": np.arange(1000)}), data / "a.parquet", row_group_size=GROUP)
+    served.what = lambda number: what if number > 2 else ""
+    with pytest.raises(error, match=r"a\.parquet"):
+        ParquetReader.of(f"{served.url}/a.parquet", remote=QUICK)
+    assert served.num_broken == num_asked
