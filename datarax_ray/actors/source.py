@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import inspect
+import logging
 import operator
 import os
+import uuid
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,6 +30,9 @@ from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
 from datarax_ray.read.stream import Stream, is_endless
+
+logger = logging.getLogger("datarax_ray")
+
 
 # The arguments that say how the actors are made: share= takes these actors as they are.
 _OF_ACTORS = {"num_actors", "num_cpus", "max_nbytes", "resources", "label_selector", "memory", "runtime_env", "name"}
@@ -130,6 +135,7 @@ class RaySource(NamedArguments, Source, Closing):
             if most is None:
                 most = max(num_nodes, _default_num_actors(num_cpus))
             least = most if least is None else min(least, most)
+            _check_namespace(name)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
             self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
         self._begin(source, description, chunk_size, stall_after_s, name is not None)
@@ -281,6 +287,25 @@ def _check_share(share: Any, given: Mapping[str, Any]) -> None:
     if changed:
         raise ValueError(
             f"{', '.join(changed)} is of the actors, which share= takes as they are; give it to the source of these"
+        )
+
+
+def _check_namespace(name: str | None) -> None:
+    """Log a warning if no other driver can find actors of this name.
+
+    A driver that gives no namespace has one of its own, a UUID; tasks and actors of a job share the job's.
+    """
+    namespace = ray.get_runtime_context().namespace
+    try:
+        uuid.UUID(namespace)
+    except ValueError:
+        return
+    if name is not None and ray._private.worker.global_worker.mode == ray.SCRIPT_MODE:
+        logger.warning(
+            "actors named %r are shared by the drivers of one Ray namespace, and this driver has one of its own "
+            "(%s); call ray.init(namespace=...) in every trainer",
+            name,
+            namespace,
         )
 
 

@@ -151,6 +151,15 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
             oracle.assert_same(joined, columns)
 
 
+def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog: Any) -> None:
+    with ray_source(make(files), 1):
+        assert "namespace" not in caplog.text
+    with ray_source(make(files), 1, name="alone"):
+        assert "actors named 'alone' are shared by the drivers of one Ray namespace, and this driver has one of" in (
+            caplog.text
+        )
+
+
 @pytest.mark.slow  # a Ray job of its own
 def test_trainers_that_are_tasks_of_one_ray_job_share_a_namespace(files: list[Path]) -> None:
     @ray.remote(num_cpus=0)
