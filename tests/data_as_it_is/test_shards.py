@@ -230,8 +230,3 @@ def test_a_set_is_named_by_its_size(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 of these shards are missing on http, .*00001-of-00003 the first"):
         load(f"{served.url}/x.array_record@3")
     served.close()
-
-
-def test_a_split_of_tfds_counts_through_all_its_shards() -> None:
-    with pytest.raises(ValueError, match="missing_shards='warn' is not for TFDS"):
-        TFDSSource(TFDSSourceConfig(missing_shards="warn"), "small", "train", data_dir=TFDS)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datarax_ray import load
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFEagerSource, HFStreamingSource, from_hf
 from tests import oracle
@@ -164,5 +163,3 @@ def test_a_saved_folder_in_a_bucket_is_refused_with_the_remedy(saved):
     for name in ("memory://hf-saved", "s3://bucket/saved"):
         with pytest.raises(ValueError, match=rf"{name} is a URL, .*copy it to one path on all hosts.*to_parquet"):
             from_hf(name, "train")
-    with pytest.raises(ValueError, match=r"They look like a dataset that was saved: .*to_parquet"):
-        load("memory://hf-saved")
