@@ -110,8 +110,8 @@ def test_init_writes_what_it_finds(kind: str, folder_of: Callable[[str], Path]) 
     assert (None if found == "None" else json.loads(found)["paths"]) == (
         evaluation and evaluation.format(folder / "data")
     )
-    style = [sys.executable, "-m", "ruff", "format", "--check", "--line-length=120", folder / "job" / "source.py"]
-    assert subprocess.run(style, check=False).returncode == 0
+    style = [sys.executable, "-m", "ruff", "format", "--check", "--line-length=120", "-"]
+    assert subprocess.run(style, input=text.replace(str(folder), "/mnt"), text=True, check=False).returncode == 0
 
 
 def plain_images(folder: Path, num_epochs: int, seed: int) -> list[str]:
