@@ -70,6 +70,7 @@ class HostBatch:
     documents: the last documents that end in packed rows; see read.elements.rows_consumed.
     row_digests: uint64 (num_rows,), of each row; None without digests.
     in_order: whether rows follow each other as in the stream; else `documents` has the last ones that do.
+    is_next_at_hand: whether all rows of the next batch are here.
     """
 
     columns: Columns
@@ -86,6 +87,7 @@ class HostBatch:
     documents: Part | None = None
     row_digests: Digests | None = None
     in_order: bool = True
+    is_next_at_hand: bool = False
 
     @property
     def stop(self) -> int:
@@ -314,7 +316,7 @@ class Batcher:
             done += take
             self._row += take
             if self._row == self._batch_size:
-                yield self._emit(*ranks.behind(done))
+                yield self._emit(*ranks.behind(done), is_next_at_hand=ranks.total - done >= self._batch_size)
         if failure is not None:
             raise advised(failure)
 
@@ -380,7 +382,7 @@ class Batcher:
             new[:have] = old
         self._buffers, self._room = buffers, size
 
-    def _emit(self, stop: int, offset: int) -> HostBatch:
+    def _emit(self, stop: int, offset: int, *, is_next_at_hand: bool = False) -> HostBatch:
         """The batch, and the next one begun: behind `offset` elements of the record at stop."""
         arrays, ranges = self._buffers, self._ranges
         if not arrays:
@@ -412,6 +414,7 @@ class Batcher:
             digest=sum(int(each.sum()) for each in counted),
             last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
             row_digests=others[0] if others else None,
+            is_next_at_hand=is_next_at_hand,
         )
         self._begin(stop, offset)
         return batch

@@ -31,7 +31,7 @@ from datarax_ray.plan.packing import AnyPacking, LengthBatches, Packing
 from datarax_ray.plan.position import CountedBatches
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
-from datarax_ray.read.background import MAX_GROUP, BackgroundIterator, Cancelled
+from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.elements.columns import Batch
 from datarax_ray.read.elements.sizes import check_packed
 from datarax_ray.read.errors import RecordError, users_traceback
@@ -61,7 +61,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         field valid_mask, bool (rows,), True for rows of data. If stages drop the field, it is put back.
     packing: ConcatThenSplit or FirstFitPack, to pack documents into rows of seq_len tokens; LengthBatches, for batches
         of rows of about one length.
-    prefetch: batches made ahead, 0 for none. Batches made within a millisecond, at most 8, count as one.
+    prefetch: batches made ahead, 0 for none. Up to 8 small batches of rows that were read together count as one.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
         and the mesh decides the rows of each process.
     process_index, process_count: the rank among trainers that divide a batch without such a mesh; None to ask JAX.
@@ -340,8 +340,8 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
 
         def begin(consumed: Consumed) -> BackgroundIterator[Delivery]:
             cancelled = Cancelled()
-            items = self._maker.batches(consumed, prepare, settings, lambda: cancelled.is_set)
-            return BackgroundIterator(items, self._prefetch, cancelled, MAX_GROUP)
+            items = self._maker.batches(consumed, prepare, settings, cancelled)
+            return BackgroundIterator(items, self._prefetch, cancelled)
 
         return (prepare, settings), begin
 

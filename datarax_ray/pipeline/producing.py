@@ -30,6 +30,7 @@ from datarax_ray.pipeline.transfer import (
 from datarax_ray.plan.position import element_ids
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
+from datarax_ray.read.background import Cancelled
 from datarax_ray.read.elements.columns import leaves, map_leaves
 from datarax_ray.read.files.sniff import how_to_decode
 from datarax_ray.read.skipped_records import COUNT_ALONE
@@ -76,11 +77,11 @@ class BatchProducer:
         consumed: Consumed,
         prepare: Callable[[HostBatch], Any],
         settings: JaxSettings,
-        cancelled: Callable[[], bool],
+        cancelled: Cancelled,
     ) -> Generator[Delivery, None, None]:
         """Prepared batches from there on; after the last one None, with the final state."""
         limit = replace(getattr(self.source, "skip_options", COUNT_ALONE).limit, count=consumed.num_skipped)
-        options = replace(self.options, cancelled=cancelled, timings=self.timings, limit=limit)
+        options = replace(self.options, cancelled=lambda: cancelled.is_set, timings=self.timings, limit=limit)
         making = self.timings.making
         is_first = True
         self.verify(consumed)
@@ -90,11 +91,12 @@ class BatchProducer:
                 with making.lap("assembling"):
                     host_batch, consumed = next(stream)
                 if host_batch is None:
-                    if cancelled():
+                    if cancelled.is_set:
                         raise RuntimeError("the pipeline was closed while it waited for a batch")
                     state, stop = consumed.state, self.source.describe().stop
                     if not options.drop_remainder and stop is not None and state.position < stop:
                         state = state._replace(position=stop, offset=0)
+                    cancelled.is_next_at_hand = False
                     yield None, consumed._replace(state=state)
                     return
                 if is_first and (advice := _advice(host_batch.columns)):
@@ -111,6 +113,7 @@ class BatchProducer:
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied(), making.lap("placing"):
                     batch = prepare(host_batch)
+                cancelled.is_next_at_hand = host_batch.is_next_at_hand
                 yield batch, consumed
 
     def verify(self, consumed: Consumed) -> None:

@@ -28,8 +28,8 @@ T = TypeVar("T")
 # How long a program that ends waits for items that are being made. Python ends a daemon thread where it asks for the
 # interpreter again; below C++, as in a transfer to the device, that aborts the process (python/cpython#87135).
 _EXIT_S = 1.0
-# Items that are quickly made are handed over in groups: waking the other thread costs as much as making a small batch.
-_GROUP_S, MAX_GROUP = 0.001, 8
+# Items at hand are handed over in groups: waking the other thread costs as much as making a small batch.
+_GROUP_S, _MAX_GROUP = 0.001, 8
 _OPEN: weakref.WeakSet[_Worker[Any]] = weakref.WeakSet()
 
 
@@ -80,15 +80,19 @@ class _Done(_Item[T]):
 
 @dataclass
 class Cancelled:
-    """Set once nobody wants more items, for a generator that waits and can look."""
+    """Set once nobody wants more items, for a generator that waits and can look.
+
+    is_next_at_hand: set by the generator where the item behind the one that it yields needs no wait.
+    """
 
     is_set: bool = False
+    is_next_at_hand: bool = False
 
 
 class _Worker(Generic[T]):
     """The thread's part. It does not refer to the iterator, so an iterator that nobody holds ends the thread."""
 
-    def __init__(self, items: Generator[T, None, None], cancelled: Cancelled, most: int) -> None:
+    def __init__(self, items: Generator[T, None, None], cancelled: Cancelled, *, is_ahead: bool) -> None:
         self.made_in = os.getpid()
         self.asked: queue.SimpleQueue[_Item[T] | None] = queue.SimpleQueue()
         self.cancelled = cancelled
@@ -96,7 +100,7 @@ class _Worker(Generic[T]):
         self.at_end: Callable[[], None] | None = None
         self.lock = threading.Lock()
         self._items = items
-        self._most = most
+        self._is_ahead = is_ahead
 
     def run(self) -> None:
         while (item := self.asked.get()) is not None:
@@ -106,7 +110,7 @@ class _Worker(Generic[T]):
                         raise _closed()
                     until = time.perf_counter() + _GROUP_S
                     item.made = next(self._items, None)
-                    if self._most > 1 and time.perf_counter() < until:
+                    if self._is_ahead and self.cancelled.is_next_at_hand:
                         item.group = self._group(item.made, until)
                     item.set()
                 except BaseException as error:  # raised where the item is asked for
@@ -121,11 +125,11 @@ class _Worker(Generic[T]):
                 self.at_end()
 
     def _group(self, first: T | None, until: float) -> tuple[_Item[T], ...]:
-        """The first item, and those that are made until then; an error ends the group."""
+        """The first item, and those at hand that are made until then; an error ends the group."""
         group: list[_Item[T]] = [_Done(first)]
         try:
-            while len(group) < self._most and time.perf_counter() < until and not self.cancelled.is_set:
-                if (made := next(self._items, None)) is None:
+            while self.cancelled.is_next_at_hand and len(group) < _MAX_GROUP and time.perf_counter() < until:
+                if self.cancelled.is_set or (made := next(self._items, None)) is None:
                     break
                 group.append(_Done(made))
         except BaseException as error:
@@ -150,16 +154,14 @@ class _Worker(Generic[T]):
 class BackgroundIterator(Generic[T]):
     """One run through a generator whose last item says itself that it is the last. One that is dropped ends it.
 
-    ahead: items made while one is in use; 0 for none, then an item is made when it is asked for.
-    most: items that count as one, where they are made within a millisecond.
+    ahead: items made while one is in use; 0 for none, then an item is made when it is asked for. Up to 8 items at hand
+        that are made within a millisecond count as one.
     """
 
-    def __init__(
-        self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None, most: int = 1
-    ) -> None:
+    def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None) -> None:
         self._ahead = ahead
         self._pending: list[_Item[T]] = []
-        self._worker = _Worker(items, cancelled or Cancelled(), most if ahead else 1)
+        self._worker = _Worker(items, cancelled or Cancelled(), is_ahead=ahead > 0)
         _OPEN.add(self._worker)
         threading.Thread(target=self._worker.run, name="datarax_ray-prefetch", daemon=True).start()
 

@@ -26,6 +26,7 @@ from tests.data import Squares, decode, enlarge, write_files
 from tests.resume import assert_equal
 from tests.waiting import until, until_all_run
 
+NAMESPACE = "resizing"
 SOON = Thresholds(ask_head_s=0.2)
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import threading
+from collections.abc import Generator
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from flax import nnx
 from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
 from datarax_ray.read import background
-from datarax_ray.read.background import BackgroundIterator
+from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode
 from tests.resume import assert_equal, on_host
@@ -264,55 +265,59 @@ class TestClosing:
 
 
 class TestGroups:
-    """Items that are quickly made are handed over together; what is given, and in what order, does not change."""
+    """Items at hand are handed over together; what is given, and in what order, does not change."""
 
     @pytest.fixture(autouse=True)
-    def quick(self, monkeypatch):
+    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(background, "_GROUP_S", 1000.0)
 
     @staticmethod
-    def counted(count, *, fails_at=None):
-        for number in range(20):
-            if number == fails_at:
-                raise ValueError(f"at {number}")
-            count.append(number)
-            yield number
+    def made(
+        count: list[int], ahead: int, *, fails_at: int | None = None, at_hand: int = 20
+    ) -> BackgroundIterator[int]:
+        """Items 0 to 19, of which those below `at_hand` are at hand."""
+        cancelled = Cancelled()
 
-    @pytest.mark.parametrize(("ahead", "most"), [(0, 8), (1, 1), (1, 3), (2, 8), (5, 8)])
-    def test_items_come_in_order_then_the_error_that_ended_them(self, ahead, most):
-        items = BackgroundIterator(self.counted([], fails_at=13), ahead, most=most)
+        def items() -> Generator[int, None, None]:
+            for number in range(20):
+                if number == fails_at:
+                    raise ValueError(f"at {number}")
+                count.append(number)
+                cancelled.is_next_at_hand = number + 1 < at_hand
+                yield number
+
+        return BackgroundIterator(items(), ahead, cancelled)
+
+    @pytest.mark.parametrize(("ahead", "at_hand"), [(0, 20), (1, 0), (1, 5), (2, 20), (5, 20)])
+    def test_items_come_in_order_then_the_error_that_ended_them(self, ahead: int, at_hand: int) -> None:
+        items = self.made([], ahead, fails_at=13, at_hand=at_hand)
         assert [items.next() for _ in range(13)] == list(range(13))
-        for _ in range(2):
-            with pytest.raises(ValueError, match="at 13"):
-                items.next()
+        with pytest.raises(ValueError, match="at 13"):
+            items.next()
         assert items.close(10)
 
-    def test_none_is_made_before_it_is_asked_for_where_none_is_wanted_ahead(self):
-        count = []
-        items = BackgroundIterator(self.counted(count), 0, most=8)
+    def test_none_is_made_before_it_is_asked_for_where_none_is_wanted_ahead(self) -> None:
+        items = self.made(count := [], 0)
         assert [(items.next(), len(count)) for _ in range(3)] == [(0, 1), (1, 2), (2, 3)]
         items.close(10)
 
-    def test_no_group_is_begun_while_as_many_are_made_as_are_wanted_ahead(self):
-        count = []
-        items = BackgroundIterator(self.counted(count), 1, most=4)
-        assert (items.next(), len(count)) == (0, 4)
-        assert (items.next(), len(count)) == (1, 4)
-        assert [items.next() for _ in range(3)] == [2, 3, 4]
+    def test_no_group_is_begun_while_as_many_are_made_as_are_wanted_ahead(self) -> None:
+        items = self.made(count := [], 1)
+        assert (items.next(), len(count)) == (0, 8)
+        assert (items.next(), len(count)) == (1, 8)
+        assert [items.next() for _ in range(8)] == list(range(2, 10))
         items.close(10)
-        assert len(count) <= 12
 
-    def test_slow_items_are_handed_over_alone(self, monkeypatch):
-        monkeypatch.setattr(background, "_GROUP_S", 0.0)
-        count = []
-        items = BackgroundIterator(self.counted(count), 1, most=4)
-        assert items.next() == 0
-        until(lambda: len(count) == 2)
+    def test_what_is_not_at_hand_keeps_no_item_waiting(self) -> None:
+        items = self.made(count := [], 1, at_hand=3)
+        assert (items.next(), count[:3]) == (0, [0, 1, 2])
+        assert [items.next() for _ in range(4)] == [1, 2, 3, 4]
+        until(lambda: len(count) == 6)
         items.close(10)
-        assert len(count) == 2
+        assert len(count) == 6
 
-    def test_the_end_of_the_items_is_the_end(self):
-        items = BackgroundIterator(self.counted([]), 2, most=8)
+    def test_the_end_of_the_items_is_the_end(self) -> None:
+        items = self.made([], 2)
         assert [items.next() for _ in range(20)] == list(range(20))
         with pytest.raises(RuntimeError, match="the stream has ended before"):
             items.next()
