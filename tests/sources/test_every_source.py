@@ -4,7 +4,10 @@ import gzip
 import json
 import os
 import signal
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import datasets
 import grain.python as grain
@@ -468,3 +471,48 @@ def test_what_does_not_travel_says_so():
         RaySource(source, num_actors=1, num_cpus=0.5)
     assert "travel to the actors by pickle" in (said := "\n".join(info.value.__notes__))
     assert said.endswith(" It is in transform locked, or in what that reads.")
+
+
+def test_no_thread_leaves_a_context_that_another_one_reads_in() -> None:
+    class Managed(Squares):
+        is_open = False
+
+        def __enter__(self) -> Any:
+            self.is_open = True
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.is_open = False
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            if not self.is_open:
+                outside.append(index)  # an error would be met by reading it once more
+            return super().__getitem__(index)
+
+    outside: list[int] = []
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), Managed(400))
+    want = [Squares(400)[index] for index in range(400)]
+
+    def read_and_close() -> None:
+        for _ in range(40):
+            assert source.get_batch_at(0, 400) == want
+            source.close()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for reading in [threads.submit(read_and_close) for _ in range(2)]:
+                reading.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not outside
+
+
+def test_arrays_of_another_byte_order_become_those_of_this_machine() -> None:
+    data = {"x": np.arange(4, dtype=">i4"), "y": np.arange(4, dtype=">f8")}
+    (batch,) = pipeline(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data), 4)
+    assert {name: np.asarray(column).tolist() for name, column in batch.items()} == {
+        "x": [0, 1, 2, 3],
+        "y": [0, 1, 2, 3],
+    }

@@ -105,6 +105,10 @@ class TestReading:
         resized = make([lambda element: {"image": element["image"][:2, :2]}], dataset)
         assert resized.get_batch(3)["image"].shape == (3, 2, 2)
 
+    def test_a_shuffled_pipeline_gives_every_row_once_in_every_epoch(self) -> None:
+        got = [int(x) for batch in Pipeline(source=make(shuffle=True, num_epochs=3), batch_size=7) for x in batch["x"]]
+        assert got == order(3)
+
 
 def _png(size=2):
     import io
@@ -368,3 +372,7 @@ class TestState:
         make(shuffle=True).set_state(state)
         with pytest.raises(DriftError, match=named):
             make(**({"shuffle": True} | change)).set_state(state)
+
+    def test_the_state_holds_no_data(self) -> None:
+        big = datasets.Dataset.from_dict({"x": np.arange(200_000)})
+        assert len(json.dumps(make(dataset=big).get_state())) < 1000

@@ -502,3 +502,43 @@ def test_another_seed_of_interleave_datasets_is_refused(corpus):
     of(1).set_state(made.get_state())
     with pytest.raises(DriftError, match=r"files\.seeds: .*another order"):
         of(2).set_state(made.get_state())
+
+
+def test_files_may_move_to_another_folder(corpus: list[str], tmp_path: Path) -> None:
+    source = make(stream(corpus))
+    first = source.get_batch(100)
+    moved = [str(Path(path).rename(tmp_path / Path(path).name)) for path in corpus]
+    try:
+        other = make(stream(moved))
+        other.set_state(source.get_state())
+        assert texts([first, other.get_batch(10**4)]) == [
+            (e["name"], e["number"], e["text"]) for e in plain(stream(moved))
+        ]
+    finally:
+        for old, new in zip(corpus, moved, strict=True):
+            Path(new).rename(old)
+
+
+@pytest.mark.parametrize("kind", ["tables", "elements"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_goes_on(kind: str, shuffle: bool) -> None:
+    rows = {"x": [*range(320), None, *range(5)], "i": list(range(326))}
+    dataset = datasets.Dataset.from_dict(rows).to_iterable_dataset()
+    dataset = dataset if kind == "tables" else dataset.map(lambda element: element)
+
+    def source() -> sources.HFStreamingSource:  # of one portion
+        config = HFStreamingConfig(shuffle=shuffle, num_epochs=1, shuffle_buffer_size=20, on_error="skip")
+        return sources.HFStreamingSource(config, dataset=dataset)
+
+    first = source()
+    given, states = [], []
+    for _ in range(32):
+        states.append(first.get_state())
+        given += first.get_batch(10)["i"].tolist()
+    assert sorted(given) == list(range(320))
+    for number in (0, 25, 31):
+        later = source()
+        later.set_state(states[number])
+        assert [i for _ in range(number, 32) for i in later.get_batch(10)["i"].tolist()] == given[10 * number :]
+        with pytest.raises(RecordError, match=r"shard 0\[320\] \(position 320\).*'x' .*is null"):
+            later.get_batch(10)

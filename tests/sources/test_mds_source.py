@@ -243,3 +243,11 @@ def test_a_replaced_shard_is_refused_and_other_shards_are_another_stream(tmp_pat
     shutil.copy(tmp_path / "b" / "shard.00000.mds", folder / "shard.00000.mds")
     with Pipeline(source=make(folder), batch_size=2) as pipeline, pytest.raises(DriftError, match="files"):
         pipeline.set_state(state)
+
+
+def test_shuffle_window_counts_packed_shards(tmp_path: Path) -> None:
+    folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES)
+    with pytest.raises(ValueError, match="shuffle_window counts compressed shards, and none is"):
+        make(folder, shuffle=True, shuffle_window=2)
+    with pytest.raises(ValueError, match="shuffle_window counts shards, which shuffle_block_size leaves aside"):
+        MDSSourceConfig(shuffle=True, shuffle_window=2, shuffle_block_size=4)

@@ -8,6 +8,7 @@ import json
 import operator
 from fractions import Fraction
 from itertools import islice, pairwise
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -391,3 +392,24 @@ class TestErrors:
             again.set_state(json.loads(state))
             assert rows(again) == want[json.loads(state)["position"] :]
             assert again.num_skipped == pipeline.num_skipped
+
+
+def test_trainers_rows_joined_by_rank_are_the_batch_from_every_state(shards: list[str], records: list[Path]) -> None:
+    num_trainers = 3
+    batches, states = run_saving(make(MixtureSource(parts(shards, records), WEIGHTS)))
+
+    def ranks(state: str) -> list[Pipeline]:
+        found = [
+            make(MixtureSource(parts(shards, records), WEIGHTS), process_index=rank, process_count=num_trainers)
+            for rank in range(num_trainers)
+        ]
+        for pipeline in found:
+            pipeline.set_state(json.loads(state))
+        return found
+
+    for number in range(0, len(states), 7):
+        of_all = [[on_host(batch) for batch in pipeline] for pipeline in ranks(states[number])]
+        joined = [
+            {key: np.concatenate([b[key] for b in each]) for key in each[0]} for each in zip(*of_all, strict=True)
+        ]
+        assert_equal(joined, batches[number:])

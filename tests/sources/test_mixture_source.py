@@ -363,3 +363,12 @@ def test_sources_that_are_no_list_are_told_and_a_generator_is_one():
     with pytest.raises(TypeError, match=r"a list of them, got one RandomAccessSource; write MixtureSource\(\[a, b\]\)"):
         MixtureSource(first, second)
     assert len(MixtureSource(source for source in (first, second))) == 6
+
+
+def test_every_run_of_elements_has_each_source_in_its_share() -> None:
+    sources = [component(0, 7), component(1, 23), component(2, 50)]
+    drawn = np.array([element["source"] for element in mix(sources, length=1000)])
+    assert np.bincount(drawn).tolist() == [500, 300, 200]
+    for number, share in enumerate((0.5, 0.3, 0.2)):
+        seen = np.cumsum(drawn == number)
+        assert np.abs(seen - share * np.arange(1, 1001)).max() < 2

@@ -1,16 +1,49 @@
 """ParquetSource: what only it promises. What all sources promise: test_every_source.py."""
 
+from pathlib import Path
+from typing import Any
+
 import datasets
 import numpy as np
 import pytest
 from flax import nnx
 
-from datarax_ray import Pipeline
+from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 from tests import oracle
 from tests.tables import Doubled, write_tables
+
+
+class LogDecodes:
+    """Notes the process and row group of every decode from its first call on; ParquetReader has no such hook."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import os
+        import threading
+
+        from datarax_ray.read.formats.parquet.reader import ParquetReader
+
+        self.__dict__ = state
+        decode, log = ParquetReader._decode, self.log
+
+        def noted(reader: Any, group: int) -> Any:
+            if threading.current_thread().name == "datarax_ray-sample":  # every process makes the first elements
+                return decode(reader, group)
+            with (log / str(os.getpid())).open("a") as file:
+                file.write(f"{os.getpid()} {group}\n")
+            return decode(reader, group)
+
+        if decode.__name__ != "noted":  # once: a process unpickles it for the sample, too
+            ParquetReader._decode = noted  # type: ignore[method-assign]  # in the actor's process alone
+
+    def map_columns(self, columns: Any) -> Any:
+        return columns
+
 
 N = 200
 
@@ -118,3 +151,22 @@ def test_a_copy_reads_the_same_columns(directory):
     source = make(iter([directory]), columns=iter(["index"]))
     assert source.copy().get_batch(3).keys() == {"index"}
     assert "num_records=200, shuffle=False" in repr(source)
+
+
+def test_without_shuffle_rows_come_in_the_order_of_the_files(directory: Path) -> None:
+    assert indices(make(directory)) == [*range(N), *range(N)]
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_each_row_group_is_decoded_by_one_actor_and_once_an_epoch(directory: Path, monkeypatch: Any) -> None:
+    from datarax_ray.feed.stream import StreamOptions
+
+    log = directory.parent / "decoded"
+    log.mkdir()
+    source = make(directory, shuffle=True, shuffle_window=3, columns=["index"], transforms=[LogDecodes(log)])
+    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=11) as distributed:
+        assert sum(batch.num_rows for batch in distributed.batches(0, StreamOptions(16))) == 2 * N
+    decoded = [tuple(line.split()) for file in log.iterdir() for line in file.read_text().splitlines()]
+    assert len(decoded) == 2 * 29
+    assert len({group for _, group in decoded}) == 29 == len(set(decoded))
+    assert len({process for process, _ in decoded}) == 3
