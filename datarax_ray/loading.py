@@ -149,8 +149,8 @@ def load(
     columns: fields to read, of Parquet, Lance, MDS and Hugging Face; None for all.
     exclude_columns: fields to skip, of Parquet and Hugging Face; not together with columns.
     column_types: Arrow types, or their names ("float32"), of fields of Parquet and text (CSV, JSON lines).
-    on_null: a value in place of nulls, "host" or "error", for all fields of Parquet, Lance and text, or by field; see
-        RowGroupsConfig.
+    on_null: a value in place of nulls, "host" or "error", for all fields or by field, of Parquet, Lance, text and
+        Hugging Face; see RowGroupsConfig.
     schema: of Parquet, "widen" to read a field of several types as one that holds all, "strict" for an error.
     fields: of tar files, the members, and fields of JSON members ("json.width"), that every sample has.
     missing: of tar files, for samples that lack a member: "error", "skip" to leave them out, "none" to give None.

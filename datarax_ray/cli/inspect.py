@@ -53,7 +53,7 @@ def inspect(
     if sheet is not None:
         facts["pictures"] = f"the first {_write_sheet(elements[:_MAX_PICTURES], sheet)} in {sheet}"
     elements = elements[:num_elements]
-    fields = [(name, _type(values), list(map(_value, values))) for name, values in _fields(elements).items()]
+    fields = [(name, type_of(values), list(map(_value, values))) for name, values in _fields(elements).items()]
     plain = [dict(zip(("field", "type", "values"), field, strict=True)) for field in fields]
     lines = [f"{name}: {fact:,}" if isinstance(fact, int) else f"{name}: {fact}" for name, fact in facts.items()]
     table = Table("field", "type", *(f"element {n}" for n in range(len(elements))), box=box.SIMPLE)
@@ -106,7 +106,7 @@ def _fields(elements: list[Any]) -> dict[str, list[Any]]:
     return {str(name): [element.get(name) for element in elements] for name in names}
 
 
-def _type(values: list[Any]) -> str:
+def type_of(values: list[Any]) -> str:
     value = _as_numpy(next((value for value in values if value is not None), None))
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype} {value.shape}" if value.shape else str(value.dtype)

@@ -14,10 +14,11 @@ import numpy as np
 
 from datarax_ray import ImageFolder, load
 from datarax_ray.checking import decoder_of
-from datarax_ray.cli.inspect import _type, is_picture
+from datarax_ray.cli.inspect import is_picture, type_of
 from datarax_ray.loading import kind_of
 from datarax_ray.read.files.listing import SPLITS
 from datarax_ray.read.files.sniff import record_format
+from datarax_ray.read.formats.kinds import IMAGES
 
 _NUM_LOOKED_AT = 256  # elements, by a shuffle where the source has one: enough for most labels and lengths
 _SIDE, _LENGTH = 64, 512  # pixels and tokens: small enough for a first run without an accelerator
@@ -70,7 +71,7 @@ def source_for(data: str, template: str) -> tuple[str, dict[str, Any]]:
     transforms = ", ".join([*decoders, *filter(None, [parts["transforms"]]), "example"])
     ours = {"load", *re.findall(r"\b(?:Decode|Concat)\w+", f"{transforms} {parts['packing']}")}
     imports = f"\n{parts['imports']}from datarax_ray import {', '.join(sorted(ours))}\n"
-    types = {name: _type([value]) for name, value in fields.items()} or {"no fields": type(elements[0]).__name__}
+    types = {name: type_of([value]) for name, value in fields.items()} or {"no fields": type(elements[0]).__name__}
     said = ", ".join(f"{name} ({kind})" for name, kind in types.items())
     given = ["None" if each is None else json.dumps(each) for each in (train, evaluation)]
     parts |= {"fields": said, "train": given[0], "evaluation": given[1], "transforms": transforms, "imports": imports}
@@ -177,7 +178,7 @@ def _above(elements: list[Any], name: str) -> int:
 
 def _is_encoded(value: Any) -> bool:
     value = value.get("bytes") if isinstance(value, Mapping) else value
-    return isinstance(value, bytes) and record_format(value) in ("PNG", "JPEG")
+    return isinstance(value, bytes) and record_format(value) in IMAGES
 
 
 def _is_decoded(value: Any) -> bool:
