@@ -10,8 +10,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.competitors import Delivery, Task, deliver
 
@@ -24,12 +26,20 @@ def run(task: Task) -> Delivery:
 
     Raises: RuntimeError with the end of its output where it fails.
     """
+    return Delivery(**answer_of(["-m", "tests.benchmarks.one"], asdict(task)))
+
+
+def answer_of(program: Sequence[str], task: Any, root: Path = ROOT, **environment: str) -> Any:
+    """What Python writes to a file as JSON, from this program, given a task and the file. root: where it runs.
+
+    Raises: RuntimeError with the end of its output where it fails.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        answer = Path(scratch) / "delivery.json"  # a file: Ray's own processes write to the standard output too
+        answer = Path(scratch) / "answer.json"  # a file: Ray's own processes write to the standard output too
         done = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.one", json.dumps(asdict(task)), str(answer)],
-            cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+            [sys.executable, *program, json.dumps(task), str(answer)],
+            cwd=root,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", **environment},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -38,7 +48,7 @@ def run(task: Task) -> Delivery:
         )
         if done.returncode or not answer.exists():
             raise RuntimeError(f"{task} failed (exit {done.returncode}):\n{done.stderr[-3000:]}")
-        return Delivery(**json.loads(answer.read_text()))
+        return json.loads(answer.read_text())
 
 
 if __name__ == "__main__":
