@@ -17,7 +17,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from datarax_ray.read.formats.remote.urls import is_url, redacted
+from datarax_ray.read.formats.remote.clients import is_url, redacted
 from datarax_ray.read.lines import UrlLines
 
 

@@ -20,18 +20,17 @@ from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.files.paths import are_told, for_people, kept
 from datarax_ray.read.files.shards import MissingShards
+from datarax_ray.read.files.sniff import IMAGES, OF_TEXT, PACKED, READ, UNSURE
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
-from datarax_ray.read.formats.kinds import IMAGES, OF_TEXT, PACKED, READ, UNSURE
+from datarax_ray.read.formats.inspecting import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.formats.materialized.written import is_materialized
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client
-from datarax_ray.read.formats.text.shards import head_of
+from datarax_ray.read.formats.text.shards import CODECS, head_of
 from datarax_ray.read.formats.text.syntax import CSV, Lines
-from datarax_ray.read.formats.text.unpacking import CODECS
 from datarax_ray.read.formats.webdataset.reader import named_by
-from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED, not_finished
 from datarax_ray.read.retry import retried
 from datarax_ray.read.skipped_records import MAX_SHARE
 from datarax_ray.read.stream import whole_epochs

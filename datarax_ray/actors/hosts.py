@@ -29,7 +29,7 @@ from datarax_ray.plan.arguments import named_arguments, ordered
 from datarax_ray.read.errors import FULL, message_of
 from datarax_ray.read.files.shards import check_shards
 from datarax_ray.read.formats.array_record.files import NodeFiles, RecordFile, counted
-from datarax_ray.read.formats.remote.urls import is_url
+from datarax_ray.read.formats.remote.clients import is_url
 
 logger = logging.getLogger("datarax_ray")
 

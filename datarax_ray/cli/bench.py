@@ -23,7 +23,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.loading import KINDS
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
-from datarax_ray.read.formats.kinds import READ
+from datarax_ray.read.files.sniff import READ
 from datarax_ray.read.streams.indexed import IndexedStream
 
 logger = logging.getLogger("datarax_ray")

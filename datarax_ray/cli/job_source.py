@@ -17,8 +17,7 @@ from datarax_ray.checking import decoder_of
 from datarax_ray.cli.inspect import is_picture, type_of
 from datarax_ray.loading import kind_of
 from datarax_ray.read.files.listing import SPLITS
-from datarax_ray.read.files.sniff import record_format
-from datarax_ray.read.formats.kinds import IMAGES
+from datarax_ray.read.files.sniff import IMAGES, record_format
 
 _NUM_LOOKED_AT = 256  # elements, by a shuffle where the source has one: enough for most labels and lengths
 _SIDE, _LENGTH = 64, 512  # pixels and tokens: small enough for a first run without an accelerator

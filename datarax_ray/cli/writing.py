@@ -16,10 +16,9 @@ from datarax_ray.cli.screen import Screen, print_stopped
 from datarax_ray.loading import kind_of, source_of_files, split_of
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
-from datarax_ray.read.files.sniff import record_format
+from datarax_ray.read.files.sniff import IMAGES, record_format
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.image_folder import EncodedImages
-from datarax_ray.read.formats.kinds import IMAGES
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream

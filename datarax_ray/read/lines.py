@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from datarax_ray.read.formats.remote.clients import filesystem_of
+from datarax_ray.read.formats.remote.clients import filesystem_of, is_url, redacted
 from datarax_ray.read.formats.remote.ranges import by_client
-from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 _PART_NBYTES = 256 * 2**10  # a line is some 200 bytes, and each addition writes the last part
 _MAX_FIRST_NBYTES = 2**20  # of a first line, which may be a whole file of another kind

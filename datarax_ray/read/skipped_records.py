@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from datarax_ray.read.errors import Skipped, SkippedError, apart
-from datarax_ray.read.formats.remote.urls import is_url
+from datarax_ray.read.formats.remote.clients import is_url
 from datarax_ray.read.lines import Lines, check_writable, lines_at
 
 _PLACE = re.compile(

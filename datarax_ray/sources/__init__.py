@@ -7,11 +7,10 @@ from datarax_ray.sources.array_record_source import (
     TFDSSourceConfig,
 )
 from datarax_ray.sources.base.files import RowGroupsConfig
+from datarax_ray.sources.composed import MaterializedSource, MixtureSource
 from datarax_ray.sources.hf_eager_source import HFEagerConfig, HFEagerSource
 from datarax_ray.sources.hf_source import from_hf
 from datarax_ray.sources.hf_streaming_source import HFStreamingConfig, HFStreamingSource
-from datarax_ray.sources.materialized_source import MaterializedSource
-from datarax_ray.sources.mixture_source import MixtureSource
 from datarax_ray.sources.random_access_source import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.record_files_source import (
     MDSSource,
@@ -32,8 +31,9 @@ from datarax_ray.sources.tables import (
     ParquetSourceConfig,
     TextLinesSource,
     TextLinesSourceConfig,
+    TextStreamSource,
+    TextStreamSourceConfig,
 )
-from datarax_ray.sources.text_stream_source import TextStreamSource, TextStreamSourceConfig
 
 __all__ = [
     "ArrayRecordSourceConfig",

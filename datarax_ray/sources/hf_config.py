@@ -11,7 +11,7 @@ from typing import Any
 
 from datarax_ray.plan.arguments import mapping
 from datarax_ray.read.files.shards import MissingShards, check_policy, going_by
-from datarax_ray.read.formats.arrow.nulls import OnNull
+from datarax_ray.read.formats.arrow.types import OnNull
 from datarax_ray.read.formats.hugging_face.load import NamedDataset, select_columns
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig
 

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, get_args
 from datarax_ray.plan.arguments import names
 from datarax_ray.read.formats.mds.reader import MDSReader
 from datarax_ray.read.formats.tfrecord import TFRecordReader
-from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
 from datarax_ray.read.formats.webdataset.index import Missing
-from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebDatasetReader
 from datarax_ray.sources.base.files import BlocksConfig, ColumnsSource, FilesSource, WindowsConfig, in_row_groups
 
 

@@ -20,8 +20,8 @@ from datarax_ray.read.elements.transforms import OnError, skips
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
 from datarax_ray.read.formats.arrow.columns import rows_of_table
 from datarax_ray.read.formats.origins import origins_of
+from datarax_ray.read.formats.webdataset.index import KEY
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
-from datarax_ray.read.formats.webdataset.tar import KEY
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.write.arrow import UnfitError, schema_of, table_of
 from datarax_ray.write.decoding import CheckDecoding

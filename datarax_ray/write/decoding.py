@@ -9,11 +9,9 @@ from typing import Any, Self
 
 from datarax_ray.read import decode
 from datarax_ray.read.decode import DecodeImage
-from datarax_ray.read.files.sniff import DECODERS, record_format
+from datarax_ray.read.files.sniff import DECODERS, IMAGES, record_format
 from datarax_ray.read.formats.image_folder import SUFFIXES
-from datarax_ray.read.formats.kinds import IMAGES
-from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
-from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebDatasetReader
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from typing import IO, Any
 from datarax_ray.plan.fingerprint import changes
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.file_contents import head_and_content
+from datarax_ray.read.formats.inspecting import FINISHED, SHARD, UNFINISHED
 from datarax_ray.read.formats.origins import INDEX, index_of
-from datarax_ray.read.formats.written_folders import FINISHED, SHARD, UNFINISHED
 from datarax_ray.read.lines import written_whole
 
 VERSION = 1

@@ -42,7 +42,7 @@ class Told:
 @pytest.fixture
 def actors(monkeypatch):
     monkeypatch.setattr(actor_set_module, "start_actor", lambda *_: HANDLE)
-    options, connection = ActorOptions(thresholds=Thresholds(look_s=1e-9)), cast(Connection, None)
+    options, connection = ActorOptions(thresholds=Thresholds(look_s=1e-9)), cast("Connection", None)
     return ActorSet(1, options, "", connection, is_managed=False)
 
 

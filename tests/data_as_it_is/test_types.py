@@ -23,8 +23,7 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.arrow.joining import joined
 from datarax_ray.read.formats.arrow.types import plain_type, retyped
-from datarax_ray.read.formats.parquet.footers import read_footers
-from datarax_ray.read.formats.parquet.known import known_of
+from datarax_ray.read.formats.parquet.footers import known_of, read_footers
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, LanceSource, LanceSourceConfig, from_hf
 from datarax_ray.sources.base.files import _warn_of_nulls
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows

@@ -9,8 +9,7 @@ import pytest
 
 from datarax_ray.read.elements.columns import spec
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, Field, UnlikeError, rows_of_table
-from datarax_ray.read.formats.arrow.nulls import OnNull
-from datarax_ray.read.formats.arrow.types import fixed_nbytes, plain_type
+from datarax_ray.read.formats.arrow.types import OnNull, fixed_nbytes, plain_type
 
 DAY = dt.datetime(2020, 1, 2, 3, 4, 5)
 

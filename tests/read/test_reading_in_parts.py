@@ -48,7 +48,7 @@ class Numbers(Reader):
 
 def read(reader, records, on_error):
     """The elements, their positions, and what was left out, or else what the block fails of."""
-    asked, columns = read_records(cast(Reader, reader), np.arange(len(records)) + 100, records, on_error)
+    asked, columns = read_records(cast("Reader", reader), np.arange(len(records)) + 100, records, on_error)
     elements = asked.elements if columns is None else columns["x"].tolist()
     told = [each.position for each in asked.skipped] if asked.failure is None else asked.failure.position
     return list(elements), np.asarray(asked.positions).tolist(), told

@@ -18,12 +18,13 @@ from pyarrow import feather, ipc, parquet
 
 from datarax_ray import load
 from datarax_ray.read.files.sniff import (
+    HEAD_NBYTES,
+    TAIL_NBYTES,
     file_format,
     how_to_decode,
     how_to_read,
     record_format,
 )
-from datarax_ray.read.formats.kinds import HEAD_NBYTES, TAIL_NBYTES
 from tests.data import record, write_files
 from tests.mds import write_mds
 

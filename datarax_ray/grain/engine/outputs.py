@@ -62,7 +62,7 @@ class Addresses:
     def address(self, state: StreamState) -> Address:
         if state.extra is None:
             return (state.position, *[0] * self.num_offsets)
-        return (state.position, *cast(Offsets, state.extra).offsets)
+        return (state.position, *cast("Offsets", state.extra).offsets)
 
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for any amendment: a loader's outputs are Grain's."""

@@ -17,8 +17,7 @@ from datarax_ray.read.errors import ChangedError
 from datarax_ray.read.files.listing import Wanted, files_on
 from datarax_ray.read.files.paths import FileSlice, absolute, for_people, warn_of_repeats
 from datarax_ray.read.files.shards import shards_at
-from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
-from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.remote.clients import filesystem_of, redacted, scheme_of
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")

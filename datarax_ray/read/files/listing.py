@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.shards import ShardsError, check_shards, report_missing, shards_at
-from datarax_ray.read.formats.remote.urls import redacted
-from datarax_ray.read.formats.written_folders import FINISHED, UNFINISHED
+from datarax_ray.read.formats.inspecting import FINISHED, UNFINISHED
+from datarax_ray.read.formats.remote.clients import redacted
 from datarax_ray.read.retry import is_transient, status_of
 
 logger = logging.getLogger("datarax_ray")
@@ -134,7 +134,7 @@ def named(
             try:
                 check_shards(said, found, path if kind == "glob" else "")
             except ShardsError:
-                if not _has_notes(client, found[0].rpartition("/")[0]):  # they tell more: see written_folders
+                if not _has_notes(client, found[0].rpartition("/")[0]):  # they tell more: see inspecting
                     raise
         _warn_of_splits(path, found)
     return {name: files[name] for name in found}

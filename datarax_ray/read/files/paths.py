@@ -18,9 +18,8 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.files.listing import NoFilesError, Wanted, named, not_utf_8
 from datarax_ray.read.files.shards import ShardsError, shards_at
-from datarax_ray.read.formats.remote.clients import filesystem_of
+from datarax_ray.read.formats.remote.clients import filesystem_of, is_url, redacted
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, by_client, cause, refusal
-from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 logger = logging.getLogger("datarax_ray")
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
-from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.remote.clients import redacted
 
 logger = logging.getLogger("datarax_ray")
 

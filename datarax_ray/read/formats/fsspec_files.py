@@ -10,9 +10,8 @@ from typing import Any
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, FSSpecHandler
 
-from datarax_ray.read.formats.remote.clients import VERSION_FIELDS, NoRangesError
+from datarax_ray.read.formats.remote.clients import VERSION_FIELDS, NoRangesError, redacted
 from datarax_ray.read.formats.remote.ranges import refusal
-from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.retry import is_transient, status_of, words_of
 
 _ROOT = re.compile(r"https?://[^/]*")

@@ -1,13 +1,21 @@
-"""Looks at all files of a source before any is read, many at a time; one error lists all that is wrong with them."""
+"""Looks at all files of a source before any is read, many at a time; one error lists all that is wrong with them.
+
+Files beside a `dataset.json`, which `convert` and `materialize` write, are checked against it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from datarax_ray.read.formats.remote.clients import is_url, redacted
+from datarax_ray.read.formats.remote.ranges import REMOTE, read_small, read_tail
 from datarax_ray.read.retry import retried
 
 F = TypeVar("F")
@@ -78,3 +86,85 @@ def _shown(coming: Iterator[T], num_files: int) -> Iterator[T]:
         for each in coming:
             progress.advance(1)
             yield each
+
+
+FINISHED = "dataset.json"
+UNFINISHED = "dataset.json.unfinished"
+MAX_NBYTES = 2**28  # of it, behind a URL: some KB for each shard
+_MAX_ASKED = 8
+SHARD = re.compile(r"data-\d{5,}-of-\d{5,}\.\w+")
+
+
+def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | None]]) -> None:
+    """Check files in folders that `convert` or `materialize` wrote, on this machine or behind URLs. Folders without
+    files of such names are not looked at.
+
+    seen: gives the size of a file, and the digest of its content (see read.file_contents); None for an unknown one.
+
+    Raises: ValueError for an unfinished folder, for a missing file, and for a file that differs from the written one.
+    """
+    folders: dict[str, dict[str, str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if SHARD.fullmatch(name):
+            folders.setdefault(folder or ".", {})[name] = path
+    for folder, mine in folders.items():
+        shards = _shards_in(folder)
+        if shards is None:
+            if _is_there(f"{folder}/{UNFINISHED}"):
+                raise not_finished(redacted(folder))
+            continue
+        remedy = f"or, where that is meant, remove {FINISHED} from there and give a list of files"
+        others = sorted(shards.keys() - mine.keys())
+        others = others[:_MAX_ASKED] if is_url(folder) else others  # a request each, where some are read alone
+        if missing := [name for name in others if not _is_there(f"{folder}/{name}")]:
+            raise ValueError(
+                f"{redacted(folder)}: {len(missing)} of the {len(shards)} files that were written there are gone, "
+                f"{missing[0]} the first; copy the folder again, {remedy}"
+            )
+        if strange := sorted(mine.keys() - shards.keys()):
+            raise ValueError(
+                f"{redacted(mine[strange[0]])} is none of the {len(shards)} files that were written there; take it "
+                f"away, {remedy}"
+            )
+        for name, now in zip(mine, inspect_all(seen, [*mine.values()]), strict=True):
+            check_shard(redacted(mine[name]), shards[name], *now)
+
+
+def check_shard(path: str, shard: Mapping[str, Any], nbytes: int, content: str | None) -> None:
+    """Raise ValueError for a file that differs from the written one.
+
+    path: for people. shard: its entry in `dataset.json`. content: None where it is not known.
+    """
+    if nbytes != shard["nbytes"] or content not in (None, shard["content"]):
+        others = "others" if nbytes == shard["nbytes"] else f"{shard['nbytes']:,}"
+        raise ValueError(
+            f"{path} is not the file that was written: it has {nbytes:,} bytes, and {others} were written. Copy it "
+            f"again, write all again, or, where that is meant, remove {FINISHED} from there"
+        )
+
+
+def not_finished(folder: str) -> ValueError:
+    return ValueError(
+        f"{folder} was not written to its end: run the same command, or call materialize, again, which goes on, or "
+        f"remove {UNFINISHED} from there to read what is whole"
+    )
+
+
+def _shards_in(folder: str) -> dict[str, Mapping[str, Any]] | None:
+    """The written shards of a folder, by name; None without a `dataset.json` of ours."""
+    try:
+        shards = json.loads(read_small(f"{folder}/{FINISHED}", MAX_NBYTES))["shards"]
+        return {shard["name"]: {key: shard[key] for key in ("nbytes", "content")} for shard in shards} or None
+    except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError, AttributeError):  # none of ours
+        return None
+
+
+def _is_there(path: str) -> bool:
+    if not is_url(path):
+        return os.path.exists(path)
+    try:
+        read_tail(path, 1, REMOTE)
+    except (FileNotFoundError, PermissionError):
+        return False
+    return True

@@ -18,7 +18,7 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
 from datarax_ray.read.formats.file_spans import BrokenRecordError
-from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.remote.clients import redacted
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
 

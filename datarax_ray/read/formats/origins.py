@@ -18,9 +18,9 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.file_contents import head_and_content
+from datarax_ray.read.formats.inspecting import SHARD
+from datarax_ray.read.formats.remote.clients import is_url, redacted
 from datarax_ray.read.formats.remote.ranges import read_small
-from datarax_ray.read.formats.remote.urls import is_url, redacted
-from datarax_ray.read.formats.written_folders import SHARD
 
 logger = logging.getLogger("datarax_ray")
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from datarax_ray.read.files.paths import FileSlice
 from datarax_ray.read.files.shards import report_missing
-from datarax_ray.read.formats.remote.clients import filesystem_of
+from datarax_ray.read.formats.remote.clients import filesystem_of, is_url, redacted
 from datarax_ray.read.formats.remote.ranges import by_client, read_small
-from datarax_ray.read.formats.remote.urls import is_url, redacted
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"

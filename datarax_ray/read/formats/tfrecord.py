@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from datarax_ray.read.files.filesystems import find_on
+from datarax_ray.read.files.sniff import masked
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles, indexed
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
-from datarax_ray.read.formats.kinds import masked
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")

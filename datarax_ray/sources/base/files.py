@@ -21,8 +21,8 @@ from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.files.paths import kept
 from datarax_ray.read.files.shards import MissingShards, check_policy, going_by
 from datarax_ray.read.formats.array_record.files import RecordFile
-from datarax_ray.read.formats.arrow.nulls import OnNull
-from datarax_ray.read.formats.grouped_rows import GroupedRows
+from datarax_ray.read.formats.arrow.types import OnNull
+from datarax_ray.read.formats.decoded_groups import GroupedRows
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.sources.base.config import check_shuffled
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule

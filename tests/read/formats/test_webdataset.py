@@ -24,8 +24,7 @@ from webdataset import autodecode
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from datarax_ray.read.formats.file_spans import BrokenRecordError
-from datarax_ray.read.formats.webdataset.extensions import DecodeExtensions
-from datarax_ray.read.formats.webdataset.reader import WebDatasetReader, expand_braces
+from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebDatasetReader, expand_braces
 from tests.tars import joined_by_key, write_tar, write_tars
 
 

@@ -29,9 +29,9 @@ from datarax_ray.read.files.paths import FileSlice, find
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.inspecting import inspect_all
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
+from datarax_ray.read.formats.remote.clients import is_url, redacted
 from datarax_ray.read.formats.remote.pages import Image
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, sampled
-from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.stream import MAX_NAMES
 
 _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted

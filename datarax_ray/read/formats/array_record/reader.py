@@ -27,13 +27,12 @@ from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, Reco
 from datarax_ray.read.formats.array_record.open_files import OpenFiles, max_open_files
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.file_spans import FilesReader
-from datarax_ray.read.formats.inspecting import nothing_in
+from datarax_ray.read.formats.inspecting import check_folders, nothing_in
 from datarax_ray.read.formats.origins import origin_in
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
-from datarax_ray.read.formats.written_folders import check_folders
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import ReaderTraits
 

@@ -34,8 +34,10 @@ import numpy as np
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns, concatenate, leaves
-from datarax_ray.read.formats.arrow.nulls import ERROR, HOST, OnNull
 from datarax_ray.read.formats.arrow.types import (
+    ERROR,
+    HOST,
+    OnNull,
     is_list,
     is_number,
     is_tensor,

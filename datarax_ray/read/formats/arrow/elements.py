@@ -23,8 +23,7 @@ import numpy as np
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import ColumnError, Columns, stack, unstack_to_stack
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
-from datarax_ray.read.formats.arrow.nulls import OnNull
-from datarax_ray.read.formats.arrow.types import is_list, is_number
+from datarax_ray.read.formats.arrow.types import OnNull, is_list, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.shards import check_shards, going_by, policy
 from datarax_ray.read.formats.hugging_face import iterable_tree
-from datarax_ray.read.formats.remote.urls import redacted
+from datarax_ray.read.formats.remote.clients import redacted
 
 _STATE_FILE, _DICT_FILE = "state.json", "dataset_dict.json"  # what save_to_disk leaves, of a Dataset and a DatasetDict
 _OF_DISKS = (

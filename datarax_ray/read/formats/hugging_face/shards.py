@@ -28,7 +28,7 @@ from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import difference, stamp
 from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, UnlikeError
 from datarax_ray.read.formats.arrow.elements import ElementTypes, without_pil
-from datarax_ray.read.formats.arrow.nulls import OnNull
+from datarax_ray.read.formats.arrow.types import OnNull
 from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.formats.hugging_face.dataset import arrays_of_any_length
 from datarax_ray.read.retry import RetriedRun, retried

@@ -11,9 +11,9 @@ from typing import Any
 from datarax_ray.plan.fingerprint import DriftError, check_drift, code_changes, differences
 from datarax_ray.plan.position import Yields
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
+from datarax_ray.read.formats.inspecting import FINISHED, MAX_NBYTES, SHARD, UNFINISHED, check_shard
+from datarax_ray.read.formats.remote.clients import is_url, redacted
 from datarax_ray.read.formats.remote.ranges import read_small
-from datarax_ray.read.formats.remote.urls import is_url, redacted
-from datarax_ray.read.formats.written_folders import FINISHED, MAX_NBYTES, SHARD, UNFINISHED, check_shard
 
 KEY = "materialized"
 _VERSION = 1

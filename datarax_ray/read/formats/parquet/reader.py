@@ -22,14 +22,17 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.errors import ChangedError, StorageError
 from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, rows_of
 from datarax_ray.read.formats.arrow.joining import Joins
-from datarax_ray.read.formats.arrow.nulls import HOST, OnNull
-from datarax_ray.read.formats.arrow.types import retyped
-from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup, UnlikeRowsError
+from datarax_ray.read.formats.arrow.types import HOST, OnNull, retyped
+from datarax_ray.read.formats.decoded_groups import (
+    DEFAULT_MAX_NBYTES,
+    BrokenRowGroupError,
+    GroupedRows,
+    OddGroup,
+    UnlikeRowsError,
+)
 from datarax_ray.read.formats.file_spans import files_fingerprint
-from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.origins import origin_in
-from datarax_ray.read.formats.parquet.footers import Footers, read_footers
-from datarax_ray.read.formats.parquet.known import known_of
+from datarax_ray.read.formats.parquet.footers import Footers, known_of, read_footers
 from datarax_ray.read.formats.parquet.row_groups import RowGroups
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, REMOTE, Remote

@@ -1,4 +1,4 @@
-"""The clients of the storages behind URLs, and how each gives a byte range of one version of a file.
+"""The clients of the storages behind URLs, how each gives a byte range of one version of a file, and URLs for people.
 
 The clients are fsspec's: one registry for every scheme, listings and globs alike, credentials by each client's own
 ways, and one event loop for all requests. Its `cat_ranges` does not name the version of a file, and a look-up beside
@@ -19,7 +19,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from datarax_ray.read.formats.remote.urls import redacted, root_of
+
+def is_url(path: str) -> bool:
+    """Whether a path is for one of the clients here; file:// is a path of this machine."""
+    return "://" in path and not path.startswith("file://")
+
+
+def redacted(url: str) -> str:
+    """The URL for people: without what may be a secret in it, as of a presigned one.
+
+    >>> redacted("https://me:word@host/a.array_record?X-Amz-Signature=12")
+    'https://host/a.array_record'
+    """
+    plain = re.sub(r"(?<=://)[^/@]*@", "", url)
+    return plain.partition("?")[0] if "http" in plain.partition("://")[0] else plain
+
+
+def root_of(url: str) -> str:
+    """The scheme and the bucket or host of a URL: "s3://bucket"."""
+    return "/".join(url.split("/", 3)[:3])
+
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from xxhash import xxh3_64_intdigest
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
+from datarax_ray.read.formats.remote.clients import redacted
 from datarax_ray.read.formats.remote.pages import PAGE, RemoteFile, write_at
-from datarax_ray.read.formats.remote.urls import redacted
 
 logger = logging.getLogger("datarax_ray")
 

@@ -20,6 +20,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.remote.chunks import chunks
+from datarax_ray.read.formats.remote.clients import redacted
 from datarax_ray.read.formats.remote.disk_cache import DiskCache
 from datarax_ray.read.formats.remote.pages import (
     PAGE,
@@ -37,7 +38,6 @@ from datarax_ray.read.formats.remote.pages import (
     runs_of,
 )
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, Span, ask_ranges, read_ranges
-from datarax_ray.read.formats.remote.urls import redacted
 from datarax_ray.read.laps import lap
 
 _ASKS_AHEAD = 4  # times the requests of one fetch: 8 MiB of the smallest requests, where pages stay

@@ -20,10 +20,11 @@ from datarax_ray.read.formats.remote.clients import (
     empty,
     filesystem_of,
     in_thread,
+    is_url,
+    redacted,
     scheme_of,
 )
 from datarax_ray.read.formats.remote.pages import Image
-from datarax_ray.read.formats.remote.urls import is_url, redacted
 from datarax_ray.read.retry import Tries, is_transient, status_of, words_of
 
 logger = logging.getLogger("datarax_ray")

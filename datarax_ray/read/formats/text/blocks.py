@@ -18,7 +18,6 @@ from datarax_ray.read.formats.file_spans import content_of
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
 from datarax_ray.read.formats.text.deciding import CONVERT, Decided, Sample, Samples, other_delimiter, syntax_for
 from datarax_ray.read.formats.text.syntax import BOM, Syntax
-from datarax_ray.read.formats.text.unpacking import UnpackedFiles
 from datarax_ray.read.retry import retried
 
 logger = logging.getLogger("datarax_ray")
@@ -67,7 +66,7 @@ def find_text(
     filesystem: Any,
     column_types: Mapping[str, Any],
     schema_rows: int | None = None,
-    unpack: bool = False,
+    seen_as: Callable[[Any], Any] | None = None,
 ) -> tuple[TextFiles, Decided, Any]:
     """Everything that `paths` names (see filesystems.find_on), cut into blocks; the types of the columns, and the
     table of the rows that decided them.
@@ -75,13 +74,13 @@ def find_text(
     column_types: Arrow's, or their names, of columns whose type is not to be inferred.
     schema_rows: rows of each file that decide; -1 for all. None for the first 4 MiB of the first file, and of all
         files the first 16 KiB, 32 KiB of every 2 MiB, and the last 16 KiB.
-    unpack: compressed files, each time that one is read.
+    seen_as: gives the filesystem that the files are read on, as UnpackedFiles; None for where they are.
 
     Raises: FileNotFoundError; ValueError for files of another format (all are listed), for files whose columns differ,
     as Decided.of, and where all files together have no row.
     """
     filesystem, found = find_on(paths, filesystem, syntax.suffixes)
-    filesystem = UnpackedFiles(filesystem) if unpack else filesystem
+    filesystem = filesystem if seen_as is None else seen_as(filesystem)
     syntax = fitting(found, syntax_for(syntax, column_types), filesystem.open_input_file)
     samples = Samples(syntax, column_types)
     inspected = inspect_all(lambda path: _inspect(filesystem, path, syntax, samples, schema_rows), found, "scanned")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.formats.arrow.columns import ColumnTypes
-from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, OddGroup
+from datarax_ray.read.formats.decoded_groups import DEFAULT_MAX_NBYTES, BrokenRowGroupError, GroupedRows, OddGroup
 from datarax_ray.read.formats.file_spans import FileSpans, files_fingerprint
-from datarax_ray.read.formats.grouped_rows import GroupedRows
 from datarax_ray.read.formats.text.blocks import TextFiles, find_text
-from datarax_ray.read.formats.text.parsing import Parser, Rows
+from datarax_ray.read.formats.text.deciding import Parser, Rows
 from datarax_ray.read.formats.text.syntax import Syntax
 
 _LINE_NBYTES = 41  # of an object of bytes, and the place of it in a list, beside what it holds
@@ -54,10 +53,10 @@ class TextReader(GroupedRows):
         column_types: Mapping[str, Any] | None = None,
         on_null: Any = None,
         schema_rows: int | None = None,
-        unpack: bool = False,
+        seen_as: Callable[[Any], Any] | None = None,
     ) -> TextReader:
         """Scan everything that `paths` names, in parallel; see blocks.find_text."""
-        found, decided, rows = find_text(paths, syntax, filesystem, dict(column_types or {}), schema_rows, unpack)
+        found, decided, rows = find_text(paths, syntax, filesystem, dict(column_types or {}), schema_rows, seen_as)
         return cls(found, Parser(decided, ColumnTypes.of(rows, on_null=on_null)))
 
     def read(self, records: Indices) -> Columns:
