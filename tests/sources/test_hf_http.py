@@ -16,26 +16,34 @@ SHARDS, ROWS = 4, 30
 
 
 class Server(HttpFiles):
-    """refusals: how many GET requests to answer with 429 yet. peak: GET requests at the same time."""
+    """refusals: how many GET requests to answer with 429 yet. peak: GET requests that waited at the same time.
+
+    A request ends before its answer goes out: a client that has the answer may ask again before this thread goes on.
+    """
 
     refusals = refused = now = peak = 0
 
     def _serve(self, answer, folder):
-        is_get = answer.command == "GET"
+        if answer.command != "GET":
+            return super()._serve(answer, folder)
         with self._lock:
-            self.now += is_get
+            self.now += 1
             self.peak = max(self.peak, self.now)
-            is_refused = is_get and self.refusals > 0
+            is_refused = self.refusals > 0
             self.refusals -= is_refused
             self.refused += is_refused
-        try:
-            if is_refused:
-                answer.send_error(429)
-            else:
-                super()._serve(answer, folder)
-        finally:
-            with self._lock:
-                self.now -= is_get
+        if not is_refused:
+            return super()._serve(answer, folder)
+        self._end()
+        return answer.send_error(429)
+
+    def _send(self, answer, content):
+        self._end()
+        super()._send(answer, content)
+
+    def _end(self):
+        with self._lock:
+            self.now -= 1
 
 
 @pytest.fixture
@@ -79,6 +87,7 @@ def test_all_actors_together_read_no_more_shards_at_once_than_max_connections(se
     source = make(server, max_connections=1)
     server.peak = 0
     server.refusals = 1
+    server.delay_s = 0.02  # in which requests that run side by side are counted
     with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=20) as distributed:
         got = [x for batch in distributed.batches(0, StreamOptions(7)) for x in batch.columns["x"].tolist()]
         readers = [stats for stats in distributed.stats().values() if stats["num_elements"]]
