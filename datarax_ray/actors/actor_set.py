@@ -41,7 +41,7 @@ from datarax_ray.actors.lifecycle import (
     TellNoStart,
     TellReturn,
 )
-from datarax_ray.actors.reader_actor import whole
+from datarax_ray.actors.reader_actor import OtherProcessError, whole
 from datarax_ray.actors.readiness import Bench, StartQuorum
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.starting import (
@@ -378,7 +378,7 @@ class ActorSet:
         """Event: a call of it has failed."""
         state, now = actor.state, time.monotonic()
         reason = self._why_gone(state, first_line(error)) if state.phase == "running" else _why_no_start(error)
-        if isinstance(error, ActorUnavailableError):
+        if isinstance(error, (ActorUnavailableError, OtherProcessError)):
             self._do(actor, state.unavailable(reason, now))
         else:
             self._do(actor, state.failed(reason, now, is_dead=isinstance(error, ACTOR_GONE)))

@@ -25,7 +25,7 @@ from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
 from datarax_ray.actors.membership import Membership
-from datarax_ray.actors.reader_actor import Handed, whole
+from datarax_ray.actors.reader_actor import Handed, OtherProcessError, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.sizing import Scaler
 from datarax_ray.actors.starting import ActorOptions, Guests
@@ -187,9 +187,11 @@ class RayPool(Pool):
             is_whole = sharing is None or isinstance(sharing.part, str)  # or it is read already
             if self._reads_ahead and is_whole and trial is None and actor.state.requests:
                 actor.handle.expect.remote(part.request, self._name)
-            ref = actor.handle.read.remote([self._description], part.request, trial, token, self._name)
+            process = actor.state.process
+            ask = actor.handle.read.remote
+            ref = ask([self._description], part.request, trial, token, self._name, process.worker_id)
             now = time.monotonic()
-            sent = InFlight(part, ref, actor.state.process.node_id, token=token, look_at=now + _LOOK_EVERY_S)
+            sent = InFlight(part, ref, process.node_id, token=token, look_at=now + _LOOK_EVERY_S)
             self._set.send(actor, sent)
             return sent
 
@@ -361,13 +363,13 @@ class RayPool(Pool):
             is_task = isinstance(error, RayTaskError)
             cause = error.cause if isinstance(error, RayTaskError) else error
             is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
-            is_gone = not is_task and isinstance(error, ACTOR_GONE)
+            is_gone = isinstance(cause, OtherProcessError) if is_task else isinstance(error, ACTOR_GONE)
             with self._held():
                 if ask.outcome is not None:
                     return ask.outcome if isinstance(ask.outcome, Block) else None
                 actor = self._set.holder(ask)
                 if is_gone and actor is not None:
-                    self._set.failed(actor, error)
+                    self._set.failed(actor, cause)
                 elif is_gone or is_lost:
                     self._lose_one(ask, first_line(cause))
                 elif isinstance(cause, (ObjectStoreFullError, OutOfDiskError)):

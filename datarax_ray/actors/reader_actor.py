@@ -59,6 +59,10 @@ class Handed:
     nbytes: int
 
 
+class OtherProcessError(RuntimeError):
+    """The asked process has ended. Ray has started another for the actor, which has not proved itself yet."""
+
+
 def whole(answer: Any, timeout_s: float) -> Any:
     """The block of an answer, fetched where it is a reference. Raises: GetTimeoutError; Ray's errors of a loss."""
     return ray.get(answer.ref, timeout=timeout_s) if isinstance(answer, Handed) else answer
@@ -94,6 +98,7 @@ class ReaderActor:
         os.environ["JAX_PLATFORMS"] = "cpu"
         keep_freed_memory()
         self._index = index
+        self._worker_id: str = ray.get_runtime_context().get_worker_id()
         self._users: set[str] = set()
         self._streams: dict[str, _Held] = {}
         self._reading = threading.Lock()
@@ -109,6 +114,7 @@ class ReaderActor:
         trial: Trial | None = None,
         token: Hashable = None,
         name: str = "",
+        worker_id: str = "",
     ) -> Block | Handed:
         """The requested block, or a reference to the block; a pure function of the request.
 
@@ -117,12 +123,15 @@ class ReaderActor:
         trial: how to try a request that may end this process; None to read it here.
         token: see forget.
         name: of the stream.
+        worker_id: of the process that was admitted; "" for any. Ray keeps requests for an actor that it restarts.
 
         An error of reading is the block's failure rather than the task's: Ray would print it once for each request in
         flight, and the driver raises it once, when the stream comes to it.
 
-        Raises: DescriptionLostError, which says nothing of the data.
+        Raises: DescriptionLostError, OtherProcessError, which say nothing of the data.
         """
+        if worker_id not in ("", self._worker_id):
+            raise OtherProcessError("its process has ended, and another process answers")
         if token in self._forgotten:
             return Block(np.empty(0, np.int64), None)
         begin = time.perf_counter()
@@ -181,7 +190,7 @@ class ReaderActor:
             "pid": os.getpid(),
             "node_id": context.get_node_id(),
             "host": ray.util.get_node_ip_address(),
-            "worker_id": context.get_worker_id(),
+            "worker_id": self._worker_id,
             "at_s": max(0.0, time.perf_counter() - self._at_since),
             "is_trial": self._is_trial,
             "max_rss_nbytes": _max_rss_nbytes(),
@@ -192,7 +201,7 @@ class ReaderActor:
     @ray.method(concurrency_group="sample")
     def sample(self, name: str, boxes: Sequence[Boxed]) -> tuple[str, Sample | None]:
         """The process, and the sample that it makes of a stream. A ping beside it is answered at once."""
-        return ray.get_runtime_context().get_worker_id(), self._sampled(name, boxes)
+        return self._worker_id, self._sampled(name, boxes)
 
     def _sampled(self, name: str, boxes: Sequence[Boxed]) -> Sample | None:
         held = self._held(name)

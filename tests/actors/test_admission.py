@@ -1,6 +1,8 @@
 """An actor feeds the stream only where it makes the elements that the driver and the others make."""
 
 import logging
+import os
+import signal
 import sys
 from dataclasses import replace
 
@@ -9,8 +11,11 @@ import pytest
 
 from datarax_ray import RaySource
 from datarax_ray.feed.sample import Admission, Sample
+from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.evidence import RowsDigested
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.clusters import actors
+from tests.waiting import until
 
 
 def sample(*digests, python="3.11.7"):
@@ -61,3 +66,15 @@ def test_actors_without_a_value_that_the_program_set_are_not_admitted(ray_local,
         pytest.raises(RuntimeError, match="other bytes than the driver: field 'x' of the element at position 0"),
     ):
         other.get_batch(3)
+
+
+def test_a_process_that_ray_started_while_nobody_asked_proves_itself_before_its_block_counts(ray_local):
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(20)})
+    want = [[*range(10)], [*range(10, 20)]]
+    with RaySource(source, num_actors=1, num_cpus=0.1, chunk_size=5) as distributed:
+        assert [batch.columns["x"].tolist() for batch in distributed.batches(0, StreamOptions(10))] == want
+        (process,) = distributed.stats().values()
+        os.kill(process["pid"], signal.SIGKILL)
+        until(lambda: {each["Pid"] for each in actors().values() if each["State"] == "ALIVE"} - {process["pid"]})
+        assert [batch.columns["x"].tolist() for batch in distributed.batches(0, StreamOptions(10))] == want
+        assert distributed.recoveries.counts == {"restarted": 1}
