@@ -170,5 +170,24 @@ def test_the_command_says_it_in_words_and_as_json_and_by_its_status(tmp_path):
     assert plain["components"][0]["batch"] == {"x": "int64 ()"}
 
 
+def test_the_command_takes_a_folder_of_images_and_a_source_by_name(tmp_path, monkeypatch):
+    """imagefolder:photos has the form of module:NAME."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    cv2.imwrite("photos/cats/a.png", np.zeros((4, 4, 3), np.uint8))
+    (tmp_path / "own.py").write_text(
+        "from datarax_ray import RandomAccessSource, RandomAccessSourceConfig\n"
+        "make = lambda: RandomAccessSource(RandomAccessSourceConfig(), [b'{}'])\n"
+    )
+    for name in ("imagefolder:photos", "own.py:make"):
+        shown = screen(width=200)
+        assert check_command([name], shown) == 0
+        assert "1 records gave 1 elements" in answer(shown)
+    with pytest.raises(ValueError, match="leave out --decoder and --split"):
+        check_command(["own.py:make"], shown, split="train")
+    with pytest.raises(ValueError, match="names no source; write train.py:make_source"):
+        check_command(["own.py"], shown)
+
+
 def test_over_ray_tasks_the_result_is_the_same(table, ray_local):
     assert check(load(table), num_actors=2) == check(load(table))

@@ -1,44 +1,29 @@
-"""Pipelines, sources and decoders, by the text that a command is given for them.
-
-A pipeline or source is FILE.py:NAME or module:NAME. A decoder is one of
-
-    none                                  raw:DTYPE[:SHAPE]       fields:NAME=DTYPE[:SHAPE];...
-    msgpack    json                       example                 example:NAME=DTYPE[:SHAPE or *];...
-    image[:FIELD][:H,W,C]
-
-A SHAPE is sizes with commas; without one the value is a scalar. FIELD holds the image in an element that has fields,
-for instance of a tar file; one that begins with a digit has a dot, as in 0.jpg.
-"""
+"""Pipelines, sources and decoders, by the text that a command is given for them."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
 import inspect
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from datarax_ray.feed.source import source_under
+from datarax_ray.loading import KINDS, kind_of, load, source_of_files
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.plain_values import shown
-from datarax_ray.read.decode import (
-    DecodeExample,
-    DecodeFields,
-    DecodeImage,
-    DecodeJson,
-    DecodeMsgpack,
-    DecodeRaw,
-    FixedLen,
-    VarLen,
-)
+from datarax_ray.read import decode
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
+
+_DECODERS = [name for name in decode.__all__ if name.startswith("Decode")]
 
 
 def pipeline_of(target: str) -> Pipeline:
@@ -67,10 +52,26 @@ def source_of(target: str) -> Any:
     return found
 
 
+def source_at(paths: list[str], split: str | None, decoder: tuple[Any, ...] | None, **of_tar: Any) -> Any:
+    """The source that `load` makes of PATHS, or the source of one TARGET. of_tar: config of tar files.
+
+    Raises: ValueError for a decoder or a split of a TARGET; as load and source_of.
+    """
+    of: Any = paths if len(paths) > 1 else paths[0]
+    if isinstance(of, str) and names_a_pipeline(of):
+        if decoder or split:
+            raise ValueError(f"{of} has data and transforms of its own; leave out --decoder and --split")
+        return source_of(of)
+    if of_tar and kind_of(of, split)[0] is None:
+        return source_of_files(of, {"num_epochs": 1}, decoder or (), **of_tar)
+    return load(of, split=split, transforms=decoder or ())
+
+
 def names_a_pipeline(target: str) -> bool:
-    """Whether a text has the form FILE.py:NAME or module:NAME, and is no folder."""
+    """Whether a text has the form FILE.py:NAME or module:NAME, or lacks the name alone, and is no data of `load`."""
     where, _, name = target.rpartition(":")
-    return bool(where) and name.isidentifier() and "://" not in target and not Path(target).is_dir()
+    is_named = bool(where) and name.isidentifier() and where not in KINDS and "://" not in target
+    return (is_named or target.endswith(".py")) and not Path(target).is_dir()
 
 
 def _named(target: str, kind: str) -> Any:
@@ -80,7 +81,7 @@ def _named(target: str, kind: str) -> Any:
     with a note.
     """
     where, _, name = target.rpartition(":")
-    if not names_a_pipeline(target):
+    if not (where and name.isidentifier()):
         raise ValueError(f"{target!r} names no {kind}; write train.py:make_{kind}, or package.module:make_{kind}")
     with _without_arguments(where, name):
         try:
@@ -143,87 +144,38 @@ def _script(path: Path) -> ModuleType:
 
 
 def parse_decoder(text: str) -> tuple[Any, ...]:
-    """The transforms for a source; () for "none".
+    """The transforms for a source: a decoder as Python writes it, with plain arguments; () for "none".
 
-    Raises: ValueError for another text, with its wrong part and an example.
+    Raises: ValueError for another text, with examples.
 
-    >>> parse_decoder("raw:uint8:8,8")
+    >>> parse_decoder("DecodeRaw('uint8', (8, 8))")
     (DecodeRaw(dtype='uint8', shape=(8, 8), field='data'),)
-    >>> parse_decoder("none")
-    ()
+    >>> parse_decoder("DecodeImage"), parse_decoder("none")
+    ((DecodeImage(shape=None, field='image'),), ())
     """
-    kind, colon, rest = text.strip().partition(":")
-    if kind not in _KINDS:
-        raise ValueError(f"{text!r} names no decoder; use one of {', '.join(_KINDS)}, such as {_KINDS['fields'][1]!r}")
-    parse, example = _KINDS[kind]
-    if colon and example == kind:
-        raise ValueError(f"{kind} takes nothing after it, got {text!r}; write {kind!r}")
+    if text.strip() == "none":
+        return ()
     try:
-        return parse(rest)
-    except ValueError as error:
-        raise ValueError(f"{text!r}: {error}; a right one is {example!r}") from error
+        found = _value(ast.parse(text.strip(), mode="eval").body)
+        if type(found).__name__ not in _DECODERS:
+            raise ValueError(f"it is none of {', '.join(_DECODERS)}")
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{text!r} names no decoder: {error}; write none, DecodeImage or \"DecodeRaw('uint8', (8, 8))\", say"
+        ) from error
+    return (found,)
 
 
-def _image(rest: str) -> tuple[Any, ...]:
-    is_shape = rest.strip()[:1].isdigit() and "." not in rest
-    field, _, shape = ("", "", rest) if is_shape else rest.partition(":")
-    options: dict[str, Any] = {"field": field.strip()} if field.strip() else {}
-    if not shape:
-        return (DecodeImage(**options),)
-    sizes = _sizes(shape)
-    if len(sizes) != 3:
-        raise ValueError(f"{shape!r} is no shape of an image: write height, width and channels with commas")
-    return (DecodeImage(sizes, **options),)
-
-
-def _feature(text: str) -> FixedLen | VarLen:
-    dtype, _, shape = text.partition(":")
-    return VarLen(dtype) if shape.strip() == "*" else FixedLen(*_typed(text))
-
-
-def _assignments(text: str) -> dict[str, str]:
-    """NAME=VALUE;... as a dict in the same order. A ; at the end is allowed."""
-    named: dict[str, str] = {}
-    for part in text.removesuffix(";").split(";"):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (name and equals and value):
-            raise ValueError(f"{part!r} is not NAME=DTYPE or NAME=DTYPE:SHAPE")
-        if name in named:
-            raise ValueError(f"the name {name!r} comes twice")
-        named[name] = value
-    return named
-
-
-def _typed(text: str) -> tuple[str, tuple[int, ...]]:
-    """DTYPE or DTYPE:SHAPE. The decoder checks the dtype."""
-    dtype, colon, shape = text.partition(":")
-    if not dtype.strip():
-        raise ValueError("the dtype is missing")
-    return dtype.strip(), _sizes(shape) if colon else ()
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    sizes = [size.strip() for size in text.split(",")]
-    if not all(size.isascii() and size.isdigit() for size in sizes):
-        raise ValueError(f"{text!r} is no shape: write sizes with commas between them")
-    return tuple(map(int, sizes))
-
-
-def _fields(text: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    return {name: _typed(value) for name, value in _assignments(text).items()}
-
-
-def _features(text: str) -> dict[str, FixedLen | VarLen] | None:
-    return {name: _feature(value) for name, value in _assignments(text).items()} if text else None
-
-
-# How to parse the text after the colon, and an example.
-_KINDS: dict[str, tuple[Callable[[str], tuple[Any, ...]], str]] = {
-    "none": (lambda _: (), "none"),
-    "raw": (lambda text: (DecodeRaw(*_typed(text)),), "raw:uint8:8,8"),
-    "fields": (lambda text: (DecodeFields(_fields(text)),), "fields:image=uint8:8,8;label=uint8"),
-    "msgpack": (lambda _: (DecodeMsgpack(),), "msgpack"),
-    "json": (lambda _: (DecodeJson(),), "json"),
-    "example": (lambda text: (DecodeExample(_features(text)),), "example:x=float32:3;tags=bytes:*"),
-    "image": (_image, "image:224,224,3"),
-}
+def _value(node: ast.expr) -> Any:
+    """The value of plain literals, and of calls of names in read.decode. Nothing else is run."""
+    match node:
+        case ast.Name(name) if name in decode.__all__:
+            return getattr(decode, name)()
+        case ast.Call(ast.Name(name), args, keywords) if name in decode.__all__:
+            named: dict[Any, Any] = {each.arg: _value(each.value) for each in keywords}
+            return getattr(decode, name)(*map(_value, args), **named)
+        case ast.Dict(keys, values) if None not in keys:
+            return {_value(key): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
+        case ast.Name() | ast.Call():
+            raise ValueError(f"{ast.unparse(node)} is none of {', '.join(_DECODERS)}")
+    return ast.literal_eval(node)

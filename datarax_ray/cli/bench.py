@@ -14,13 +14,12 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from datarax_ray import RaySource, load
-from datarax_ray.cli.arguments import names_a_pipeline, source_of
+from datarax_ray import RaySource
+from datarax_ray.cli.arguments import source_at
 from datarax_ray.cli.screen import Screen
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.loading import KINDS
 from datarax_ray.read.elements.transforms import Unstacked
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.files.sniff import READ
@@ -67,7 +66,8 @@ def bench(
     target: float | None = None,
 ) -> None:
     with _logged_once(), contextlib.ExitStack() as opened:
-        ways = _ways(_source(paths, decoder, opened), opened)
+        source = opened.enter_context(contextlib.closing(source_at(paths, None, decoder)))
+        ways = _ways(getattr(source, "source", source), opened)  # of a RaySource, the source that it reads
         screen.err.print(f"{len(ways) + bool(num_actors)} ways to read, {seconds:g} s each")
         measure = _Measure(seconds, batch_size)
         measure.rate(RAW, ways[RAW])  # so that every way finds the files in the system's cache alike
@@ -110,18 +110,6 @@ def _logged_once() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_new)
-
-
-def _source(paths: list[str], transforms: tuple[Any, ...], opened: contextlib.ExitStack) -> Any:
-    first = paths[0]
-    is_named = first.endswith(".py") or (names_a_pipeline(first) and first.partition(":")[0] not in KINDS)
-    if len(paths) > 1 or not is_named:
-        found = load(paths if len(paths) > 1 else first, transforms=transforms)
-        return opened.enter_context(contextlib.closing(found))
-    if transforms:
-        raise ValueError(f"{first} has transforms of its own; leave out --decoder")
-    named = opened.enter_context(contextlib.closing(source_of(first)))
-    return getattr(named, "source", named)  # the source that a RaySource reads
 
 
 def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from datarax_ray import load
 from datarax_ray.checking import Checked, Component, decoder_of
 from datarax_ray.checking import check as checked
-from datarax_ray.cli.arguments import names_a_pipeline, source_of
+from datarax_ray.cli.arguments import names_a_pipeline, source_at
 from datarax_ray.cli.screen import Screen
 from datarax_ray.write.report import summary
 
@@ -28,21 +27,14 @@ def check(
     num_actors: int = 0,
     split: str | None = None,
 ) -> int:
-    with closing(_source(paths, decoder, split)) as source:
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(contextlib.closing(source_at(paths, split, decoder)))
+        is_bare = decoder is None and not names_a_pipeline(paths[0])
+        if (guess := decoder_of(next(iter(source), None) if is_bare else None)) is not None:
+            source = opened.enter_context(contextlib.closing(source_at(paths, split, (guess,))))
         found = checked(source, num_actors=num_actors, console=screen.err)
         screen.answer(found.to_json(), _lines(type(source).__name__, found))
     return 0 if found.is_fit else 1
-
-
-def _source(paths: list[str], decoder: tuple[Any, ...] | None, split: str | None) -> Any:
-    if len(paths) == 1 and names_a_pipeline(paths[0]):
-        return source_of(paths[0])
-    of: Any = paths if len(paths) > 1 else paths[0]
-    source = load(of, split=split, transforms=decoder or ())
-    if decoder is not None or (guess := decoder_of(next(iter(source), None))) is None:
-        return source
-    source.close()
-    return load(of, split=split, transforms=guess)
 
 
 def _lines(source: str, found: Checked) -> Iterator[RenderableType]:

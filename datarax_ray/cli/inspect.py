@@ -12,10 +12,10 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from datarax_ray import DecodeImage, load
+from datarax_ray import DecodeImage
 from datarax_ray.checking import decoder_of
+from datarax_ray.cli.arguments import source_at
 from datarax_ray.cli.screen import Screen
-from datarax_ray.loading import kind_of, source_of_files
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.files.sniff import record_format
@@ -43,7 +43,8 @@ def inspect(
         raise ValueError(f"{sheet} does not end with .png, and a sheet of pictures is one")
     if sheet is not None and not sheet.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {sheet.parent} to write {sheet.name} to; create it first")
-    with _source(paths if len(paths) > 1 else paths[0], split, decoder or ()) as source:
+    # what a sample of a tar file lacks is None, as this is a look
+    with contextlib.closing(source_at(paths, split, decoder, missing="none")) as source:
         facts = _facts(source)
         most = num_elements if sheet is None else max(num_elements, _MAX_PICTURES)
         elements = list(islice(iter(source), most))
@@ -60,13 +61,6 @@ def inspect(
     for name, kind, values in fields:
         table.add_row(name, kind, *values)
     screen.answer(facts | {"fields": plain}, [*lines, table])
-
-
-def _source(paths: Any, split: str | None, transforms: tuple[Any, ...]) -> Any:
-    """The source of `load`; what a sample of a tar file lacks is None, as this is a look."""
-    if kind_of(paths, split)[0] is not None:
-        return load(paths, split=split, transforms=transforms)
-    return source_of_files(paths, {"num_epochs": 1}, transforms, missing="none")
 
 
 def _facts(source: Any) -> dict[str, Any]:

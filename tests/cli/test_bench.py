@@ -89,7 +89,7 @@ def test_a_pipeline_of_ones_own_is_measured_with_its_transforms(train):
     assert [way["name"] for way in found["ways"]] == [RAW, IN_ORDER, SHUFFLED]
     assert ["Crop" in way["spent"] for way in found["ways"]] == [False, True, True]
     assert not [line for line in found["advice"] if "without stacking" in line]
-    with pytest.raises(ValueError, match="has transforms of its own; leave out --decoder"):
+    with pytest.raises(ValueError, match="has data and transforms of its own; leave out --decoder"):
         told(f"{train}:make_pipeline", decoder=(decode,))
     with pytest.raises(ValueError, match="has no make; it has"):
         told(f"{train}:make")

@@ -42,7 +42,9 @@ def test_groups_are_told_with_what_they_cost(tmp_path, group_size, advice):
 
 def test_a_decoder_that_is_given_decodes(tmp_path):
     file = write_file(tmp_path / "a.array_record", [b"\x01\x02", b"\x03\x04"])
-    done = CliRunner().invoke(app, ["inspect", str(file), "--decoder", "fields:a=uint8;b=uint8", "--json"])
+    done = CliRunner().invoke(
+        app, ["inspect", str(file), "--decoder", "DecodeFields({'a': ('uint8', ()), 'b': ('uint8', ())})", "--json"]
+    )
     found = json.loads(done.stdout)
     assert "decoder" not in found
     assert fields(found) == {"a": ("uint8", ["1", "3"]), "b": ("uint8", ["2", "4"])}

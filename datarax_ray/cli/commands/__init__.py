@@ -14,6 +14,7 @@ from datarax_ray.cli.screen import Screen, reporting_errors
 
 PATHS = "Files, globs (quoted), directories or URLs of one format, hf:NAME, or imagefolder:DIR."
 IMPORTED = 'The file is imported, so code that trains belongs under `if __name__ == "__main__":`.'
+SOURCE = "a source, a Pipeline, or a function that returns one: train.py:make_source or package.module:make_source."
 _TARGET = "A Pipeline, or a function that returns one: train.py:make_pipeline or package.module:make_pipeline."
 _WRITERS = (
     "Ray actors, each of which writes one file at a time; 0 writes in this process, without Ray. Default: one per CPU "

@@ -10,6 +10,7 @@ import typer
 from datarax_ray.cli.commands import (
     IMPORTED,
     PATHS,
+    SOURCE,
     DestinationArgument,
     OverwriteOption,
     SplitOption,
@@ -27,7 +28,7 @@ app = typer.Typer()
 
 @command(app, "inspect:inspect", short="Show files, records, sizes, groups and the first elements.")
 def inspect(
-    paths: Annotated[list[str], argument("PATHS", PATHS)],
+    paths: Annotated[list[str], argument("PATHS", f"{PATHS} Or {SOURCE}")],
     num_elements: Annotated[int, number("Elements to show.", 0)] = 3,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Write the first 64 pictures, side by side.")
@@ -50,7 +51,7 @@ def inspect(
 
 @command(app, "check:check", short="Read everything once, and report what a run would meet.")
 def check(
-    paths: Annotated[list[str], argument("PATHS", f"{PATHS} Or a source: train.py:make_source.")],
+    paths: Annotated[list[str], argument("PATHS", f"{PATHS} Or {SOURCE}")],
     decoder: Annotated[
         Any, decoders("How to decode a record, as in `bench`. Default: by the first bytes of the first record.")
     ] = None,
@@ -116,15 +117,9 @@ def convert(
     """
 
 
-_SPEC = (
-    "A source, a Pipeline, or a function that returns one: train.py:make_source or package.module:make_source. "
-    f"{IMPORTED}"
-)
-
-
 @command(app, "writing:preprocess", short="Run transforms once, and write their elements.")
 def preprocess(
-    spec: Annotated[str, argument("SPEC", _SPEC)],
+    spec: Annotated[str, argument("SPEC", f"Name of {SOURCE} {IMPORTED}")],
     destination: DestinationArgument,
     num_transforms: Annotated[
         int | None, number("Run the first N transforms. Default: all before the first random one.")

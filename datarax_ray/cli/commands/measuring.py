@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from datarax_ray.cli.commands import IMPORTED, PATHS, SeedOption, argument, command, decoders, number
+from datarax_ray.cli.commands import IMPORTED, PATHS, SOURCE, SeedOption, argument, command, decoders, number
 
 app = typer.Typer()
 
@@ -30,15 +30,9 @@ def demo(
     """
 
 
-BENCHED = (
-    f"{PATHS} Or a source, a Pipeline, or a function that returns one: train.py:make_pipeline or "
-    f"package.module:make_pipeline. {IMPORTED}"
-)
-
-
 @command(app, "bench:bench", short="Measure how fast files are read, and what would help.")
 def bench(
-    paths: Annotated[list[str], argument("PATHS", BENCHED)],
+    paths: Annotated[list[str], argument("PATHS", f"{PATHS} Or {SOURCE} {IMPORTED}")],
     seconds: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds for each way to read.")] = 3.0,
     batch_size: Annotated[int, number("Records in a batch.")] = 256,
     num_actors: Annotated[int, number("Measure the fastest shuffle with this many Ray actors as well.", 0)] = 0,
@@ -59,21 +53,18 @@ def bench(
 
     \b
     Examples:
-      datarax-ray bench 'data/*.array_record' --decoder image --target 5000
+      datarax-ray bench 'data/*.array_record' --decoder DecodeImage --target 5000
       datarax-ray bench data/train.parquet --num-actors 4 --json
       datarax-ray bench train.py:make_pipeline
 
     \b
-    Decoders:
-      none                       the record's bytes
-      raw:uint8:8,8              one array of this dtype and shape
-      'fields:image=uint8:8,8;label=uint8'
-                                 arrays one after another (quotes for the ;)
-      msgpack, json              a map
-      example                    a tf.train.Example with all its features
-      'example:x=float32:3;tags=bytes:*'
-                                 with these features; * is any number of values
-      image, image:224,224,3     a JPEG or PNG, resized if a shape is given
-      image:jpg, image:jpg:224,224,3
-                                 the same, in the field jpg of a tar's elements
+    Decoders, as Python writes them:
+      DecodeImage                 a JPEG or PNG
+      'DecodeImage((224, 224, 3), field="jpg")'
+                                  resized, in the field jpg of a tar's elements
+      'DecodeRaw("uint8", (8, 8))'
+      'DecodeFields({"image": ("uint8", (8, 8)), "label": ("uint8", ())})'
+      DecodeMsgpack, DecodeJson, DecodeExample, DecodeAudio, DecodeVideo
+      'DecodeExample({"x": FixedLen("float32", (3,)), "tags": VarLen("bytes")})'
+      none                        the record's bytes
     """
