@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from datarax_ray.cli.arguments import source_of
+from datarax_ray.cli.check import field_table
 from datarax_ray.cli.screen import Screen, print_stopped
 from datarax_ray.loading import kind_of, source_of_files, split_of
 from datarax_ray.plan.orders.kinds import order_of
@@ -25,12 +26,11 @@ from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import TextStreamSource, from_hf
 from datarax_ray.write.conversion import Conversion, To, conversion_of
 from datarax_ray.write.manifest import Manifest
-from datarax_ray.write.materialize import REPORT, Materialized, materialize
-from datarax_ray.write.report import field_table
+from datarax_ray.write.materialize import Materialized, materialize
 from datarax_ray.write.shards import folder_of, num_shards_for, write_dataset
 
 _MAX_LOOKED_AT = 1000  # records whose files are looked up
-_MAX_SKIPPED, _MAX_FIELDS = 5, 30  # that are printed
+_MAX_SKIPPED = 5  # that are printed
 
 
 def convert(
@@ -197,6 +197,6 @@ def preprocess(
 def _statistics(done: Materialized, elapsed_s: float) -> Iterator[RenderableType]:
     for component in done.components:
         yield str(component)
-        yield field_table(component.statistics, _MAX_FIELDS)
-    yield f"{done.num_records:,} records in {elapsed_s:,.1f} s; the page is {done.path}/{REPORT}"
+        yield field_table(component.statistics)
+    yield f"{done.num_records:,} records in {elapsed_s:,.1f} s"
     yield f"read it by: MaterializedSource(source, {done.path!r})"

@@ -25,7 +25,6 @@ from datarax_ray.read.lines import written_whole
 
 VERSION = 1
 _PART = re.compile(r"\.(data-\d{5,}-of-\d{5,}\.\w+|_origins-\d{5,}-of-\d{5,}|dataset\.json)\.[0-9a-f]+\.part")
-_BESIDE = ("report.html",)  # materialize rewrites it
 _MAX_LISTED = 5
 
 
@@ -219,7 +218,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
 
 def _check_alone(folder: Path, mine: set[Any]) -> None:
     """Raise ValueError where other programs have files in the folder: a reader of the folder would read these files."""
-    ours = mine | {FINISHED, UNFINISHED, *_BESIDE}
+    ours = mine | {FINISHED, UNFINISHED}
     others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours)
     others = [name for name in others if not _PART.fullmatch(name)]
     if others:

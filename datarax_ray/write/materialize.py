@@ -7,7 +7,6 @@ import operator
 import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,13 @@ from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.records import Failed, encoded, encoded_rows, record_of
 from datarax_ray.read.formats.materialized.written import KEY, Written, component_path
 from datarax_ray.read.formats.origins import origins_of
-from datarax_ray.read.lines import written_whole
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.write.formats import ArrayRecordFormat
-from datarax_ray.write.report import page, summary
 from datarax_ray.write.shards import NUM_FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
 from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
 
-REPORT = "report.html"
 # Transforms that give a different result for a record at each of its positions.
 _LIVE = {"random_map": "draws random numbers for each position", "map_with_index": "is told the position"}
 
@@ -53,14 +49,9 @@ class Component:
     nbytes: int
     statistics: Statistics
 
-    @property
-    def transforms(self) -> str:
-        """Which transforms ran and which run live, in a line."""
-        live = f"; live: {', '.join(self.live)}" if self.live else ""
-        return f"ran once: {', '.join(self.written)}{live}"
-
     def __str__(self) -> str:
-        return f"{self.path}: {self.transforms}\n{summary(self.statistics)}; {self.nbytes / 1e6:,.1f} MB"
+        live = f"; live: {', '.join(self.live)}" if self.live else ""
+        return f"{self.path}: ran once: {', '.join(self.written)}{live}\n{self.statistics}; {self.nbytes / 1e6:,.1f} MB"
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class Materialized:
         return sum(each.nbytes for each in self.components)
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.components), f"the page is {os.path.join(self.path, REPORT)}"])
+        return "\n".join(map(str, self.components))
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -101,7 +92,7 @@ def materialize(
     overwrite: bool = False,
     console: Console | None = None,
 ) -> Materialized:
-    """Run a source's first transforms once on every record, and write the result, with a page of statistics.
+    """Run a source's first transforms once on every record, and write the result.
 
     MaterializedSource(source, path) reads the same stream from the folder: batches are the same, and states of both
     sources fit both, so a run may change over in the middle of an epoch. The folder holds the result of every record,
@@ -121,7 +112,7 @@ def materialize(
     console: shows the progress; None for no progress.
 
     The statistics of a field are counts, moments, lengths, and the number of times of every value, if values are few.
-    dataset.json has the statistics of every shard; the result of this function and the page report.html have the sums.
+    dataset.json has the statistics of every shard; the result of this function has the sums.
 
     The same call continues an interrupted call, and the bytes are the same for any number of actors.
 
@@ -167,11 +158,7 @@ def materialize(
         names = tuple(step.name for step in stream.steps)
         written, live = names[:count], names[count:]
         components.append(Component(folder, written, live, len(manifest.shards), manifest.nbytes, statistics))
-    done = Materialized(os.fspath(path), tuple(components))
-    parts = [(os.path.relpath(each.path, path).lstrip("."), each.transforms, each.statistics) for each in components]
-    with written_whole(Path(path, REPORT)) as part:
-        part.write_text(page(f"materialised: {Path(path).name}", parts), encoding="utf-8")
-    return done
+    return Materialized(os.fspath(path), tuple(components))
 
 
 def _components(stream: Any, path: str) -> list[tuple[str, IndexedStream]]:

@@ -222,6 +222,18 @@ class Statistics:
     num_failed: int = 0
     fields: dict[str, FieldStatistics] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """How many elements the records gave, in a line.
+
+        >>> str(Statistics(num_records=10, num_elements=7, num_left_out=3))
+        '10 records gave 7 elements; 3 records (30 %) gave none'
+        """
+        text = f"{self.num_records:,} records gave {self.num_elements:,} elements"
+        if self.num_left_out:
+            part = self.num_left_out / self.num_records
+            text += f"; {self.num_left_out:,} records ({100 * part:.3g} %) gave none"
+        return text + (f"; {self.num_failed:,} failed and were skipped" if self.num_failed else "")
+
     def __add__(self, other: Self) -> Self:
         none = FieldStatistics()
         return type(self)(

@@ -45,10 +45,6 @@ def test_a_source_of_a_script_is_written_with_its_statistics(command, tmp_path):
     want = np.arange(0, 20, 2, np.float32) ** 2
     assert statistics["fields"]["y"]["numbers"]["mean"] == want.mean()
     assert statistics["fields"]["word"]["by_value"] == {"": 5, "abab": 5}
-    page = (folder / "report.html").read_text()
-    assert "20 records gave 10 elements; 10 records (50 %) gave none" in page
-    assert "×5, abab ×5" in page
-    assert "http" not in page  # it needs nothing from elsewhere
 
 
 def told(target, folder, as_json=False):
@@ -74,11 +70,9 @@ def test_a_mixture_has_a_folder_and_statistics_for_each_component(tmp_path, monk
     assert "component-1: ran once: Even, square" in said
     assert "8 records gave 4 elements; 4 records (50 %) gave none" in said
     assert f"read it by: MaterializedSource(source, '{folder}')" in said
-    page = (folder / "report.html").read_text()
-    assert "\ncomponent-1\n" in page
+    assert "×5" in said
     found = json.loads(told(f"{script}:make_mixture", folder, as_json=True))  # it is all there, and is not made again
     assert [each["statistics"]["num_records"] for each in found["components"]] == [20, 8]
-    assert (folder / "report.html").read_text() == page
     with pytest.raises(ValueError, match="is a int; it must be a source or a Pipeline"):
         told(f"{script}:number", tmp_path / "other")
     assert not (tmp_path / "other").exists()

@@ -28,7 +28,7 @@ def test_any_number_of_actors_writes_the_same_and_reads_the_live_stream(files, t
     ]
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / name / "out").iterdir()} for name in "02")
     assert one == two
-    assert len(one) == 10  # with an index for each of four files, dataset.json and report.html
+    assert len(one) == 9  # with an index for each of four files, and dataset.json
     assert done[0].components[0].statistics == done[1].components[0].statistics
 
     with Pipeline(source=source, batch_size=16, rngs=nnx.Rngs(0)) as live:

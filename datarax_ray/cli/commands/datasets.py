@@ -131,9 +131,9 @@ def preprocess(
     """Run a source's transforms once and write their elements; MaterializedSource(source, DST) reads them.
 
     The stream and its states stay the same, so a run may switch to the written elements in the middle of an epoch.
-    Random transforms, stages and packing run live. Each component of a mixture gets a folder. DST/report.html has
-    statistics of each field. After Ctrl-C (exit status 130), SIGTERM (143) or an error (1), the same command writes
-    the missing files.
+    Random transforms, stages and packing run live. Each component of a mixture gets a folder. The output, and
+    DST/dataset.json, have statistics of each field. After Ctrl-C (exit status 130), SIGTERM (143) or an error (1), the
+    same command writes the missing files.
 
     \b
     Examples:
