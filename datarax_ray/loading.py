@@ -9,7 +9,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
@@ -54,52 +54,32 @@ _HF_KEYS |= {name: name for name in ("on_null", "missing_shards")}
 Loaded: TypeAlias = IndexedSourceModule | StreamSourceModule[Any]  # both bases are in the reference
 
 
+class _Settings(TypedDict, total=False):
+    """The arguments of `load` beside paths and num_actors, for type checkers."""
+
+    shuffle: bool
+    seed: int
+    num_epochs: int
+    transforms: Any
+    split: str | None
+    columns: Iterable[str] | None
+    exclude_columns: Iterable[str] | None
+    column_types: Mapping[str, Any] | None
+    on_null: Any
+    schema: Literal["widen", "strict"] | None
+    fields: Iterable[str] | None
+    missing: Literal["error", "skip", "none"] | None
+    missing_shards: MissingShards | None
+    on_error: OnError
+    max_skipped: float | None
+    skipped_path: str | None
+    shuffle_block_size: Any
+
+
 @overload
-def load(
-    paths: Any,
-    *,
-    shuffle: bool = ...,
-    seed: int = ...,
-    num_epochs: int = ...,
-    transforms: Any = ...,
-    num_actors: None = None,
-    split: str | None = ...,
-    columns: Iterable[str] | None = ...,
-    exclude_columns: Iterable[str] | None = ...,
-    column_types: Mapping[str, Any] | None = ...,
-    on_null: Any = ...,
-    schema: Literal["widen", "strict"] | None = ...,
-    fields: Iterable[str] | None = ...,
-    missing: Literal["error", "skip", "none"] | None = ...,
-    missing_shards: MissingShards | None = ...,
-    on_error: OnError = ...,
-    max_skipped: float | None = ...,
-    skipped_path: str | None = ...,
-    shuffle_block_size: Any = ...,
-) -> Loaded: ...
+def load(paths: Any, *, num_actors: None = None, **settings: Unpack[_Settings]) -> Loaded: ...
 @overload
-def load(
-    paths: Any,
-    *,
-    shuffle: bool = ...,
-    seed: int = ...,
-    num_epochs: int = ...,
-    transforms: Any = ...,
-    num_actors: int | tuple[int, int],
-    split: str | None = ...,
-    columns: Iterable[str] | None = ...,
-    exclude_columns: Iterable[str] | None = ...,
-    column_types: Mapping[str, Any] | None = ...,
-    on_null: Any = ...,
-    schema: Literal["widen", "strict"] | None = ...,
-    fields: Iterable[str] | None = ...,
-    missing: Literal["error", "skip", "none"] | None = ...,
-    missing_shards: MissingShards | None = ...,
-    on_error: OnError = ...,
-    max_skipped: float | None = ...,
-    skipped_path: str | None = ...,
-    shuffle_block_size: Any = ...,
-) -> RaySource: ...
+def load(paths: Any, *, num_actors: int | tuple[int, int], **settings: Unpack[_Settings]) -> RaySource: ...
 @named_arguments
 def load(
     paths: Any,

@@ -6,11 +6,14 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 # A bar need not be newer than the eye; a batch may take 20 us, which drawing must not double.
 _BAR_S = 0.1
@@ -38,77 +41,61 @@ class RecordProgress:
     ) -> None:
         if os.environ.get("DATARAX_RAY_PROGRESS") == "0":
             console = Console(quiet=True)
-        self._console = console
-        self._title = title
-        self._total = num_records
-        self._unit = unit
-        self._clock = clock
-        self._done = self._said = done
-        self._note = ""
-        self._shown = clock()
-        self._begin: tuple[float, int] | None = None  # when the first records were there, and how many
-        self._bar: Progress | None = None
-        if console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets")):  # rich draws it so
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[facts]}"), console=console
-            )
-            self._task = self._bar.add_task(title, total=num_records, facts="")
+        self._console, self._clock = console, clock
+        # rich draws in a notebook by ipywidgets
+        draws = console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None)
+        columns = (TextColumn("{task.description}"), BarColumn(None), _Facts(Column(no_wrap=True)))
+        self._bar = Progress(*columns, console=console, get_time=clock, disable=not draws)
+        self._bar.add_task(title, total=num_records, completed=done, unit=unit, note="")
+        self._task = self._bar.tasks[0]
+        self._new, self._note = 0, ""  # records that the task does not count yet
+        self._updated = self._printed_at = clock()
+        self._printed: float = done
 
     def advance(self, num_records: int, note: str = "") -> None:
         """More records have come. note: shown beside the rate, such as the loss."""
-        self._done += num_records
+        self._new += num_records
         self._note = note
-        if self._begin is None:
-            self._begin = (self._clock(), self._done)
-        if self._clock() - self._shown >= (_LINE_S if self._bar is None else _BAR_S):
-            self._show()
+        now = self._clock()
+        if now - self._updated >= _BAR_S:
+            self._update()
+            self._updated = now
+        if now - self._printed_at >= _LINE_S:
+            self._print()
+            self._printed_at = now
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._done != self._said:
-            self._show()
-        if self._bar is not None:
-            self._bar.stop()
+        self._update()
+        self._print()
+        self._bar.stop()
 
-    def _show(self) -> None:
-        self._shown, self._said = self._clock(), self._done
-        if self._bar is None:
-            self._console.print(f"{self._title}: {self._facts()}", markup=False, soft_wrap=True)
-        else:
-            self._bar.update(self._task, completed=self._done, facts=self._facts())
+    def _update(self) -> None:
+        self._bar.update(self._task.id, advance=self._new, note=self._note)
+        self._new = 0
 
-    def _facts(self) -> str:
-        of = "" if self._total is None else f" of {self._total:,} ({self._done / self._total:.0%})"
-        return ", ".join([f"{self._done:,}{of}", *self._rates(), *([self._note] if self._note else [])])
-
-    def _rates(self) -> list[str]:
-        """The rate since the first records, and the time that the rest takes; [] before a second call of advance."""
-        if self._begin is None or self._done == self._begin[1]:
-            return []
-        begin, records = self._begin
-        elapsed = max(self._shown - begin, 1e-9)
-        rates = [f"{(self._done - records) / elapsed:,.0f} {self._unit}/s"]
-        left = (self._total or 0) - self._done
-        if left > 0:
-            rates.append(f"{_lasting(left * elapsed / (self._done - records))} left")
-        return rates
+    def _print(self) -> None:
+        """A line, where there is no bar and something is new."""
+        if self._bar.disable and self._task.completed != self._printed:
+            self._console.print(f"{self._task.description}: {_facts(self._task)}", markup=False, soft_wrap=True)
+            self._printed = self._task.completed
 
 
-def _lasting(seconds: float) -> str:
-    """A time to wait, for people.
+class _Facts(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(_facts(task))
 
-    >>> [_lasting(seconds) for seconds in (0.2, 75, 7260)]
-    ['1 s', '1 min 15 s', '2 h 1 min']
-    """
-    whole = max(1, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+def _facts(task: Task) -> str:
+    """How much is done, at which rate, and how long the rest takes."""
+    facts = [f"{task.completed:,}" + ("" if task.total is None else f" of {task.total:,} ({task.percentage:.0f}%)")]
+    if task.speed:
+        facts.append(f"{task.speed:,.0f} {task.fields['unit']}/s")
+    if task.speed and task.remaining and task.time_remaining is not None:
+        facts.append(f"{timedelta(seconds=task.time_remaining)} left")
+    return ", ".join([*facts, *([task.fields["note"]] if task.fields["note"] else [])])

@@ -60,20 +60,6 @@ def test_a_misspelt_name_of_the_package_is_answered_by_python():
     assert raised.value.obj is datarax_ray
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("DataLoader", r"Grain's is datarax_ray\.grain\.DataLoader, and Pipeline\(source=\.\.\., batch_size=\.\.\.\)"),
-        ("Dataset", r"load\(paths\) makes a source of files, and RandomAccessSource\("),
-        ("read_parquet", r"load\(paths\) makes a source of files"),
-    ],
-)
-def test_a_name_of_another_package_is_answered_with_what_is_here(name, said):
-    assert not hasattr(datarax_ray, name)
-    with pytest.raises(AttributeError, match=rf"datarax_ray has no '{name}'; {said}"):
-        getattr(datarax_ray, name)
-
-
 def test_arguments_without_a_name_where_none_are_taken_are_answered_with_the_names():
     source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
     said = r"Pipeline takes no arguments without a name, got 2; write Pipeline\(source=\.\.\., batch_size=\.\.\.\)"

@@ -25,7 +25,7 @@ def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_en
             clock.now = float(second)
             progress.advance(500)
     assert file.getvalue().splitlines() == [
-        "ingest: 2,500 of 4,000 (62%), 500 records/s, 3 s left",
+        "ingest: 2,500 of 4,000 (62%), 500 records/s, 0:00:03 left",
         "ingest: 4,000 of 4,000 (100%), 500 records/s",
     ]
 
@@ -79,7 +79,7 @@ def test_a_notebook_has_a_bar_where_it_can_draw_one_and_else_lines(monkeypatch):
     for is_there in (False, True):
         monkeypatch.setattr("importlib.util.find_spec", lambda name, is_there=is_there: is_there or None)
         progress = RecordProgress(Console(file=io.StringIO(), force_jupyter=True), "ingest", 10)
-        assert (progress._bar is not None) == is_there
+        assert progress._bar.disable != is_there
 
 
 def test_files_that_take_long_to_look_at_are_shown_as_they_come(monkeypatch, capsys):
@@ -87,4 +87,4 @@ def test_files_that_take_long_to_look_at_are_shown_as_they_come(monkeypatch, cap
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(inspecting, "_QUIET_S", 0.0)
     assert inspecting.inspect_all(str, range(100)) == [*map(str, range(100))]
-    assert re.fullmatch(r"files looked at: 100 of 100 \(100%\), [\d,]+ files/s\n", capsys.readouterr().err)
+    assert re.fullmatch(r"files looked at: 100 of 100 \(100%\)(, [\d,]+ files/s)?\n", capsys.readouterr().err)
