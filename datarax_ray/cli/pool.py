@@ -13,8 +13,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ray._private.authentication import authentication_token_setup
-from rich import box
-from rich.table import Table
 
 from datarax_ray.actors.connecting import START_OR_NAME, cluster_here
 from datarax_ray.actors.head import Head
@@ -26,26 +24,23 @@ logger = logging.getLogger("datarax_ray")
 _LOOK_S = 0.5
 
 
-def list_pools(address: str | None, screen: Screen) -> None:
+def list_pools(name: str | None, address: str | None, screen: Screen) -> None:
     with head_at(address) as head:
         pools = _pools(head)
-    screen.answer(
-        [_facts(pool, seen) for pool, seen in pools.items()],
-        [_table(pools) if pools else "the cluster has no pool of reader actors"],
-    )
-
-
-def show(name: str | None, address: str | None, screen: Screen) -> None:
-    with head_at(address) as head:
-        facts = _facts(*_found(name, _pools(head)))
-    screen.answer(facts, _lines(facts))
+    facts = [_facts(*each) for each in (pools.items() if name is None else _named(name, pools))]
+    lines = [line for each in facts for line in _lines(each)]
+    screen.answer(facts, lines or ["the cluster has no pool of reader actors"])
 
 
 def resize(name: str, num_actors: int | None, address: str | None, screen: Screen, *, wait_s: float = 30.0) -> None:
     reason = f"{getpass.getuser()} on {socket.gethostname()} asked for it"
     wish = Wish(num_actors, "person", secrets.token_hex(4), reason)
     with head_at(address) as head:
-        pool, before = _found(name, _pools(head))
+        found = _named(name, _pools(head))
+        if len(found) > 1:
+            names = ", ".join(f"{pool[1]}/{pool[2]} (namespace {pool[0]})" for pool, _ in found)
+            raise ValueError(f"several pools are named {name!r}; give one of these: {names}")
+        ((pool, before),) = found
         least = max(entry.least for entry in before.entries)
         if num_actors is not None and num_actors < least:
             raise ValueError(
@@ -76,16 +71,12 @@ def head_at(address: str | None) -> Head:
     """The head of the cluster at an address, else of RAY_ADDRESS, else of this host; the log names it.
 
     Raises: ConnectionError where no Ray, or several, run here; ValueError for an address of a Ray Client, and for
-    "local", which names a Ray that a program starts for itself.
+    "local", a Ray that a program starts for itself.
     """
     given = address or os.environ.get("RAY_ADDRESS", "")
-    if "://" in given:
-        raise ValueError(f"{given} is no address of a head; give HOST:PORT, usually port 6379: --address HOST:PORT")
-    if given == "local":
-        raise ValueError(
-            f"{'--address' if address else 'RAY_ADDRESS'}=local is a Ray that a program starts for itself, not a "
-            "running cluster; unset it for the cluster of this host, or give a head: --address HOST:PORT"
-        )
+    if "://" in given or given == "local":
+        where = "--address" if address else "RAY_ADDRESS"
+        raise ValueError(f"{where}={given} is no address of a head; give HOST:PORT, usually port 6379, or auto")
     if given in ("", "auto"):
         given = cluster_here(of_programs=True) or ""
         if not given:
@@ -101,19 +92,13 @@ def _pools(head: Head) -> dict[PoolId, PoolSeen]:
     return PoolSeen.of(head.under(PREFIX), time.time(), head.ended_jobs())
 
 
-def _found(name: str | None, pools: dict[PoolId, PoolSeen]) -> tuple[PoolId, PoolSeen]:
-    """The pool of a NAME, or of NAME/IDENTITY where several pools have the name; None for the only one."""
-    found = [(pool, seen) for pool, seen in pools.items() if name in (None, pool[1], f"{pool[1]}/{pool[2]}")]
-    if not found and name is None:
-        raise ValueError("the cluster has no pool of reader actors")
+def _named(name: str, pools: dict[PoolId, PoolSeen]) -> list[tuple[PoolId, PoolSeen]]:
+    """The pools of a NAME, or the pool of a NAME/IDENTITY. Raises: ValueError where there is none."""
+    found = [(pool, seen) for pool, seen in pools.items() if name in (pool[1], f"{pool[1]}/{pool[2]}")]
     if not found:
         names = ", ".join(sorted({pool[1] for pool in pools})) or "none"
         raise ValueError(f"no pool is named {name!r} here; the names are: {names}")
-    if len(found) > 1:
-        names = ", ".join(f"{pool[1]}/{pool[2]} (namespace {pool[0]})" for pool, _ in found)
-        said = "there are several pools" if name is None else f"several pools are named {name!r}"
-        raise ValueError(f"{said}; give one of these: {names}")
-    return found[0]
+    return found
 
 
 def _facts(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
@@ -140,24 +125,8 @@ def _facts(pool: PoolId, seen: PoolSeen) -> dict[str, Any]:
     }
 
 
-def _table(pools: dict[PoolId, PoolSeen]) -> Table:
-    """A row for each pool; where several have one name, it is NAME/IDENTITY, which the other commands take."""
-    table = Table("name", "actors", "running", "asked for by", "drivers", "namespace", box=box.SIMPLE)
-    times = Counter(name for _, name, _ in pools)
-    for pool, seen in pools.items():
-        facts, (namespace, name, identity) = _facts(pool, seen), pool
-        asked = facts["asked"]
-        by = f"program: {facts['program']}"
-        if asked and asked["num_actors"] is not None:
-            by = f"{asked['by']}: {asked['num_actors']}"
-        shown = name if times[name] == 1 else f"{name}/{identity}"
-        row = shown, facts["num_actors"], facts["num_running"], by, len(seen.entries), namespace
-        table.add_row(*map(str, row))
-    return table
-
-
 def _lines(facts: dict[str, Any]) -> list[str]:
-    lines = [f"{facts['name']}: {facts['num_running']} of {facts['num_actors']} reader actors run"]
+    lines = [f"{facts['name']}/{facts['identity']}: {facts['num_running']} of {facts['num_actors']} reader actors run"]
     lines.append(f"  its program asks for {facts['program']}")
     if asked := facts["asked"]:
         number = asked["num_actors"]

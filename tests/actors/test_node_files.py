@@ -167,7 +167,7 @@ def test_too_few_actors_and_relative_paths_are_refused(disks):
         shown = screen()
 
         def is_listed():
-            pool_command.list_pools(address, shown)
+            pool_command.list_pools(None, address, shown)
             return source.pool_name in answer(shown)
 
         until(is_listed)

@@ -14,7 +14,7 @@ from datarax_ray.cli.screen import Screen
 
 _SOURCE = "source.py"  # of the job
 cluster = typer.Typer(name="cluster", help="Files for running on a real cluster.", no_args_is_help=True)
-pool = typer.Typer(name="pool", help="The reader actors of running jobs: list, resize, stop.", no_args_is_help=True)
+pool = typer.Typer(name="pool", help="The reader actors of running jobs: list, resize.", no_args_is_help=True)
 
 
 @command(cluster)
@@ -69,7 +69,7 @@ def init(
     )
 
 
-PoolArgument = Annotated[str, argument("NAME", "As `pool list` shows it.")]
+PoolArgument = Annotated[str, argument("NAME", "NAME, or NAME/IDENTITY, as `pool list` shows it.")]
 AddressOption = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="The cluster's head. Default: RAY_ADDRESS, else the Ray of this host."),
@@ -77,31 +77,18 @@ AddressOption = Annotated[
 
 
 @command(pool, "pool:list_pools", name="list")
-def list_pools(address: AddressOption = None) -> None:
-    """List the pools of reader actors in a cluster.
+def list_pools(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only the pools of this name.")] = None,
+    address: AddressOption = None,
+) -> None:
+    """List the pools of reader actors: the jobs that read with each, the hosts of its actors, and its losses.
 
     A RaySource has a pool of its own, named after its Ray job; sources with the same name= share one.
 
     \b
     Examples:
       datarax-ray pool list
-      datarax-ray pool list --json --address 10.0.0.1:6379
-    """
-
-
-@command(pool, "pool:show")
-def show(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="As `pool list` shows it. Default: the only pool.")
-    ] = None,
-    address: AddressOption = None,
-) -> None:
-    """Show one pool: the jobs that read with it, the hosts of its actors, and its losses.
-
-    \b
-    Examples:
-      datarax-ray pool show
-      datarax-ray pool show 02000000-3fa9 --json
+      datarax-ray pool list train --json --address 10.0.0.1:6379
     """
 
 
