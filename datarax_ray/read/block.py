@@ -40,7 +40,7 @@ class Block:
     """Elements of one part of a chunk, stacked.
 
     positions: int64 (k,), ascending, with equal ones where a record gave several elements.
-    columns: arrays of shape (k, ...), or Elements (grain.engine.elements) where they may be of any kind; None where k
+    columns: arrays of shape (k, ...), or Elements (grain.engine.stream) where they may be of any kind; None where k
         is 0.
     skipped: records that were skipped.
     failure: the error to raise when the stream comes to failure_position; the block ends before it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 # A group is decoded as a whole. A mebibyte is read and decoded in a millisecond or so, and compresses as well as more.
 # The block order is fastest with groups of 256 records (docs/how-to/array-record.md).
@@ -14,36 +14,6 @@ _MAX_GROUP_RECORDS = 256
 # Row groups store columns apart: pyarrow's advice is 64 Ki rows and more, and our reader keeps some groups decoded.
 _ROW_GROUP_NBYTES = 32 * 2**20
 _MAX_ROW_GROUP_RECORDS = 64 * 2**10
-
-
-class Writer(Protocol):
-    """One file that is being written."""
-
-    def write(self, item: Any) -> int:
-        """Add an item, and return how many records it has."""
-        ...
-
-    def close(self) -> None:
-        """Write the rest. Raises: OSError where that fails."""
-        ...
-
-    def abandon(self) -> None:
-        """Close the file as it is; it will be removed."""
-        ...
-
-
-class Format(Protocol):
-    """How files are written; picklable."""
-
-    suffix: str
-
-    def open(self, path: Path) -> Writer:
-        """A new file. Raises: OSError where it cannot be made."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """All settings that the bytes depend on, in plain values."""
-        ...
 
 
 def group_size_for(mean_nbytes: float) -> int:
@@ -73,7 +43,8 @@ class ArrayRecordFormat:
     compression: str = "zstd"
     suffix = "array_record"
 
-    def open(self, path: Path) -> Writer:
+    def open(self, path: Path) -> _ArrayRecordWriter:
+        """A new file. Raises: OSError where it cannot be made."""
         return _ArrayRecordWriter(path, f"group_size:{self.group_size},{self.compression}")
 
     def settings(self) -> dict[str, Any]:
@@ -89,7 +60,8 @@ class ParquetFormat:
     compression: str = "zstd"
     suffix = "parquet"
 
-    def open(self, path: Path) -> Writer:
+    def open(self, path: Path) -> _ParquetWriter:
+        """A new file. Raises: OSError where it cannot be made."""
         return _ParquetWriter(path, self)
 
     def settings(self) -> dict[str, Any]:
@@ -97,7 +69,12 @@ class ParquetFormat:
         return {"name": "Parquet", "group_size": self.group_size, "compression": self.compression, "columns": types}
 
 
+Format = ArrayRecordFormat | ParquetFormat
+
+
 class _ArrayRecordWriter:
+    """Writes one file. write gives the number of records of an item; abandon closes a file that will be removed."""
+
     def __init__(self, path: Path, options: str) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
 
@@ -136,7 +113,7 @@ class _ArrayRecordWriter:
 
 
 class _ParquetWriter:
-    """Writes row groups of `group_size` rows, however many rows arrive at a time."""
+    """The same, in row groups of `group_size` rows, however many rows arrive at a time."""
 
     def __init__(self, path: Path, format: ParquetFormat) -> None:
         from pyarrow import parquet

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datarax_ray.grain.engine.elements import Elements, ObjectList
 from datarax_ray.grain.engine.outputs import Address, Batching, Stages, outputs
+from datarax_ray.grain.engine.stream import Elements, ObjectList
 from datarax_ray.read.block import Block
 from datarax_ray.read.errors import RecordError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.grain.engine.elements import Elements, ObjectList
+from datarax_ray.grain.engine.stream import Elements, ObjectList
 
 
 def test_a_box_is_one_buffer_and_its_arrays_may_be_written_to() -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 
-from datarax_ray.grain.engine.elements import Elements
+from datarax_ray.grain.engine.stream import Elements
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, check_position, reading

@@ -5,13 +5,13 @@ Legend: a position counts a shard's elements from 0; the sampler's index is posi
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from datarax_ray.grain.engine.elements import Elements, ObjectList
 from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.orders.cipher import MAX_NUM_RECORDS, Indices
 from datarax_ray.plan.orders.kinds import FileOrder
@@ -22,6 +22,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block
+from datarax_ray.read.elements.columns import nbytes_of
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.stream import Reader, StreamTraits
 from datarax_ray.read.streams.indexed import read_records, run_of
@@ -239,3 +240,36 @@ class Sampling:
     def records(self, indices: Indices) -> Indices:
         """The record at each index of the sampler. indices: int64 (k,), ascending, >= 0. Returns int64 (k,)."""
         return self.first + self.order.records(indices // self.shard_count)
+
+
+class ObjectList:
+    """A list of any Python objects. It pickles in one piece, so small arrays share a buffer and stay writable."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            return _unbox, (pickle.dumps(self.values, pickle.HIGHEST_PROTOCOL),)
+        except Exception:  # a class of __main__, say: the pickler around this one may know how (cloudpickle does)
+            return ObjectList, (self.values,)
+
+
+def _unbox(data: bytes) -> ObjectList:
+    return ObjectList(pickle.loads(data))
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The elements of a block. indices, rngs: of each element, where operations on batches need them."""
+
+    values: ObjectList
+    indices: Indices | None = None
+    rngs: ObjectList | None = None
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", sum(map(nbytes_of, self.values.values)))
