@@ -1,5 +1,4 @@
 # The public names: what editors and type checkers see, and what the package gives when one is first used.
-from .actors.hosts import files_on_nodes as files_on_nodes
 from .actors.source import RaySource as RaySource
 from .checking import check as check
 from .checkpoint import PipelineRestore as PipelineRestore

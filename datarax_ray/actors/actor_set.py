@@ -157,15 +157,7 @@ class ActorSet:
         return closed("RaySource", "this, or the new Pipeline that of the old one, which closed its source")
 
     def join(self, traits: StreamTraits, identity: str) -> str:
-        """Read another stream as well. Returns its name, the same in all drivers that share streams in one order.
-
-        Raises: ValueError for files on nodes without an actor of these.
-        """
-        if traits.homes is not None and (missing := {*traits.homes.all_nodes} - {*self._options.nodes}):
-            raise ValueError(
-                f"the files lie on the nodes {', '.join(sorted(missing))}, and the actors of share= may run elsewhere, "
-                "so nobody could read them; give this source actors of its own"
-            )
+        """Read another stream as well. Returns its name, the same in all drivers that share streams in one order."""
         self._is_managed = self._is_managed or traits.is_managed
         return f"{identity[:16]}-{next(self._num_joined)}"
 
@@ -285,18 +277,13 @@ class ActorSet:
     def remove(self, num_actors: int) -> tuple[int, ...]:
         """End actors: first actors that do not run, then the newest. Of shared actors the last, so that drivers agree.
 
-        Returns their ids. Raises: ValueError if no actor would be left, or none on a node with files.
+        Returns their ids. Raises: ValueError if no actor would be left.
         """
         if num_actors >= len(self.actors):
             raise ValueError(f"removing {num_actors} of {len(self.actors)} actors would leave none to read")
-        is_shared, num_nodes = self._options.name is not None, len(self._options.nodes)
-        if num_actors > len(self.actors) - num_nodes:
-            raise ValueError(
-                f"removing {num_actors} of {len(self.actors)} actors would leave some of the {num_nodes} nodes that "
-                "have the files without one, and nobody else can read these"
-            )
+        is_shared = self._options.name is not None
         by_use = sorted(
-            (actor for actor in self.actors.values() if actor.index >= num_nodes),
+            self.actors.values(),
             key=lambda actor: (not is_shared and actor.state.phase == "running", -actor.index),
         )
         removed, ready = by_use[:num_actors], self.ready

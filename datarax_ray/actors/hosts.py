@@ -1,4 +1,4 @@
-"""The hosts of a cluster at work: one function called on them, and files of single nodes looked up.
+"""The hosts of a cluster at work: one function called on them.
 
 A call that is lost with its host is repeated; a call whose host cannot read or write its part is tried on another host.
 """
@@ -12,24 +12,19 @@ import pickle
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as NodeAffinity
 
 from datarax_ray.actors.connecting import connect
 from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
 from datarax_ray.actors.description import shareable
-from datarax_ray.actors.readiness import has_labels
 from datarax_ray.actors.recovery import first_line
-from datarax_ray.plan.arguments import named_arguments, ordered
 from datarax_ray.read.errors import FULL, message_of
-from datarax_ray.read.files.shards import check_shards
-from datarax_ray.read.formats.array_record.files import NodeFiles, RecordFile, counted
-from datarax_ray.read.formats.remote.clients import is_url
 
 logger = logging.getLogger("datarax_ray")
 
@@ -136,81 +131,3 @@ def _called(function: Any, item: Any) -> Any:
         except Exception:
             error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
         return _Failed(error, ray.get_runtime_context().get_node_id(), host)
-
-
-@named_arguments
-def files_on_nodes(
-    paths: Any,
-    *,
-    resources: Mapping[str, float] | None = None,
-    label_selector: Mapping[str, str] | None = None,
-    timeout_s: float = 300.0,
-) -> NodeFiles:
-    """The ArrayRecord files on the disks of some nodes, for an ArrayRecordSourceModule inside a RaySource.
-
-    Stream and state are those of all files in one directory, wherever a file lies. A file on several nodes is one file;
-    any of these nodes reads it. Actors run where the files are, at least one on every such node.
-
-    paths: as ArrayRecordSourceModule takes them, absolute: a node looks for them on its own disks.
-    resources, label_selector: of the nodes to ask, as RaySource takes them; None for all nodes with CPUs.
-    timeout_s: for the answers; a node opens its files first.
-
-    Raises: FileNotFoundError if no node has a file; ValueError for a broken file, and for files of one name with
-    different sizes, counts or sampled bytes (begin, end and eight pages between); TimeoutError for a silent node.
-    """
-    ordered("paths", paths)
-    is_one = isinstance(paths, str | os.PathLike) or hasattr(paths, "filename") or not isinstance(paths, Iterable)
-    named = [paths] if is_one else list(paths)
-    for each in named:
-        path = _path_of(each)
-        if is_url(path):
-            raise ValueError(f"{each} is the same on every node: give it to the source itself")
-        if not os.path.isabs(path):
-            raise ValueError(f"{each} is relative to nothing there; files of nodes are named by absolute paths")
-    check_can_connect()
-    with RAY_LOCK:
-        connect(None, 1.0)
-        wanted = {"CPU": 1e-9, **(resources or {})}
-        nodes = [
-            node["NodeID"]
-            for node in ray.nodes()
-            if node["Alive"]
-            and has_labels(node["Labels"], label_selector or {})
-            and all(node["Resources"].get(name, 0.0) >= amount for name, amount in wanted.items())
-        ]
-        look = ray.remote(num_cpus=0)(_look_here)
-        asked = {node: look.options(scheduling_strategy=NodeAffinity(node, soft=False)).remote(named) for node in nodes}
-    if not asked:
-        raise RuntimeError(f"no node of the cluster has {wanted} and the labels {dict(label_selector or {})}")
-    try:
-        found = dict(zip(asked, ray.get(list(asked.values()), timeout=timeout_s), strict=True))
-    except GetTimeoutError:
-        there = set(ray.wait(list(asked.values()), num_returns=len(asked), timeout=0)[0])
-        silent = [node[:12] for node, ref in asked.items() if ref not in there]
-        raise TimeoutError(
-            f"{len(silent)} of {len(asked)} nodes did not answer within {timeout_s:g} s which files they have: "
-            f"{silent}. Give a longer timeout_s, or take these nodes out of the cluster"
-        ) from None
-    for index, path in enumerate(map(_path_of, named)):
-        names = sorted({file.path for of_node in found.values() for file in of_node[index]})
-        if names != [path]:
-            check_shards(path, names, path)
-    return NodeFiles.union(found)
-
-
-def _path_of(named: Any) -> str:
-    return os.fspath(getattr(named, "filename", named))
-
-
-def _look_here(named: list[Any]) -> list[list[RecordFile]]:
-    """On a node: its files of each path."""
-    found: list[list[RecordFile]] = []
-    for path in named:
-        try:
-            found.append(counted(path, is_part=True))
-        except FileNotFoundError:  # another node has it
-            found.append([])
-        except Exception as error:
-            error.add_note(f"on node {ray.get_runtime_context().get_node_id()[:12]}")
-            raise
-    return found

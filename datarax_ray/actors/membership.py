@@ -73,7 +73,6 @@ class Membership:
             host=socket.gethostname(),
             pid=os.getpid(),
             program=f"{num_actors} to {scaler.most}" if scaler else str(num_actors),
-            least=max(1, len(options.nodes)),
             scales=scaler is not None,
         )
         self._is_first = True

@@ -33,7 +33,6 @@ from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Bound, Part
-from datarax_ray.plan.homes import HomeQuorum
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
@@ -86,9 +85,7 @@ class RayPool(Pool):
         self.membership = Membership(self._set, options, identity, bound, num_actors, scaler)
 
     def sharing(self, description: Stream, *, strict: bool) -> RayPool:
-        """A pool that reads another stream with these actors. Raises: RuntimeError once closed; ValueError for files
-        that these actors cannot read.
-        """
+        """A pool that reads another stream with these actors. Raises: RuntimeError once closed."""
         pool = RayPool.__new__(RayPool)
         pool._options, pool._connection, pool._counter = self._options, self._connection, itertools.count()
         pool._set, pool._lock, pool.membership = self._set, self._lock, self.membership
@@ -103,7 +100,6 @@ class RayPool(Pool):
         traits, box = description.traits, boxed(description)
         self._description: Boxed | None = box
         self._reads_ahead = traits.reads_ahead
-        self._homes = None if traits.homes is None else HomeQuorum(traits.homes, self._options.start_timeout_s)
         own = partial(pickle.loads, box) if isinstance(box, bytes) else None
         return Admission() if traits.is_managed else Admission([box], own, strict=strict)
 
@@ -126,11 +122,7 @@ class RayPool(Pool):
         """
         with self._held():
             if ready := self._admitted(self._set.look()):
-                if missing := self._lacks(ready):
-                    ready = self._admitted(self._set.ready)  # a benched node may have what no other one has
-                    missing = self._lacks(ready)
-                if not missing:
-                    return ready
+                return ready
             pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
             pings += [] if self._guests is None else self._guests.pings
         if pings:
@@ -138,10 +130,6 @@ class RayPool(Pool):
                 ray.wait(pings, num_returns=1, timeout=POLL_S)
         else:
             time.sleep(POLL_S)
-        if ready and self._homes is not None:
-            with self._connection.waiting():
-                alive = frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
-            self._homes.check(missing, alive, time.monotonic())
         return ()
 
     def _admitted(self, ready: tuple[int, ...]) -> tuple[int, ...]:
@@ -149,13 +137,6 @@ class RayPool(Pool):
         if self._guests is None or not ready:
             return ready
         return self._guests.admitted(ready, self._set.running, self._set.actors)
-
-    def _lacks(self, actors: tuple[int, ...]) -> list[int]:
-        """The homes that none of these actors is at."""
-        if self._homes is None:
-            return []
-        nodes = self._set.nodes
-        return self._homes.missing(frozenset(nodes[actor] for actor in actors if actor in nodes))
 
     def allowance(self) -> float:
         return self.membership.allowance() / max(1, len(self._set.pools))

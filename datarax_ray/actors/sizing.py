@@ -64,7 +64,6 @@ class Entry:
     max_nbytes: bound on its blocks in flight.
     counts: its recoveries by kind.
     at: when the entry was written, in seconds since 1970.
-    least: the fewest actors that can read its files.
     scales: whether its program gives a range.
     waited_s, read_s, num_used: since the driver began, seconds that its streams waited for actors, seconds that actors
         read for it, and elements that it took.
@@ -84,7 +83,6 @@ class Entry:
     max_nbytes: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     at: float = 0.0
-    least: int = 1
     scales: bool = False
     waited_s: float = 0.0
     read_s: float = 0.0

@@ -103,7 +103,6 @@ class RaySource(NamedArguments, Source, Closing):
         bound = DEFAULT_MAX_NBYTES if max_nbytes is None else max_nbytes
         StreamOptions(1, chunk_size=chunk_size, max_nbytes=bound, stall_after_s=stall_after_s)
         description = source.describe()
-        homes = description.traits.homes
         options = ActorOptions(
             num_cpus,
             resources,
@@ -115,14 +114,7 @@ class RaySource(NamedArguments, Source, Closing):
             request_timeout_s,
             thresholds or Thresholds(),
             flag("strict", strict),
-            nodes=() if homes is None else homes.all_nodes,
         )
-        num_nodes = len(options.nodes)
-        if least is not None and least < num_nodes:
-            raise ValueError(
-                f"num_actors={num_actors}, and the files lie on {num_nodes} nodes, each of which needs an actor of its "
-                f"own to be read; give at least {num_nodes}"
-            )
         if share is not None:
             _check_share(share, given)
             self._actors = share._actors.sharing(description, strict=options.strict)
@@ -133,7 +125,7 @@ class RaySource(NamedArguments, Source, Closing):
             most, reserved = connect(most, num_cpus)
             options = replace(options, num_cpus=reserved)
             if most is None:
-                most = max(num_nodes, _default_num_actors(num_cpus))
+                most = _default_num_actors(num_cpus)
             least = most if least is None else min(least, most)
             _check_namespace(name)
             scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)

@@ -11,7 +11,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import AuthenticationError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datarax_ray.actors.lifecycle import ActorState, Commands, Process, Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
@@ -39,8 +38,6 @@ _SHARED: dict[str, Any] = {}
 class ActorOptions:
     """How actors are made and placed: RaySource's arguments of these names.
 
-    nodes: ids of the nodes that have the files, where only some have them; actor i runs on nodes[i % len(nodes)].
-
     Raises: ValueError for a timeout that is not positive; TypeError for other types.
     """
 
@@ -54,7 +51,6 @@ class ActorOptions:
     request_timeout_s: float = 300.0
     thresholds: Thresholds = field(default_factory=Thresholds)
     strict: bool = False
-    nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("start_timeout_s", "request_timeout_s"):
@@ -108,9 +104,6 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
         "max_task_retries": 0,
         "scheduling_strategy": "SPREAD",
     }
-    if options.nodes:
-        node = options.nodes[index % len(options.nodes)]
-        given["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
     for key in ("resources", "label_selector", "memory", "runtime_env"):
         value = getattr(options, key)
         if value is not None:

@@ -41,12 +41,6 @@ def resize(name: str, num_actors: int | None, address: str | None, screen: Scree
             names = ", ".join(f"{pool[1]}/{pool[2]} (namespace {pool[0]})" for pool, _ in found)
             raise ValueError(f"several pools are named {name!r}; give one of these: {names}")
         ((pool, before),) = found
-        least = max(entry.least for entry in before.entries)
-        if num_actors is not None and num_actors < least:
-            raise ValueError(
-                f"{name!r} cannot read with {num_actors}: its files are on {least} nodes, and each needs an actor of "
-                f"its own; give at least {least}"
-            )
         head.put(wish_key(pool), to_json(wish))
         deadline = time.monotonic() + wait_s
         while True:

@@ -14,7 +14,6 @@ from datarax_ray.feed.backups import Backups
 from datarax_ray.feed.opinions import Opinions
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
-from datarax_ray.plan.homes import may_read
 from datarax_ray.read.block import Block
 from datarax_ray.read.stream import Stream
 
@@ -160,8 +159,6 @@ class Flow:
         self._stall = stall
         self._clock = clock
         self._asked_of: Any = None
-        self._homes = window.scheduler.limits.homes
-        self._is_owned = False  # whether every partition has an owner
         self._places: defaultdict[int, dict[int, _Place]] = defaultdict(dict)  # of each chunk, by the index of the part
         self._sent: defaultdict[int, dict[Part, Any]] = defaultdict(dict)  # of each chunk, with the handle
         self._read: defaultdict[int, list[Part]] = defaultdict(list)  # of each chunk, the parts known to be read
@@ -181,12 +178,11 @@ class Flow:
 
         Returns whether a part was lost: then look again which actors run.
         """
-        nodes = self._pool.nodes() if self._homes else None
-        if actors and (actors, weights, nodes) != self._asked_of:
-            self._asked_of = actors, weights, nodes
-            self._is_owned = self.window.reassign(actors, weights, nodes)
+        if actors and (actors, weights) != self._asked_of:
+            self._asked_of = actors, weights
+            self.window.reassign(actors, weights)
         self.window.allowed = self._pool.allowance()
-        if actors and self._is_owned:  # or parts would be sent to actors that cannot answer
+        if actors:  # or parts would be sent to actors that cannot answer
             for part in self.window.asks():
                 self._send(part)
         now = self._clock()
@@ -328,7 +324,7 @@ class Flow:
         self._timings.arrived(event.part.actor, event.block, 1 if sharing is None else sharing.num_trainers)
         asked = self._settle(event.part)
         self._stall.over()
-        found = self._opinions.heard(event.part, event.block, event.node, self._others(event.part))
+        found = self._opinions.heard(event.part, event.block, event.node, self._pool.nodes())
         if isinstance(found, Part):  # another node decides
             self._places[found.chunk][found.index] = _Place(asked)
             self._send(found)
@@ -342,12 +338,6 @@ class Flow:
         self._arrived.append((part, block))
         if part.is_trial and block.failure is not None:
             self._end_behind(part.chunk, block)
-
-    def _others(self, part: Part) -> Mapping[int, str]:
-        nodes = self._pool.nodes()
-        if not self._homes:
-            return nodes
-        return {actor: node for actor, node in nodes.items() if may_read(part.request, self._homes, node)}
 
     def _end_behind(self, chunk: int, failed: Block) -> None:
         """Ask for no part of the chunk behind an element that ends its process: a shard is read forwards, so those

@@ -86,7 +86,7 @@ class SelectedRowsScheduler:
 
     def __init__(self, places: Scheduler, select: Select) -> None:
         self._places = places
-        self.limits = ChunkLimits(max_actors=places.limits.max_actors, homes=places.limits.homes)
+        self.limits = ChunkLimits(max_actors=places.limits.max_actors)
         self._select = select
         self._known: deque[_Places] = deque()  # not scheduled yet
         self._scheduled: deque[_Places] = deque()

@@ -82,8 +82,6 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
 
     is_again: whether to make the elements twice, the second time in reverse.
     """
-    if description.traits.homes is not None:  # the first files may lie on another node
-        return None
     try:
         rows = _made(description, seconds)
         if rows is None:

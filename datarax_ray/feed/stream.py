@@ -357,15 +357,7 @@ def _window(scheduler: Scheduler, options: StreamOptions, max_nbytes: float, **g
 def read_in_process(
     window: Window, description: Stream, timings: Timings | None, cancelled: Callable[[], bool]
 ) -> Chunks:
-    """The chunks of a window, read in this process: a part of a chunk when the stream comes to it.
-
-    Raises: ValueError where the files lie on some nodes alone.
-    """
-    if description.traits.homes is not None:
-        raise ValueError(
-            "the files lie on some nodes alone (files_on_nodes), and only actors there can read them: give the source "
-            "to a RaySource, RaySource(source, num_actors=...)"
-        )
+    """The chunks of a window, read in this process: a part of a chunk when the stream comes to it."""
     locks, timings, reads_ahead = locks_of(description), timings or Timings(), description.traits.reads_ahead
     waiting: deque[Part] = deque()
     blocks: list[Block] = []

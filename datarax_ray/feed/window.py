@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datarax_ray.plan.homes import assign_at_home
 from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.requests import Request
 from datarax_ray.plan.scheduling import MAX_PART_RECORDS, Scheduler
@@ -278,20 +277,13 @@ class Window:
         self._waiting = [part for part in self._waiting if part not in behind]
         return behind
 
-    def reassign(
-        self,
-        actors: Sequence[int],
-        weights: Mapping[int, float] | None = None,
-        nodes: Mapping[int, str] | None = None,
-    ) -> bool:
+    def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on.
 
         Trainers that share actors must ask them for the same, whenever each began, so the owners before do not count.
-        nodes: the node of each actor, where files have homes (ChunkLimits.homes). Returns whether every partition has
-        an owner; otherwise nothing may be asked for.
         """
         limits = self.scheduler.limits
-        homes, actors = limits.homes, actors[: limits.max_actors]
+        actors = actors[: limits.max_actors]
         self.scheduler.fit(len(actors))
         before, self._partitioning = self._partitioning, self.scheduler.partitioning
         last = self._owners
@@ -300,15 +292,9 @@ class Window:
         elif last and self._partitioning != before:
             coarser = (self._partitioning.coarser(s, before) for s in range(self._partitioning.num_partitions))
             last = tuple(last[s] for s in coarser)
-        if homes:
-            owners = assign_at_home(self._partitioning, homes, nodes or {}, actors, last, weights)
-            if owners is None:
-                return False
-        else:
-            owners = assign(self._partitioning, actors, last, weights)
-        self._owners, self._num_actors = owners, len(set(owners))
+        self._owners = assign(self._partitioning, actors, last, weights)
+        self._num_actors = len(set(self._owners))
         self._waiting = [self._ask_owner(part) for part in self._waiting]
-        return True
 
     def release(self) -> None:
         """Event: the consumer is done with the first chunk, which is complete."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from datarax_ray.plan.amendments import Amendments
-from datarax_ray.plan.homes import by_home
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitioning
 from datarax_ray.plan.partitions import ReadRequest, owners_in
 from datarax_ray.plan.position import next_multiple, pieces
@@ -43,7 +42,6 @@ class ChunkLimits:
     is_aligned: chunks end at multiples of their sizes (powers of two by default), so that trainers share chunks.
     share: fraction of a chunk's positions that this trainer reads; other trainers read the rest from the same actors.
     is_anywhere: a request costs all actors about the same, so any actor may get it.
-    homes: see Order.home_nodes.
     """
 
     max_size: int = 2**62
@@ -53,7 +51,6 @@ class ChunkLimits:
     is_aligned: bool = False
     share: float = 1.0
     is_anywhere: bool = False
-    homes: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,8 +186,7 @@ class RecordScheduler:
             MAX_PART_ROWS if partitioning.by_group else MAX_PART_RECORDS,
             is_aligned=wanted.sharing is not None,
             share=1.0 if wanted.positions is None else wanted.positions.share,
-            is_anywhere=not is_kept and not order.home_nodes,
-            homes=order.home_nodes,
+            is_anywhere=not is_kept,
         )
         self._order = order
         self._next = self._last_element = start.position
@@ -200,7 +196,7 @@ class RecordScheduler:
         self._empty = EmptyEpochs(are_cycles_alike, droppers, start.amendments)
 
     def fit(self, num_actors: int) -> None:
-        if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS and not self.limits.homes:  # which stay as they are
+        if num_actors * PARTITIONS_EACH > MAX_NUM_PARTITIONS:
             self.partitioning = self.partitioning.refined(1 << (num_actors * PARTITIONS_EACH - 1).bit_length())
 
     @property
@@ -214,11 +210,8 @@ class RecordScheduler:
         stop = next_multiple(start, size) if self.limits.is_aligned else first + size
         self._next = stop = stop if self._stop is None else min(stop, self._stop)
         parts = owners_in(self._order, self.partitioning, owners, start, stop, self._wanted.positions)
-        homes = self.limits.homes  # once its actor is lost, no single node may have both homes of a request
         requests = (
-            (actor, ReadRequest(start, stop, self.partitioning, tuple(some), self._wanted))
-            for actor, owned in parts.items()
-            for some in (by_home(self.partitioning, homes, owned) if homes else [owned])
+            (actor, ReadRequest(start, stop, self.partitioning, owned, self._wanted)) for actor, owned in parts.items()
         )
         return Chunk(start, stop, max(1, stop - first), tuple(requests))
 

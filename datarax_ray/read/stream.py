@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from datarax_ray.plan.arguments import whole
-from datarax_ray.plan.homes import Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
@@ -36,7 +35,6 @@ class ReaderTraits:
     caches_itself: `cached` gives a reader that keeps records in its own way.
     reads_ahead: `expect` is of use.
     is_managed: reading enters a context of the user's, which is left at `close`.
-    homes: which nodes have which records; None where all do.
     alike: for people, how its elements get the same fields.
     """
 
@@ -47,7 +45,6 @@ class ReaderTraits:
     caches_itself: bool = False
     reads_ahead: bool = False
     is_managed: bool = False
-    homes: Homes | None = None
     alike: str = ALIKE
 
 
@@ -129,14 +126,13 @@ class Reader(Protocol):
 class StreamTraits:
     """What schedulers and actors need to know of a stream.
 
-    reads_ahead, is_managed, homes: as in ReaderTraits.
+    reads_ahead, is_managed: as in ReaderTraits.
     is_kept: an actor keeps decoded records for later reads, or fetches their bytes early, so that no other actor should
         read them too.
     """
 
     reads_ahead: bool = False
     is_managed: bool = False
-    homes: Homes | None = None
     is_kept: bool = False
 
 

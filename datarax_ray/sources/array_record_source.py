@@ -123,8 +123,7 @@ class ArrayRecordSourceModule(IndexedSourceModule, pytree=False):  # type: ignor
     """The elements of ArrayRecord files, in an order that is a pure function of the position.
 
     paths: a path or URL (s3://, gs://, az://, https://, ...), a glob or directory, "path[start:stop]", pathlib.Path, an
-        object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or a list of them; or the
-        result of files_on_nodes, whose files a RaySource reads on their nodes.
+        object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or a list of them.
     transforms: applied in this order to each record's bytes; see datarax_ray.read.elements.transforms. Without
         transforms, elements are the records' bytes.
 

@@ -213,11 +213,6 @@ class Materializing:
 
     @classmethod
     def of(cls, stream: IndexedStream, num_transforms: int) -> Materializing:
-        """Raises: ValueError for records that lie on some nodes alone."""
-        if stream.traits.homes is not None:
-            raise ValueError(
-                "the files lie on some nodes alone (files_on_nodes); copy them to where all nodes have them"
-            )
         on_error: OnError = "raise" if stream.on_error == "raise" else "skip"
         order = FileOrder(stream.order.num_records, stream.order.seed)
         first = stream.transforms[:num_transforms]

@@ -10,7 +10,7 @@ import pytest
 
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
-from tests.actors.test_node_files import Disks, disks
+from tests.actors.test_missing_mount import Disks, disks
 
 __all__ = ["disks"]  # the fixture
 

@@ -142,11 +142,6 @@ class Order(StatefulOrder, Protocol):
         """The partition of each record. records: int64 (k,). Returns int64 (k,)."""
         ...
 
-    @property
-    def home_nodes(self) -> tuple[frozenset[str], ...]:
-        """The nodes of each home (see plan.homes) where files lie on some nodes alone; () otherwise."""
-        return ()
-
     def amended(self, amendments: Amendments) -> Self:
         """The order of a stream with these amendments: itself for an order without weights."""
         return self

@@ -85,15 +85,12 @@ def files_on(filesystem: Any, path: str, wanted: Wanted) -> list[str]:
     return list(named(client, path, wanted, filesystem.open_input_file))
 
 
-def named(
-    client: Any, path: str, wanted: Wanted, look: Open | None = None, url: str = "", *, is_part: bool = False
-) -> dict[str, Entry]:
+def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url: str = "") -> dict[str, Entry]:
     """The files that a path, glob, directory or "path@6" names, sorted, with what the storage says of each.
 
     client: a filesystem of fsspec; None for this machine, whose entries are empty.
     look: opens a file, to tell its format for a message; None where no file is to be opened.
     url: the URL of the path, for messages; "" without one.
-    is_part: shards may be missing, since they are elsewhere.
 
     Raises: NoFilesError where nothing is found; ShardsError where shards are missing, or are of several sets;
     FileNotFoundError for a link on this machine to a missing file;
@@ -128,9 +125,9 @@ def named(
         what = "no file matches this glob" if kind == "glob" else "no such file or directory"
         raise NoFilesError(f"{said}: {what} on {storage}")
     if not wanted.is_quiet:
-        if kind == "shards" and not is_part and (missing := sorted(set(shards_at(path)).difference(found))):
+        if kind == "shards" and (missing := sorted(set(shards_at(path)).difference(found))):
             report_missing(f"{said}: {len(missing)} of these shards are missing on {storage}, {missing[0]} the first")
-        if kind in ("glob", "directory") and not is_part:
+        if kind in ("glob", "directory"):
             try:
                 check_shards(said, found, path if kind == "glob" else "")
             except ShardsError:

@@ -53,7 +53,7 @@ class FileSlice:
             )
 
 
-def find(paths: Any, *, is_part: bool = False) -> tuple[FileSlice, ...]:
+def find(paths: Any) -> tuple[FileSlice, ...]:
     """The files that `paths` names, in order, each once for each time that it is named. Paths are absolute, since an
     actor may have another working directory.
 
@@ -61,12 +61,11 @@ def find(paths: Any, *, is_part: bool = False) -> tuple[FileSlice, ...]:
     "path[start:stop]", an object with filename, skip, take and examples_in_shard (Grain's FileInstruction), or an
     iterable of these. Globs and directories give their files in sorted order; a list keeps its own. In a directory, the
     files with names like those of ArrayRecord files are taken.
-    is_part: shards may be missing, since they are elsewhere.
 
     Raises: FileNotFoundError where nothing is found; ImportError for a URL whose client is not installed; TypeError for
     what is no path, and for a set of paths; ValueError for missing shards, and for names that are not UTF-8.
     """
-    files = tuple(_each(paths, is_part))
+    files = tuple(_each(paths))
     if not files:
         raise ValueError("paths is empty; give at least one ArrayRecord file, glob or directory")
     warn_of_repeats(files, are_local=True)
@@ -166,10 +165,10 @@ def are_told(paths: Any) -> bool:
     return is_asked and all(_SURE_NAME.search(text) for text in texts)
 
 
-def _each(paths: Any, is_part: bool) -> Iterator[FileSlice]:
+def _each(paths: Any) -> Iterator[FileSlice]:
     ordered("paths", paths)
     if isinstance(paths, str | os.PathLike):
-        yield from _from_path(os.fspath(paths), is_part)
+        yield from _from_path(os.fspath(paths))
     elif isinstance(paths, FileSlice):
         yield paths if is_url(paths.path) else replace(paths, path=absolute(paths.path))
     elif hasattr(paths, "filename"):
@@ -182,7 +181,7 @@ def _each(paths: Any, is_part: bool) -> Iterator[FileSlice]:
         )
     elif isinstance(paths, Iterable) and not isinstance(paths, bytes):
         for path in paths:
-            yield from _each(path, is_part)
+            yield from _each(path)
     else:
         raise TypeError(f"a path is a str, os.PathLike or FileInstruction, got {type(paths).__name__}: {paths!r}")
 
@@ -191,7 +190,7 @@ def _integer(value: Any) -> int | None:
     return None if value is None else operator.index(value)  # a plain one: NumPy's are not JSON
 
 
-def _from_path(path: str, is_part: bool) -> Iterator[FileSlice]:
+def _from_path(path: str) -> Iterator[FileSlice]:
     if not is_url(path):
         path = absolute(path)
     sliced = None if os.path.exists(path) else _SLICE.fullmatch(path)
@@ -200,7 +199,7 @@ def _from_path(path: str, is_part: bool) -> Iterator[FileSlice]:
     elif is_url(path):
         yield from behind_url(path)
     else:
-        yield from map(FileSlice, named(None, path, _FILES, partial(open, mode="rb"), is_part=is_part))
+        yield from map(FileSlice, named(None, path, _FILES, partial(open, mode="rb")))
 
 
 def _cut(path: str, start: str, stop: str) -> FileSlice:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.homes import HomedOrder
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import EpochOrder, Order
 from datarax_ray.plan.packing import DocumentSpec
@@ -228,18 +227,13 @@ class IndexedStream(ElementStream):
         its = self.reader.traits
         # groups only where they are shuffled: a request in file order cuts at most two
         is_kept = (its.keeps_groups and self.order.is_shuffled) or its.keeps_records or its.reads_ahead
-        return StreamTraits(its.reads_ahead, its.is_managed, its.homes, is_kept)
+        return StreamTraits(its.reads_ahead, its.is_managed, is_kept)
 
     def counts(self) -> dict[str, int]:
         return self.reader.counts()
 
-    @functools.cached_property
-    def _order_at_home(self) -> Order:
-        homes = self.traits.homes
-        return self.order if homes is None else HomedOrder(self.order, homes)
-
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> RecordScheduler:
-        return scheduler_of(self, self._order_at_home, start, stop, wanted)
+        return scheduler_of(self, self.order, start, stop, wanted)
 
     def read(self, request: ReadRequest, ended: str = "") -> Block:
         """The block that the request asks for; see Stream.read.
@@ -248,10 +242,10 @@ class IndexedStream(ElementStream):
 
         Raises: OSError and ValueError for a file that is gone or replaced.
         """
-        return block_of(*self._elements(*request.select(self._order_at_home), ended), request.wanted.documents)
+        return block_of(*self._elements(*request.select(self.order), ended), request.wanted.documents)
 
     def expect(self, request: ReadRequest) -> None:
-        self.expect_at(*request.select(self._order_at_home))
+        self.expect_at(*request.select(self.order))
 
     def expect_at(self, positions: Indices, records: Indices) -> None:
         """As expect, of what block_at will be asked for."""
@@ -287,7 +281,7 @@ class IndexedStream(ElementStream):
         return progress, transformed(progress, columns, todo, self.order.seed)
 
     def names(self, request: ReadRequest) -> list[str]:
-        return names_of(request.select(self._order_at_home)[1], self.locate)
+        return names_of(request.select(self.order)[1], self.locate)
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people; see Stream.locations."""

@@ -25,7 +25,6 @@ from datarax_ray.read.formats.cache import CachedReader, cached
 from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Written, component_path, opened
 from datarax_ray.read.laps import lap
-from datarax_ray.read.stream import StreamTraits
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
 from datarax_ray.read.streams.mixture import MixtureStream
 
@@ -66,10 +65,6 @@ class MaterializedStream(IndexedStream):
                 "%s: the code of %s changed since it was written; its first elements are the same", where, names
             )
         return found
-
-    @property
-    def traits(self) -> StreamTraits:
-        return replace(super().traits, homes=None)  # where the live stream's files lie says nothing of these
 
     def locate(self, record: int) -> str:
         """The place of the original record where known, else the place of the written element."""

@@ -84,8 +84,6 @@ class Mixed:
             )
         if self.length is not None and self.length < 1:
             raise ValueError(f"length must be at least 1, or None for no end, got {self.length}")
-        if any(each.traits.homes is not None for each in self.components):
-            raise ValueError("a mixture's components cannot be files that lie on some nodes alone (files_on_nodes)")
 
     @property
     @abstractmethod

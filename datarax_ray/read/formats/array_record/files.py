@@ -9,13 +9,10 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from datarax_ray.plan.homes import Homes
 from datarax_ray.read.file_contents import (
     HEAD_NBYTES,
     NUM_PAGES,
@@ -32,7 +29,6 @@ from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, f
 from datarax_ray.read.formats.remote.clients import is_url, redacted
 from datarax_ray.read.formats.remote.pages import Image
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, sampled
-from datarax_ray.read.stream import MAX_NAMES
 
 _OPTIONS = "readahead_buffer_size:0"  # reads are by index: reading ahead of them is wasted
 # What one pread takes in: a record of some KB with its header. With 32 KiB a record of 4 KB cost 0.8 us more; a longer
@@ -79,73 +75,13 @@ class RecordFile:
         return 2048 + (24 if self.version else 8) * self.num_records // self.group_size
 
 
-@dataclass(frozen=True)
-class NodeFiles:
-    """Files that lie on some nodes of a cluster alone, as these have looked at them; nobody else opens them.
-
-    files: in the order of the stream. nodes: of each, the ids of the nodes that have it.
-    """
-
-    files: tuple[RecordFile, ...]
-    nodes: tuple[frozenset[str], ...]
-
-    def __repr__(self) -> str:
-        num_nodes = len(frozenset().union(*self.nodes))
-        return f"NodeFiles({len(self.files)} files on {num_nodes} nodes, {self.files[0].path} the first)"
-
-    @classmethod
-    def union(cls, found: Mapping[str, Sequence[Sequence[RecordFile]]]) -> NodeFiles:
-        """The files of all nodes. found: of each node, what it has of each path that was named.
-
-        What was named comes in its order, the files of one in that of their names; equal ones on several nodes are one.
-
-        Raises: FileNotFoundError for what no node has, or where nothing has records; ValueError where two nodes have
-        different files of one name.
-        """
-        homes: dict[tuple[Any, ...], dict[str, RecordFile]] = {}
-        num_named = max((len(each) for each in found.values()), default=0)
-        for named in range(num_named):
-            for node, each in found.items():
-                for file in each[named]:
-                    homes.setdefault((named, file.path, file.skip, file.take), {})[node] = file
-        for has in homes.values():
-            (one, first), *others = has.items()
-            for node, file in others:
-                if file != first:
-                    is_alike = (first.num_records, first.nbytes) == (file.num_records, file.nbytes)
-                    raise ValueError(
-                        f"{first.path} is not the same file on all nodes: {first.num_records} records in "
-                        f"{first.nbytes:,} bytes on node {one[:12]}, {file.num_records} in {file.nbytes:,} on node "
-                        f"{node[:12]}{' (others)' if is_alike else ''}; a stream could hold either. Give them "
-                        "different names, or remove one"
-                    )
-        ordered = [homes[key] for key in sorted(homes)]
-        files = tuple(next(iter(has.values())) for has in ordered)
-        if not sum(file.take for file in files):
-            raise FileNotFoundError(f"no node has a record of the named files; {len(found)} nodes were asked")
-        return cls(files, tuple(frozenset(has) for has in ordered))
-
-    def homes(self) -> Homes:
-        """Which nodes have which records."""
-        nodes = tuple(dict.fromkeys(self.nodes))
-        starts = np.cumsum([0, *(file.take for file in self.files)]).tolist()
-        home = [nodes.index(has) for has in self.nodes]
-        names = tuple(
-            tuple(file.path for file, has in zip(self.files, self.nodes, strict=True) if has == each) for each in nodes
-        )
-        return Homes(tuple(starts[:-1]), tuple(home), nodes, tuple(each[:MAX_NAMES] for each in names))
-
-
-def counted(paths: Any, remote: Remote = REMOTE, *, is_part: bool = False) -> list[RecordFile]:
-    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of.
-
-    is_part: as for find.
-    """
+def counted(paths: Any, remote: Remote = REMOTE) -> list[RecordFile]:
+    """Everything that `paths` names, opened, counted and checked, many at a time. Raises: as ArrayRecordReader.of."""
 
     def inspect(part: FileSlice) -> RecordFile:
         return _cut(part, _counted_far(part.path, remote) if is_url(part.path) else _counted_here(part.path))
 
-    return inspect_all(inspect, find(paths, is_part=is_part), "opened", lambda part: redacted(part.path))
+    return inspect_all(inspect, find(paths), "opened", lambda part: redacted(part.path))
 
 
 def _counted_far(url: str, remote: Remote) -> RecordFile:

@@ -16,14 +16,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datarax_ray.plan.homes import Homes
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.forked import ThreadLock
-from datarax_ray.read.formats.array_record.files import THREADS, NodeFiles, RecordFile, counted, system_error
+from datarax_ray.read.formats.array_record.files import THREADS, RecordFile, counted, system_error
 from datarax_ray.read.formats.array_record.open_files import OpenFiles, max_open_files
 from datarax_ray.read.formats.decoded_groups import DecodedGroups
 from datarax_ray.read.formats.file_spans import FilesReader
@@ -59,7 +58,6 @@ class ArrayRecordReader(FilesReader):
         that is not to be expected, and a group is decoded for what is asked of it now.
     remote: how files behind URLs are read.
     run: see groups.
-    homes: which nodes have which records; None where all do.
     """
 
     def __init__(
@@ -68,11 +66,9 @@ class ArrayRecordReader(FilesReader):
         room: int = 0,
         remote: Remote = REMOTE,
         run: int = 1,
-        homes: Homes | None = None,
     ) -> None:
-        given = {"files": tuple(files), "room": room, "remote": remote, "run": run, "homes": homes}
+        given = {"files": tuple(files), "room": room, "remote": remote, "run": run}
         super().__init__(given, [file.take for file in files], [file.skip for file in files])
-        self._homes = homes
         self._remote = remote
         self._mirrors: Mirrors | None = None  # where no file is behind a URL
         self._ahead: ReadAhead | None = None
@@ -97,8 +93,6 @@ class ArrayRecordReader(FilesReader):
         Raises: FileNotFoundError; ValueError for files that are no complete ArrayRecord files (all are listed), for
         slices outside their file, and where there is no record in all files together.
         """
-        if isinstance(paths, NodeFiles):
-            return cls(paths.files, remote=remote, homes=paths.homes())
         files = counted(paths, remote)
         found = {file.path: (file.nbytes, file.content) for file in files}
         check_folders(found, found.__getitem__)
@@ -116,7 +110,6 @@ class ArrayRecordReader(FilesReader):
             group_size=self.group_size,
             keeps_groups=bool(self._room),
             reads_ahead=self._ahead is not None and self._remote.nbytes > 0,
-            homes=self._homes,
         )
 
     @functools.cached_property
