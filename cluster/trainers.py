@@ -17,7 +17,7 @@ import ray
 from data_wait import DataWait
 from stop_request import StopRequest
 
-from datarax_ray.actors.connecting import sigterm_kept
+from datarax_ray.actors.connection import sigterm_kept
 
 _LOOK_S = 0.2  # between two looks at whether a signal has come; a step takes about as long
 _MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, and again, of the minute that a stop gets

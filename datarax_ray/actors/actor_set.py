@@ -31,6 +31,7 @@ from datarax_ray.actors.head import Head
 from datarax_ray.actors.lifecycle import (
     ActorState,
     Ask,
+    Bench,
     Command,
     Commands,
     Forget,
@@ -38,23 +39,22 @@ from datarax_ray.actors.lifecycle import (
     LoseRequests,
     Process,
     Start,
+    StartQuorum,
     TellNoStart,
     TellReturn,
 )
 from datarax_ray.actors.reader_actor import OtherProcessError, whole
-from datarax_ray.actors.readiness import Bench, StartQuorum
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
-    Holder,
+    Gate,
     let_go,
     start_actor,
     why_not_running,
 )
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
-from datarax_ray.feed.sample import Admission
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import LoadBalance
 from datarax_ray.read.block import Block
@@ -106,7 +106,6 @@ class ActorSet:
         connection: Connection,
         *,
         is_managed: bool,
-        admission: Admission | None = None,
         source: str = "another source",
     ) -> None:
         self.lock = threading.RLock()
@@ -125,7 +124,6 @@ class ActorSet:
         # Ray finds a shared actor by its name, also where another one is to replace it
         limits = options.thresholds
         self._limits = limits if options.name is None else replace(limits, return_s=float("inf"))
-        self._admission = admission or Admission()
         self._bench = Bench()
         self._quorum = StartQuorum(options.start_timeout_s)
         self._has_begun = False
@@ -163,8 +161,6 @@ class ActorSet:
 
     def leave_stream(self, name: str, reader: str) -> None:
         """Have the actors forget a stream and what its reader has asked for; they go on with others."""
-        if not name:
-            self._admission = Admission()
         for actor in self.actors.values():
             own = [sent for sent in actor.state.requests if sent.token is not None and sent.token[0] == reader]
             for sent in own:
@@ -201,25 +197,25 @@ class ActorSet:
             if actors := [index for index, at in self.nodes.items() if at == node]:
                 self.recoveries.drained(actors, f"{node[:12]} ({self.running[actors[0]].host})")
 
-    def look(self) -> tuple[int, ...]:
+    def look(self, gate: Gate) -> tuple[int, ...]:
         """Look after all actors. Returns the ids to read with: () while none runs, or more are about to.
 
-        Raises: RuntimeError where none will run.
+        gate: of the stream. Raises: RuntimeError where none will run; as Gate.admitted.
         """
         self.tend()
-        now, ready, num_actors = time.monotonic(), self.ready, len(self.actors)
+        ready, now, num_actors = gate.admitted(self), time.monotonic(), len(self.actors)
         if ready and self._quorum.has_begun(now, len(ready), num_actors):
             if not self._has_begun and len(ready) < num_actors:
                 logger.warning(
                     "%d of %d reader actors have started; the stream begins with them, and others join later: %s",
                     len(ready),
                     num_actors,
-                    why_not_running(self._options, len(self.actors), self._others()),
+                    self._why_not_running(),
                 )
             self._has_begun = True
             if self._bench.is_empty(now):
                 return ready
-            return tuple(index for index, node in self._nodes.items() if not self._bench.has(node, now)) or ready
+            return tuple(index for index in ready if not self._bench.has(self._nodes[index], now)) or ready
         if not ready:
             self._check_start(now)
         self._tended_at = 0.0  # look again soon
@@ -243,18 +239,22 @@ class ActorSet:
             f"{num_silent} are up and do not answer: a host that is paused or cut off, or a mount that hangs. One that "
             f"is silent for {self._limits.silent_s:.0f} s is ended and replaced"
             if num_silent
-            else why_not_running(self._options, len(self.actors), self._others())
+            else f"{len(self.ready)} are up and still make the first elements"
+            if self.ready
+            else self._why_not_running()
         )
         if what == "end":
             raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} gives them longer.")
         logger.warning("%s: %s", none, why)
 
-    def _others(self) -> list[Holder]:
-        return [
-            Holder(each.source, len(each.ready), each._options.num_cpus)
+    def _why_not_running(self) -> str:
+        """With other open sources of this program, which may wait for these actors for ever."""
+        held = [
+            f"{each.source} of this program holds {len(each.ready) * each._options.num_cpus:g} CPU"
             for each in list(_OPEN)
             if each is not self and not each.is_closed and each.ready and each._connection.is_of(self._connection)
         ]
+        return why_not_running(self._options, held)
 
     def resize(self, num_actors: int, reason: str) -> tuple[int, ...]:
         """Have as many actors. Returns the ids of those that were added or removed. Raises: as `remove`."""
@@ -327,10 +327,12 @@ class ActorSet:
             else:
                 self._do(actor, actor.state.tick(now))
 
-    def _ping(self, actor: Actor) -> None:
-        actor.is_sampling = not actor.is_unsampled
-        boxes = self._admission.boxes if actor.is_sampling else ()
-        actor.ping = actor.handle.stats.remote(self.user, boxes)
+    def refuse(self, actor: Actor, why: str) -> None:
+        """Event: it may not read a stream. It is replaced where nobody else reads with it."""
+        if self._options.name is None and len(self.pools) < 2:
+            commands = actor.state.failed(why, time.monotonic(), is_dead=False)
+            actor.state.loss = None  # it was asked for nothing
+            self._do(actor, [each for each in commands if not isinstance(each, LoseRequests)])
 
     def _hear(self, actor: Actor) -> None:
         """Event: it has answered a ping."""
@@ -338,21 +340,9 @@ class ActorSet:
         try:
             who = ray.get(actor.ping)
         except Exception as error:  # its class or environment could not be loaded there, or a call in it failed
-            actor.is_unsampled = actor.is_sampling
             self.failed(actor, error)
             return
-        actor.is_unsampled = False
         process = Process(who["worker_id"], who["pid"], who["node_id"], who["host"])
-        if why := self._admission.refusal(who.get("sample"), f"{process.node_id[:12]} ({process.host})"):
-            if self._options.name is not None and not self._admission.num_admitted:
-                raise ValueError(  # others read with it
-                    f"{why} Drivers that share actors by the name {self._options.name!r} need the same transforms and "
-                    "libraries; give this source another name"
-                )
-            if state.num_failures == 0:  # it is tried again, and again
-                logger.error("reader actor %d is not admitted: %s", actor.index, why)
-            self._do(actor, state.failed(why, time.monotonic(), is_dead=False))
-            return
         why_ended = ""
         if state.phase == "running" and state.process.worker_id != process.worker_id:
             why_ended = self._why_gone(state, "its process has ended, and another process answers")
@@ -418,9 +408,9 @@ class ActorSet:
                     actor.to_do.clear()
                     self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))
                     raise
-                self._ping(actor)
+                actor.ping = actor.handle.stats.remote(self.user)
             case Ask():
-                self._ping(actor)
+                actor.ping = actor.handle.stats.remote(self.user)
             case Kill(for_ever):
                 with contextlib.suppress(Exception):  # it may be gone
                     ray.kill(actor.handle, no_restart=for_ever)

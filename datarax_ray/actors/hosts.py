@@ -20,8 +20,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as NodeAffinity
 
-from datarax_ray.actors.connecting import connect
-from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect
+from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect, connect
 from datarax_ray.actors.description import shareable
 from datarax_ray.actors.recovery import first_line
 from datarax_ray.read.errors import FULL, message_of

@@ -28,7 +28,7 @@ from datarax_ray.actors.membership import Membership
 from datarax_ray.actors.reader_actor import Handed, OtherProcessError, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.sizing import Scaler
-from datarax_ray.actors.starting import ActorOptions, Guests
+from datarax_ray.actors.starting import ActorOptions, Gate
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.sample import Admission
@@ -68,16 +68,14 @@ class RayPool(Pool):
     ) -> None:
         self._options, self._connection, self._counter = options, Connection(), itertools.count()
         self._name = ""
-        self._guests: Guests | None = None
         identity, traits = digest(description.settings()), description.traits
-        admission = self._begin(description, strict=options.strict)
+        self._begin(description, strict=options.strict)
         self._set = ActorSet(
             num_actors,
             options,
             identity,
             self._connection,
             is_managed=traits.is_managed,
-            admission=admission,
             source=f"RaySource(num_actors={num_actors}, {description})",
         )
         self._lock = self._set.lock
@@ -91,17 +89,18 @@ class RayPool(Pool):
         pool._set, pool._lock, pool.membership = self._set, self._lock, self.membership
         with self._held():
             pool._name = self._set.join(description.traits, digest(description.settings()))
-            pool._guests = Guests(pool._begin(description, strict=strict), pool._name)
+            pool._begin(description, strict=strict)
             self._set.pools.add(pool)
         return pool
 
-    def _begin(self, description: Stream, *, strict: bool) -> Admission:
+    def _begin(self, description: Stream, *, strict: bool) -> None:
         """What depends on the stream."""
         traits, box = description.traits, boxed(description)
         self._description: Boxed | None = box
         self._reads_ahead = traits.reads_ahead
         own = partial(pickle.loads, box) if isinstance(box, bytes) else None
-        return Admission() if traits.is_managed else Admission([box], own, strict=strict)
+        admission = Admission() if traits.is_managed else Admission([box], own, strict=strict)
+        self._gate = Gate(admission, self._name)
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
@@ -121,22 +120,16 @@ class RayPool(Pool):
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
         with self._held():
-            if ready := self._admitted(self._set.look()):
+            if ready := self._set.look(self._gate):
                 return ready
             pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
-            pings += [] if self._guests is None else self._guests.pings
+            pings += self._gate.pings
         if pings:
             with self._connection.waiting():
                 ray.wait(pings, num_returns=1, timeout=POLL_S)
         else:
             time.sleep(POLL_S)
         return ()
-
-    def _admitted(self, ready: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of the actors that may read this stream."""
-        if self._guests is None or not ready:
-            return ready
-        return self._guests.admitted(ready, self._set.running, self._set.actors)
 
     def allowance(self) -> float:
         return self.membership.allowance() / max(1, len(self._set.pools))
@@ -146,7 +139,7 @@ class RayPool(Pool):
 
     def nodes(self) -> Mapping[int, str]:
         with self._lock:
-            return self._set.nodes
+            return self._gate.nodes(self._set)
 
     def blame(self, node: str, reason: str) -> None:
         """The node failed at what another one could read: its actors are asked for nothing for a while."""

@@ -171,16 +171,14 @@ class ReaderActor:
         return self._streams.get(name) or self._streams.setdefault(name, _Held())  # several threads ask
 
     @ray.method(concurrency_group="control")
-    def stats(self, user: str | None = None, boxes: Sequence[Boxed] = ()) -> dict[str, Any]:
+    def stats(self, user: str | None = None) -> dict[str, Any]:
         """The actor's process and its work since the start; answers during a read.
 
-        user: the asking driver, if it reads with this actor. boxes: the description, for a sample; the first such call
-        makes one and returns it (see feed.sample).
+        user: the asking driver, if it reads with this actor.
 
         at_s: seconds since the current read began, for any driver. is_trial: whether the read runs in a process of its
         own. kept: see ElementStream.counts.
         """
-        sample = {"sample": self._sampled("", boxes)} if boxes else {}
         if user is not None:
             self._users.add(user)
         context, kept = ray.get_runtime_context(), Counter[str]()
@@ -196,19 +194,19 @@ class ReaderActor:
             "max_rss_nbytes": _max_rss_nbytes(),
             **self._counters,
             "kept": dict(kept),
-        } | sample
+        }
 
     @ray.method(concurrency_group="sample")
     def sample(self, name: str, boxes: Sequence[Boxed]) -> tuple[str, Sample | None]:
-        """The process, and the sample that it makes of a stream. A ping beside it is answered at once."""
-        return self._worker_id, self._sampled(name, boxes)
+        """The process, and the sample that it makes of a stream (see feed.sample). A ping is answered meanwhile.
 
-    def _sampled(self, name: str, boxes: Sequence[Boxed]) -> Sample | None:
+        boxes: a list with the description.
+        """
         held = self._held(name)
         if not held.is_sampled:
             held.is_sampled = True
             held.sample = sampled_within(lambda: unboxed(boxes[0]), _SAMPLE_S)
-        return held.sample
+        return self._worker_id, held.sample
 
     @ray.method(concurrency_group="control")
     def expect(self, request: ReadRequest, name: str = "") -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 import ray
 
-from datarax_ray.actors.connecting import connect
-from datarax_ray.actors.connection import RAY_LOCK, check_can_connect
+from datarax_ray.actors.connection import RAY_LOCK, check_can_connect, connect
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.pool import RayPool
 from datarax_ray.actors.recovery import Recoveries

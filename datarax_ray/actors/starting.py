@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import AuthenticationError
+from ray.exceptions import AuthenticationError, RayError
 
 from datarax_ray.actors.lifecycle import ActorState, Commands, Process, Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
-from datarax_ray.actors.readiness import has_labels
 from datarax_ray.feed.sample import Admission
 from datarax_ray.plan.arguments import positive, whole
+
+if TYPE_CHECKING:
+    from datarax_ray.actors.actor_set import ActorSet
 
 logger = logging.getLogger("datarax_ray")
 
@@ -76,7 +77,6 @@ class Actor:
     handle: Ray's. ping: a call that a running actor answers, while state.asked_at is set.
     num_retried, tokens_lost: the number and the tokens of the requests that the last loss took.
     to_do: commands still to be carried out.
-    is_sampling: the ping asks for a sample. is_unsampled: its process ended over one, so the next ping asks for none.
     """
 
     index: int
@@ -86,8 +86,6 @@ class Actor:
     num_retried: int = 0
     tokens_lost: tuple[Any, ...] = ()
     to_do: Commands = field(default_factory=list)
-    is_sampling: bool = False
-    is_unsampled: bool = False
 
 
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
@@ -150,107 +148,94 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
         _SHARED.pop(actor.handle._actor_id.hex(), None)
 
 
-class Guests:
-    """Chooses the actors that may read a stream which shares them: their processes make the elements that others make.
+class Gate:
+    """Chooses the actors that may read one stream: their processes make the elements that others make.
 
-    An actor that makes other elements does not read this stream; it goes on with the others. name: of the stream.
+    name: of the stream. An actor that makes other elements goes on with other streams.
     """
 
     def __init__(self, admission: Admission, name: str) -> None:
         self._admission, self._name = admission, name
-        self._asked: dict[int, ray.ObjectRef] = {}  # for a sample, by actor, as all here
+        self._asked: dict[int, ray.ObjectRef] = {}  # for a sample, by actor
         self._ended: dict[int, str] = {}  # the process that ended over its sample: later ones are asked for none
-        self._known: dict[int, tuple[str, str]] = {}  # the process, and why it may not read, "" where it may
-        self._last: tuple[Any, Any, tuple[int, ...]] = None, None, ()
+        self._known: dict[str, str] = {}  # of each process, why it may not read; "" where it may
+        self._last: tuple[Any, tuple[int, ...]] = None, ()
 
     @property
     def pings(self) -> list[ray.ObjectRef]:
         """The calls that are not answered."""
         return list(self._asked.values())
 
-    def admitted(
-        self, ready: tuple[int, ...], running: Mapping[int, Process], actors: Mapping[int, Actor]
-    ) -> tuple[int, ...]:
-        """Those of the ready actors that may read; asks the others. Does not wait.
+    def nodes(self, actors: ActorSet) -> Mapping[int, str]:
+        """The nodes of actors that may read."""
+        if not self._admission.boxes or (self._last[0] is actors.running and self._last[1] == actors.ready):
+            return actors.nodes
+        return {i: node for i, node in actors.nodes.items() if self._known.get(actors.running[i].worker_id) == ""}
 
-        running: replaced at each change. Raises: RuntimeError where none may.
+    def admitted(self, actors: ActorSet) -> tuple[int, ...]:
+        """The running actors that may read; asks the others for a sample. Does not wait.
+
+        Raises: RuntimeError where none may; ValueError as Admission.refusal.
         """
-        if not self._admission.boxes or (self._last[0] == ready and self._last[1] is running):
-            return self._last[2] if self._admission.boxes else ready
-        for index in ready:
-            process = running[index]
-            if self._known.get(index, ("", ""))[0] == process.worker_id:
+        if not self._admission.boxes:
+            return actors.ready
+        if self._last[0] is actors.running:
+            return self._last[1]
+        for index, process in actors.running.items():
+            actor = actors.actors[index]
+            if process.worker_id in self._known:
                 continue
             if self._ended.get(index, process.worker_id) != process.worker_id:
-                self._known[index] = process.worker_id, ""
+                self._known[process.worker_id] = ""
             elif index not in self._asked:
-                self._asked[index] = actors[index].handle.sample.remote(self._name, self._admission.boxes)
+                self._asked[index] = actor.handle.sample.remote(self._name, self._admission.boxes)
             elif ray.wait([self._asked[index]], timeout=0)[0]:
-                try:
-                    worker_id, sample = ray.get(self._asked.pop(index))
-                except Exception:  # the actors' own pings tell of it
-                    self._ended[index] = process.worker_id
-                    continue
-                why = self._admission.refusal(sample, f"{process.node_id[:12]} ({process.host})")
-                if why:
-                    logger.error("reader actor %d does not read a stream that shares it: %s", index, why)
-                self._known[index] = worker_id, why
-        by_process = {index: self._known.get(index, ("", "")) for index in ready}
-        known = {index: why for index, (of, why) in by_process.items() if of == running[index].worker_id}
-        found = tuple(index for index, why in known.items() if not why)
-        if known and not found and len(known) == len(ready):
-            raise RuntimeError(f"no actor may read this stream, which shares them; the last: {[*known.values()][-1]}")
-        if len(known) == len(ready):
-            self._last = ready, running, found
+                self._hear(actors, actor, process)
+            else:
+                actor.state.is_owed = True  # so that it is pinged, and missed where it is silent
+        why_not = {index: self._known.get(process.worker_id) for index, process in actors.running.items()}
+        found = tuple(index for index, why in why_not.items() if why == "")
+        if why_not and all(why_not.values()):
+            raise RuntimeError(
+                f"no actor may read this stream; the last: {[*why_not.values()][-1]} Where other drivers or streams "
+                "share the actors, give this source actors of its own"
+            )
+        self._last = (None if None in why_not.values() else actors.running), found
         return found
 
+    def _hear(self, actors: ActorSet, actor: Actor, process: Process) -> None:
+        """Event: the actor answers with a sample, or its process has ended over it."""
+        try:
+            worker_id, sample = ray.get(self._asked.pop(actor.index))
+        except RayError as error:
+            self._ended[actor.index] = process.worker_id
+            actors.failed(actor, error)
+            return
+        self._known[worker_id] = why = self._admission.refusal(sample, f"{process.node_id[:12]} ({process.host})")
+        if why and actor.state.num_failures == 0:  # it may be tried again, and again
+            logger.error("reader actor %d is not admitted: %s", actor.index, why)
+        if why and worker_id == process.worker_id:
+            actors.refuse(actor, why)
 
-@dataclass(frozen=True)
-class Holder:
-    """Another source of this program, and what it holds of the cluster. source: for people."""
 
-    source: str
-    num_actors: int
-    num_cpus: float
-
-
-def why_not_running(options: ActorOptions, num_actors: int = 1, others: Sequence[Holder] = ()) -> str:
+def why_not_running(options: ActorOptions, held: Sequence[str]) -> str:
     """Why actors do not run yet, for people: their processes are being started, or the cluster has no room.
 
-    num_actors: of the pool. others: open sources of this program, which may wait for these actors for ever.
+    held: by other sources of this program, in words.
     """
-    labels = dict(options.label_selector or {})
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and has_labels(node["Labels"], labels)]
-    each, free = options.reserves, ray.available_resources()
-    totals = {name: sum(of.get(name, 0) for of in nodes) for name in each}
-    needed = ", ".join(f"{amount:g} {name} of {totals[name]:g}" for name, amount in each.items())
-    needed = f"each needs {needed}{f' on nodes with the labels {labels}' if labels else ''}"
+    labels, each = dict(options.label_selector or {}), options.reserves
+    free, totals = ray.available_resources(), ray.cluster_resources()
+    needed = ", ".join(f"{amount:g} {name} of {totals.get(name, 0):g}" for name, amount in each.items())
+    needed = f"each needs {needed}{f', on nodes with the labels {labels}' if labels else ''}"
     if not labels and all(free.get(name, 0.0) >= amount for name, amount in each.items()):
         return (
             f"the cluster has room for them ({needed}), so their processes are still being started. Where they end at "
             "once, see raylet.out and the workers' files in /tmp/ray/session_latest/logs of a node: a full disk and "
             "runtime_env are the usual reasons"
         )
-    holders = _room_for([of.get("CPU", 0.0) for of in nodes], num_actors, options.num_cpus, others)
-    holders += "Or RaySource(..., share=) of one reads with the actors of the other. " if holders else ""
+    remedy = f"{', '.join(held)}: RaySource(..., share=) of one reads with the actors of the other. " if held else ""
     return (
         f"the cluster has no room for all of them ({needed}, {free.get('CPU', 0):g} CPU free"
-        f"{' on all nodes' if labels else ''}). {holders}Ask for fewer, close sources that are done, or add nodes"
+        f"{' on all nodes' if labels else ''}). {remedy}Ask for fewer or smaller ones (num_actors=, num_cpus=), close "
+        "sources that are done, or add nodes"
     )
-
-
-def _room_for(nodes: Sequence[float], num_actors: int, num_cpus: float, others: Sequence[Holder]) -> str:
-    """Who holds the CPUs of these nodes, and the num_cpus with which all have room; "" where no other source holds any.
-
-    >>> _room_for([2.0], 1, 1.0, [Holder("RaySource(train)", 2, 1.0)])
-    'RaySource(train) of this program holds 2 CPU: num_cpus=0.66 in each has room for all. '
-    """
-    others = [each for each in others if each.num_cpus]
-    if not others or not num_cpus:
-        return ""
-    held = ", ".join(f"{each.source} of this program holds {each.num_actors * each.num_cpus:g} CPU" for each in others)
-    num_all = num_actors + sum(each.num_actors for each in others)
-    percent = math.floor(100 * sum(nodes) / num_all)
-    while percent and sum(100 * cpus // percent for cpus in nodes) < num_all:  # an actor lies on one node
-        percent -= 1
-    return f"{held}: num_cpus={percent / 100:g} in each has room for all. "

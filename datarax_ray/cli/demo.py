@@ -23,7 +23,7 @@ from flax import nnx
 from rich.console import Console
 
 from datarax_ray import Pipeline, RaySource
-from datarax_ray.actors.connecting import start_local
+from datarax_ray.actors.connection import start_local
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.cli import digits
 from datarax_ray.cli.screen import Screen

@@ -14,7 +14,7 @@ from typing import Any
 
 from ray._private.authentication import authentication_token_setup
 
-from datarax_ray.actors.connecting import START_OR_NAME, cluster_here
+from datarax_ray.actors.connection import START_OR_NAME, cluster_here
 from datarax_ray.actors.head import Head
 from datarax_ray.actors.sizing import PREFIX, PoolId, PoolSeen, Wish, to_json, wish_key
 from datarax_ray.cli.screen import Screen

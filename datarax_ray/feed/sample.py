@@ -218,7 +218,6 @@ class Admission:
         self, boxes: Sequence[Any] = (), description: Callable[[], Stream] | None = None, *, strict: bool = False
     ) -> None:
         self.boxes = boxes
-        self.num_admitted = 0
         self._strict = strict
         self._reference: tuple[Sample, str] | None = None
         self._reported: set[str] = set()
@@ -247,7 +246,6 @@ class Admission:
         reference, there = self._reference
         other = "" if sample.impure else reference.differing(sample)
         if not other:
-            self.num_admitted += 1
             return ""
         names = sorted({*reference.releases, *sample.releases})
         here = [(name, reference.releases.get(name, "none"), sample.releases.get(name, "none")) for name in names]

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from ray._private import services
 
-from datarax_ray.actors import connecting
+from datarax_ray.actors import connection
 from tests.ports import free_port
 
 # As a user's first script: no logging set up, no Ray before, JAX used before Ray is started.
@@ -82,7 +82,7 @@ def port():
 
 def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(port, caplog):
     with pytest.raises(ConnectionError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*RAY_ADDRESS=local"):
-        connecting._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS", answer_s=0.01, retry_s=0.02)
+        connection._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS", answer_s=0.01, retry_s=0.02)
     assert len([r for r in caplog.records if r.message.startswith("no answer yet from the Ray cluster at 127.0")]) == 1
 
 
@@ -90,7 +90,7 @@ def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_i
 def test_what_is_no_address_of_a_cluster_is_refused_by_name(address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ValueError, match=f"RAY_ADDRESS={address} is no address of a Ray cluster: that is host:port"):
-        connecting.connect(1, 1.0)
+        connection.connect(1, 1.0)
 
 
 def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(tmp_path):
@@ -99,7 +99,7 @@ def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(
         kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         given = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_ADDRESS": f"127.0.0.1:{head.getsockname()[1]}"}
         done = subprocess.run(
-            [sys.executable, "-c", "from datarax_ray.actors.connecting import connect; connect(1, 1.0)"],
+            [sys.executable, "-c", "from datarax_ray.actors.connection import connect; connect(1, 1.0)"],
             env=kept | given,
             capture_output=True,
             text=True,
@@ -110,7 +110,7 @@ def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(
 
 def test_a_cluster_that_answers_is_not_waited_for(caplog):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connecting._wait_for(f"127.0.0.1:{server.getsockname()[1]}", "RAY_ADDRESS")
+        connection._wait_for(f"127.0.0.1:{server.getsockname()[1]}", "RAY_ADDRESS")
     assert not caplog.records
 
 
@@ -124,7 +124,7 @@ def test_a_head_with_a_directory_of_its_own_is_found():
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={port}", *options]
         try:
             subprocess.run(ray, env=kept, check=True, capture_output=True, timeout=120)
-            program = "from datarax_ray.actors import connecting as at; print(at.cluster_here()); at.connect(1, 1.0)"
+            program = "from datarax_ray.actors import connection as at; print(at.cluster_here()); at.connect(1, 1.0)"
             done = subprocess.run(
                 [sys.executable, "-c", program], env=kept, capture_output=True, text=True, timeout=120
             )
@@ -160,11 +160,11 @@ def test_there_is_one_way_to_find_a_cluster_here(
     raylets = [*directories.items(), *(("/tmp/ray", address) for address in others)]
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(services, "find_bootstrap_address", lambda at: last if at is None else directories.get(str(at)))
-    monkeypatch.setattr(connecting, "_raylets", lambda: ({"temp_dir": Path(at), "gcs": gcs} for at, gcs in raylets))
+    monkeypatch.setattr(connection, "_raylets", lambda: ({"temp_dir": Path(at), "gcs": gcs} for at, gcs in raylets))
     if found is not None and found.startswith("several"):
         with pytest.raises(ConnectionError, match=found):
-            connecting.cluster_here(of_programs=of_programs)
+            connection.cluster_here(of_programs=of_programs)
     else:
-        assert connecting.cluster_here(of_programs=of_programs) == found
+        assert connection.cluster_here(of_programs=of_programs) == found
     monkeypatch.setenv("RAY_TMPDIR", "/elsewhere")
-    assert connecting.cluster_here() == last
+    assert connection.cluster_here() == last

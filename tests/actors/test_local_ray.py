@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from datarax_ray.actors import connecting
+from datarax_ray.actors import connection
 from tests.data import write_files
 
 # In a process of its own, as its user would: no Ray initialised, no token, a home of its own.
@@ -44,7 +44,7 @@ if __name__ == "__main__":
                 print("with", name, "answered", len(call(b"", metadata=metadata, timeout=60)) > 0)
             except grpc.RpcError as error:
                 print("with", name, error.code().name)
-        wants = "import sys; from datarax_ray.actors import connecting; print(connecting._wants_token(sys.argv[1]))"
+        wants = "import sys; from datarax_ray.actors import connection; print(connection._wants_token(sys.argv[1]))"
         plain = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
         print("wants a token:", subprocess.check_output([sys.executable, "-c", wants, node.gcs_address], env=plain))
         found = subprocess.run(
@@ -97,17 +97,17 @@ def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(ho
     token.parent.mkdir()
     token.write_text("mine")
     token.chmod(0o644)
-    connecting._make_token()
+    connection._make_token()
     assert token.read_text() == "mine"
     assert "can be read by other users" in caplog.text
     assert "mine" not in caplog.text
     caplog.clear()
     token.chmod(0o600)
-    connecting._make_token()
+    connection._make_token()
     assert not caplog.records
 
 
 def test_no_file_is_made_where_the_environment_says_which_token(home, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "elsewhere")
-    connecting._make_token()
+    connection._make_token()
     assert not (home / ".ray").exists()

@@ -1,6 +1,6 @@
 """When a stream begins, when it gives up, and which nodes sit out; by value."""
 
-from datarax_ray.actors.readiness import GATHER_S, Bench, StartQuorum
+from datarax_ray.actors.lifecycle import GATHER_S, Bench, StartQuorum
 
 
 def test_a_stream_begins_when_all_run():
