@@ -14,7 +14,7 @@ from datarax_ray.cli.screen import Screen
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.plan.amendments import Apart, apart
 from datarax_ray.plan.fingerprint import DriftError, changes
-from datarax_ray.read.elements.differences import first_difference
+from datarax_ray.read.elements.row_digests import first_difference
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline

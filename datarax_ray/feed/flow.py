@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from datarax_ray.feed.backups import Backups
-from datarax_ray.feed.opinions import Opinions
+from datarax_ray.feed.second_reads import Backups, Opinions
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.read.block import Block
@@ -132,7 +131,7 @@ class Stall:
 @dataclass
 class _Place:
     """A part of a chunk that has not come. asked: as the window knows it. parts: as sent: to its owner, in its place to
-    another actor, to two actors (see feed.backups), or for a second opinion.
+    another actor, to two actors (see feed.second_reads), or for a second opinion.
     """
 
     asked: Part

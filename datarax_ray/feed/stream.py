@@ -17,9 +17,9 @@ The story of one record, from its bytes to the device; a dozen steps, in order:
  7. `read_records` (read.streams.indexed): their bytes, or columns, from the reader of a format (read.formats).
  8. `transformed` (read.block): decodes, and applies the transforms; `Progress.run` (read.elements.progress) for
     single elements. `block_of` (read.block) stacks the elements as one Block, which waits in the object store.
- 9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.opinions).
+ 9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.second_reads).
 10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
-    Batches by length are cut from such a batch of many rows by `by_length` (feed.lengths.pools).
+    Batches by length are cut from such a batch of many rows by `by_length` (feed.by_length).
 11. `BatchProducer.place` (pipeline.producing): puts the batch on the device, where the stages run in
     `BatchProducer.finish` (pipeline.producing).
 12. `Consumer.take` (feed.consumer): hands the batch out; `Consumer.commit` (feed.consumer) moves the state behind it.
@@ -37,8 +37,8 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.feed.batches import Batcher, Chunks, HostBatch
+from datarax_ray.feed.by_length import Batches, by_length
 from datarax_ray.feed.flow import Flow, Pool, Stall
-from datarax_ray.feed.lengths.pools import Batches, by_length
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, Select, SelectedRowsScheduler
 from datarax_ray.feed.stats import Timings

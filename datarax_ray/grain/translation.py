@@ -23,7 +23,7 @@ from datarax_ray.plan.fingerprint import check_drift
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
 from datarax_ray.read.code_digests import code_digests
-from datarax_ray.read.elements.sampled_rows import ADDRESS
+from datarax_ray.read.elements.row_digests import ADDRESS
 
 logger = logging.getLogger("datarax_ray")
 

@@ -33,7 +33,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.elements.columns import Batch
-from datarax_ray.read.elements.sizes import check_packed
+from datarax_ray.read.elements.documents import check_packed
 from datarax_ray.read.errors import RecordError, users_traceback
 from datarax_ray.read.forked import OneProcess
 from datarax_ray.read.formats.random_access import remedy_for

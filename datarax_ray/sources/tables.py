@@ -28,12 +28,12 @@ from datarax_ray.sources.base.files import (
     FilesSource,
     RemoteFilesConfig,
     RowGroupsConfig,
+    TextConfig,
     in_row_groups,
     warn_of_nulls,
 )
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.stream import StreamConfig, StreamSourceModule
-from datarax_ray.sources.base.text import TextConfig
 
 
 @dataclass(frozen=True, kw_only=True)

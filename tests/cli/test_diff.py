@@ -12,7 +12,7 @@ import pytest
 from datarax_ray.checkpoint import save_pipeline
 from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.diff import diff
-from datarax_ray.read.elements.differences import Difference, first_difference
+from datarax_ray.read.elements.row_digests import Difference, first_difference
 from tests.cli.screens import answer, screen
 
 TRAIN = """

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from datarax_ray.feed.backups import LATE, Backups
 from datarax_ray.feed.flow import Arrived, Flow, Stall
+from datarax_ray.feed.second_reads import LATE, Backups
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.partitions import ReadRequest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datarax_ray.feed.flow import Arrived, Lost
-from datarax_ray.feed.opinions import Believed, Opinions
+from datarax_ray.feed.second_reads import Believed, Opinions
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.kinds import order_of

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from datarax_ray.plan.orders.by_size import given_then, next_components
+from datarax_ray.plan.orders.merged import given_then, next_components
 
 
 def turns(weights, sizes):

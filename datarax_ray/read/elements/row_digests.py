@@ -3,21 +3,28 @@
 XXH3 in 64 bits hashes an element in this order: names, dtypes and shapes of its fields, as the seed; its position and
 ordinal with its small dense fields, as one run of bytes; each other field, with the hash so far as the seed. So the
 digest of an element depends on no other element of its block.
+
+Also where two streams first differ, by these digests; and the identity of data that has no name or checksum, by SHA-256
+of rows that are sampled evenly.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import hashlib
 import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.plain_values import digest
 from datarax_ray.plan.position import ID_STRIDE, ordinals
 from datarax_ray.read.elements.columns import Columns, leaves, named
 
@@ -142,3 +149,90 @@ def _says_all(dtype: np.dtype) -> bool:
 
 def _together(values: Sequence[Any]) -> bytes:
     return b"".join(map(_encoded, values))
+
+
+class Difference(NamedTuple):
+    """The first row that differs, in kind or in a bit.
+
+    step: of the batch.
+    row: of the global batch.
+    fields: the fields that differ; () where only one of the streams has the row.
+    place: the first place along the row that differs, where all fields are arrays; else None.
+    """
+
+    step: int
+    row: int
+    fields: tuple[str, ...] = ()
+    place: int | None = None
+
+
+def first_difference(one: Iterator[Columns], other: Iterator[Columns], step: int = 0) -> Difference | None:
+    """The first of two streams of global batches, which begin at this step; None where there is none."""
+    for left, right in zip_longest(one, other):
+        if left is None or right is None:
+            return Difference(step, 0)
+        mine, yours = dict(leaves(left)), dict(leaves(right))
+        kinds = [{path: (array.dtype, array.shape[1:]) for path, array in each.items()} for each in (mine, yours)]
+        odd = [path for path in sorted(mine.keys() | yours.keys()) if kinds[0].get(path) != kinds[1].get(path)]
+        if odd:
+            return Difference(step, 0, tuple(map(".".join, odd)))
+        rows = [len(next(iter(each.values()))) for each in (mine, yours)]
+        firsts = {path: _first(array[: min(rows)], yours[path][: min(rows)]) for path, array in mine.items()}
+        found = [row for row in firsts.values() if row is not None]
+        if found:
+            row = min(found)
+            places = None
+            if all(array.ndim > 1 and array.dtype != object for array in mine.values()):
+                places = [_first(array[row], yours[path][row]) for path, array in mine.items() if firsts[path] == row]
+            fields = tuple(".".join(path) for path, first in firsts.items() if first == row)
+            return Difference(step, row, fields, None if places is None else min(p for p in places if p is not None))
+        if rows[0] != rows[1]:
+            return Difference(step, min(rows))
+        step += 1
+    return None
+
+
+def _first(one: np.ndarray, other: np.ndarray) -> int | None:
+    numbers = np.arange(len(one))
+    unequal = row_digests(numbers, one) != row_digests(numbers, other)
+    return int(unequal.argmax()) if unequal.any() else None
+
+
+MAX_WHOLE = 20_000  # of so few small rows all are looked at, once: some tenths of a second
+_PIECE = 64 * 1024  # elements that are looked at together
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object, another one in every process
+
+
+def evenly_spaced(num_records: int, count: int) -> Indices:
+    """At most `count` indices of [0, num_records), at least 2 if there are so many: the ends and evenly between.
+
+    >>> evenly_spaced(101, 5).tolist()
+    [0, 25, 50, 75, 100]
+    """
+    count = max(2, min(num_records, count))
+    found = np.linspace(0, num_records - 1, count).astype(np.int64)
+    return found[np.diff(found, prepend=-1) > 0]  # np.unique of what is in order, in a twentieth of the time
+
+
+def rows_digest(columns: Columns) -> str:
+    """A digest of the names, dtypes, shapes and values of these rows."""
+    parts = [[".".join(path), str(array.dtype), list(array.shape[1:]), _hash(array)] for path, array in leaves(columns)]
+    return digest(parts)
+
+
+def _hash(array: np.ndarray) -> str:
+    if array.dtype == object:
+        return hashlib.sha256(ADDRESS.sub("", repr(array.tolist())).encode()).hexdigest()
+    return hash_array(array)
+
+
+def hash_array(array: np.ndarray | np.generic) -> str:
+    """SHA-256 of the elements in C order, as hex, whatever the layout, without a copy of them. Not of objects, whose
+    bytes are addresses.
+    """
+    found = hashlib.sha256()
+    if array.size and array.itemsize:
+        options = ["external_loop", "buffered"]
+        for piece in np.nditer(array, options, order="C", buffersize=_PIECE):  # type: ignore[call-overload]
+            found.update(piece.tobytes())
+    return found.hexdigest()

@@ -12,7 +12,7 @@ import numpy as np
 from datarax_ray.plan.arguments import NamedArguments
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.decode.image import DecodeImage
-from datarax_ray.read.elements.sampled_rows import evenly_spaced
+from datarax_ray.read.elements.row_digests import evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import head_and_content
 

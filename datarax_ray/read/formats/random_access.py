@@ -21,7 +21,7 @@ from datarax_ray.plan.plain_values import digest, shown
 from datarax_ray.plan.position import pieces
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, nbytes
 from datarax_ray.read.elements.owning import objects_copied, own, own_items
-from datarax_ray.read.elements.sampled_rows import ADDRESS, evenly_spaced, hash_array, rows_digest
+from datarax_ray.read.elements.row_digests import ADDRESS, evenly_spaced, hash_array, rows_digest
 from datarax_ray.read.files.paths import OF_GENERATORS
 from datarax_ray.read.forked import lock_of
 from datarax_ray.read.formats.hugging_face.dataset import dataset_digests

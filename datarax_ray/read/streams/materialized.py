@@ -19,8 +19,8 @@ from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read.block import transformed
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import Columns
-from datarax_ray.read.elements.differences import first_difference
 from datarax_ray.read.elements.progress import Call, Progress
+from datarax_ray.read.elements.row_digests import first_difference
 from datarax_ray.read.formats.cache import CachedReader, cached
 from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
 from datarax_ray.read.formats.materialized.written import Written, component_path, opened

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from datarax_ray.plan.amendments import are_skipped
-from datarax_ray.plan.orders import by_size
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, MergedOrder
+from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, MergedOrder, given_then, next_components
 from datarax_ray.plan.orders.mixture import Mixture
 from datarax_ray.plan.position import Yields, runs_of
 from datarax_ray.plan.requests import Request, Wanted
@@ -25,7 +24,7 @@ from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, Extra, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
 from datarax_ray.read.block import Block
-from datarax_ray.read.elements.sizes import sizes_of
+from datarax_ray.read.elements.documents import sizes_of
 from datarax_ray.read.errors import RecordError, Skipped, gives_fewer
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -381,11 +380,11 @@ class Merger:
 
     @property
     def _turns(self) -> tuple[Indices, int]:
-        """See by_size.next_components: of the elements that are there, by the weights of the next one."""
+        """See plan.orders.merged.next_components: of the elements that are there, by the weights of the next one."""
         if self._found is None:
             weights, given = self._weights_and_given
             there = [each.sizes[each.done :] for each in self._supplies]
-            self._found = by_size.next_components(weights, given, there)
+            self._found = next_components(weights, given, there)
         return self._found
 
     @property
@@ -401,7 +400,7 @@ class Merger:
             int(each.sizes[each.done : each.done + count].sum())
             for each, count in zip(self._supplies, counts, strict=True)
         ]
-        self.given, self._given = (weights, more), by_size.given_then(weights, given, more)
+        self.given, self._given = (weights, more), given_then(weights, given, more)
 
     def _failed(self, component: int) -> Block:
         supply = self._supplies[component]

@@ -20,7 +20,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns, map_leaves
-from datarax_ray.read.elements.sampled_rows import MAX_WHOLE, evenly_spaced
+from datarax_ray.read.elements.row_digests import MAX_WHOLE, evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, ColumnTypes
 from datarax_ray.read.formats.arrow.elements import with_loose, without_pil

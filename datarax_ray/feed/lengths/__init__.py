@@ -1,1 +1,0 @@
-"""Batches of elements of about one length."""
