@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakSet
@@ -48,7 +48,6 @@ from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
-    Gate,
     let_go,
     start_actor,
     why_not_running,
@@ -197,13 +196,13 @@ class ActorSet:
             if actors := [index for index, at in self.nodes.items() if at == node]:
                 self.recoveries.drained(actors, f"{node[:12]} ({self.running[actors[0]].host})")
 
-    def look(self, gate: Gate) -> tuple[int, ...]:
+    def look(self, admitted: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
         """Look after all actors. Returns the ids to read with: () while none runs, or more are about to.
 
-        gate: of the stream. Raises: RuntimeError where none will run; as Gate.admitted.
+        admitted: gives those that may read the stream. Raises: RuntimeError where none will run; as `admitted`.
         """
         self.tend()
-        ready, now, num_actors = gate.admitted(self), time.monotonic(), len(self.actors)
+        ready, now, num_actors = admitted(), time.monotonic(), len(self.actors)
         if ready and self._quorum.has_begun(now, len(ready), num_actors):
             if not self._has_begun and len(ready) < num_actors:
                 logger.warning(

@@ -24,11 +24,12 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullErro
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
 from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
+from datarax_ray.actors.gate import Gate
 from datarax_ray.actors.membership import Membership
 from datarax_ray.actors.reader_actor import Handed, OtherProcessError, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
 from datarax_ray.actors.sizing import Scaler
-from datarax_ray.actors.starting import ActorOptions, Gate
+from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.sample import Admission
@@ -69,7 +70,7 @@ class RayPool(Pool):
         self._options, self._connection, self._counter = options, Connection(), itertools.count()
         self._name = ""
         identity, traits = digest(description.settings()), description.traits
-        self._begin(description, strict=options.strict)
+        admission = self._begin(description, strict=options.strict)
         self._set = ActorSet(
             num_actors,
             options,
@@ -78,6 +79,7 @@ class RayPool(Pool):
             is_managed=traits.is_managed,
             source=f"RaySource(num_actors={num_actors}, {description})",
         )
+        self._gate = Gate(self._set, admission, "")
         self._lock = self._set.lock
         self._set.pools.add(self)
         self.membership = Membership(self._set, options, identity, bound, num_actors, scaler)
@@ -89,18 +91,17 @@ class RayPool(Pool):
         pool._set, pool._lock, pool.membership = self._set, self._lock, self.membership
         with self._held():
             pool._name = self._set.join(description.traits, digest(description.settings()))
-            pool._begin(description, strict=strict)
+            pool._gate = Gate(self._set, pool._begin(description, strict=strict), pool._name)
             self._set.pools.add(pool)
         return pool
 
-    def _begin(self, description: Stream, *, strict: bool) -> None:
+    def _begin(self, description: Stream, *, strict: bool) -> Admission:
         """What depends on the stream."""
         traits, box = description.traits, boxed(description)
         self._description: Boxed | None = box
         self._reads_ahead = traits.reads_ahead
         own = partial(pickle.loads, box) if isinstance(box, bytes) else None
-        admission = Admission() if traits.is_managed else Admission([box], own, strict=strict)
-        self._gate = Gate(admission, self._name)
+        return Admission() if traits.is_managed else Admission([box], own, strict=strict)
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
@@ -120,7 +121,7 @@ class RayPool(Pool):
         Raises: RuntimeError where none runs for start_timeout_s, or none can start; and once the pool is closed.
         """
         with self._held():
-            if ready := self._set.look(self._gate):
+            if ready := self._set.look(self._gate.admitted):
                 return ready
             pings = [actor.ping for actor in self._set.actors.values() if actor.ping is not None]
             pings += self._gate.pings
@@ -139,7 +140,7 @@ class RayPool(Pool):
 
     def nodes(self) -> Mapping[int, str]:
         with self._lock:
-            return self._gate.nodes(self._set)
+            return self._gate.nodes()
 
     def blame(self, node: str, reason: str) -> None:
         """The node failed at what another one could read: its actors are asked for nothing for a while."""

@@ -1,4 +1,4 @@
-"""How reader actors are made and placed, started, admitted to the streams that share them, and let go."""
+"""How reader actors are made and placed, started, and let go."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
-from ray.exceptions import AuthenticationError, RayError
+from ray.exceptions import AuthenticationError
 
-from datarax_ray.actors.lifecycle import ActorState, Commands, Process, Thresholds
+from datarax_ray.actors.lifecycle import ActorState, Commands, Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
-from datarax_ray.feed.sample import Admission
 from datarax_ray.plan.arguments import positive, whole
-
-if TYPE_CHECKING:
-    from datarax_ray.actors.actor_set import ActorSet
 
 logger = logging.getLogger("datarax_ray")
 
@@ -146,76 +142,6 @@ def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) 
     for actor in free:
         ray.kill(actor.handle)
         _SHARED.pop(actor.handle._actor_id.hex(), None)
-
-
-class Gate:
-    """Chooses the actors that may read one stream: their processes make the elements that others make.
-
-    name: of the stream. An actor that makes other elements goes on with other streams.
-    """
-
-    def __init__(self, admission: Admission, name: str) -> None:
-        self._admission, self._name = admission, name
-        self._asked: dict[int, ray.ObjectRef] = {}  # for a sample, by actor
-        self._ended: dict[int, str] = {}  # the process that ended over its sample: later ones are asked for none
-        self._known: dict[str, str] = {}  # of each process, why it may not read; "" where it may
-        self._last: tuple[Any, tuple[int, ...]] = None, ()
-
-    @property
-    def pings(self) -> list[ray.ObjectRef]:
-        """The calls that are not answered."""
-        return list(self._asked.values())
-
-    def nodes(self, actors: ActorSet) -> Mapping[int, str]:
-        """The nodes of actors that may read."""
-        if not self._admission.boxes or (self._last[0] is actors.running and self._last[1] == actors.ready):
-            return actors.nodes
-        return {i: node for i, node in actors.nodes.items() if self._known.get(actors.running[i].worker_id) == ""}
-
-    def admitted(self, actors: ActorSet) -> tuple[int, ...]:
-        """The running actors that may read; asks the others for a sample. Does not wait.
-
-        Raises: RuntimeError where none may; ValueError as Admission.refusal.
-        """
-        if not self._admission.boxes:
-            return actors.ready
-        if self._last[0] is actors.running:
-            return self._last[1]
-        for index, process in actors.running.items():
-            actor = actors.actors[index]
-            if process.worker_id in self._known:
-                continue
-            if self._ended.get(index, process.worker_id) != process.worker_id:
-                self._known[process.worker_id] = ""
-            elif index not in self._asked:
-                self._asked[index] = actor.handle.sample.remote(self._name, self._admission.boxes)
-            elif ray.wait([self._asked[index]], timeout=0)[0]:
-                self._hear(actors, actor, process)
-            else:
-                actor.state.is_owed = True  # so that it is pinged, and missed where it is silent
-        why_not = {index: self._known.get(process.worker_id) for index, process in actors.running.items()}
-        found = tuple(index for index, why in why_not.items() if why == "")
-        if why_not and all(why_not.values()):
-            raise RuntimeError(
-                f"no actor may read this stream; the last: {[*why_not.values()][-1]} Where other drivers or streams "
-                "share the actors, give this source actors of its own"
-            )
-        self._last = (None if None in why_not.values() else actors.running), found
-        return found
-
-    def _hear(self, actors: ActorSet, actor: Actor, process: Process) -> None:
-        """Event: the actor answers with a sample, or its process has ended over it."""
-        try:
-            worker_id, sample = ray.get(self._asked.pop(actor.index))
-        except RayError as error:
-            self._ended[actor.index] = process.worker_id
-            actors.failed(actor, error)
-            return
-        self._known[worker_id] = why = self._admission.refusal(sample, f"{process.node_id[:12]} ({process.host})")
-        if why and actor.state.num_failures == 0:  # it may be tried again, and again
-            logger.error("reader actor %d is not admitted: %s", actor.index, why)
-        if why and worker_id == process.worker_id:
-            actors.refuse(actor, why)
 
 
 def why_not_running(options: ActorOptions, held: Sequence[str]) -> str:

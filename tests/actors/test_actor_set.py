@@ -12,13 +12,15 @@ from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.actor_set import ActorSet, InFlight
 from datarax_ray.actors.connection import Connection
 from datarax_ray.actors.lifecycle import Kill, Process, Start, Thresholds
-from datarax_ray.actors.starting import ActorOptions, Gate
-from datarax_ray.feed.sample import Admission
+from datarax_ray.actors.starting import ActorOptions
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import ReadRequest
 
-OPEN = Gate(Admission(), "")  # to all
 HANDLE = SimpleNamespace(stats=SimpleNamespace(remote=lambda *_: None))
+
+
+def look(actors):
+    return actors.look(lambda: actors.ready)  # all are admitted
 
 
 class Told:
@@ -89,17 +91,17 @@ def test_who_is_up_and_silent_is_not_said_to_be_starting(actors, monkeypatch, ca
     for now in (actor.state.heard_at + 3.0, actor.state.heard_at + 9.0):
         actors._do(actor, actor.state.tick(now))
     monkeypatch.setattr(actors._quorum, "waited", lambda _: (10.0, "log"))
-    assert actors.look(OPEN) == ()
+    assert look(actors) == ()
     assert "none of 1 reader actors runs after 10 s: 1 are up and do not answer" in caplog.text
     assert "One that is silent for 60 s is ended" in caplog.text
     monkeypatch.setattr(actors._quorum, "waited", lambda _: (300.0, "end"))
     with pytest.raises(RuntimeError, match="after 300 s: 1 are up and do not answer"):
-        actors.look(OPEN)
+        look(actors)
 
 
 def test_who_looks_while_a_handler_closes_finds_nobody(actors, monkeypatch):
     monkeypatch.setattr(ActorSet, "tend", lambda self: self.actors.clear())  # close() does, and tells Ray
-    assert actors.look(OPEN) == ()
+    assert look(actors) == ()
 
 
 def test_who_is_asked_is_worked_out_when_a_life_changes_and_not_for_every_block(actors, monkeypatch):
@@ -109,19 +111,19 @@ def test_who_is_asked_is_worked_out_when_a_life_changes_and_not_for_every_block(
     for index, node in ((2, "b"), (0, "a"), (3, "b"), (1, "a")):
         state = actors.actors[index].state
         actors._do(actors.actors[index], state.answered(Process(f"w{index}", index, node, node), 0.0))
-    assert actors.look(OPEN) == actors.ready == (0, 1, 2, 3)
+    assert look(actors) == actors.ready == (0, 1, 2, 3)
     assert actors.nodes == {0: "a", 1: "a", 2: "b", 3: "b"}
-    assert actors.look(OPEN) is actors.look(OPEN)
+    assert look(actors) is look(actors)
     assert actors.nodes is actors.nodes
     actors.blame("a", "its mount is gone")
-    assert actors.look(OPEN) == (2, 3)
+    assert look(actors) == (2, 3)
     assert list(actors.nodes) == [2, 3, 0, 1]
     actors._do(actors.actors[3], actors.actors[3].state.unavailable("its process has ended", 1.0))
-    assert actors.look(OPEN) == (2,)
+    assert look(actors) == (2,)
     actors.blame("b", "its mount is gone")
-    assert actors.look(OPEN) == (0, 1, 2), "all are benched, and somebody must read"
+    assert look(actors) == (0, 1, 2), "all are benched, and somebody must read"
     actors.remove(3)  # that which does not run, then the newest
-    assert actors.look(OPEN) == actors.ready == (0,)
+    assert look(actors) == actors.ready == (0,)
     assert actors.running == {0: Process("w0", 0, "a", "a")}
     actors.close()
     assert actors.ready == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from datarax_ray.read.elements.columns import (
 )
 from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.rows import Joined, joined
-
-if TYPE_CHECKING:
-    from datarax_ray.read.block import Block
 
 
 def join(progress: Progress, columns: Columns, documents: DocumentSpec) -> tuple[Columns, Indices]:
@@ -168,17 +165,17 @@ def check_packed(stream: Any, fields: Iterable[str]) -> None:
         check_packed(each, fields)
 
 
-def sizes_of(block: Block, field: str) -> Indices:
+def sizes_of(columns: Columns, lengths: Indices | None, field: str) -> Indices:
     """The size of each element by this field, int64 (k,): the length of a list, array or text, or an integer itself.
 
-    Of documents that are packed, their tokens. Raises: ValueError where the field is missing, or has no such size.
+    lengths: of documents that are packed. Raises: ValueError where the field is missing, or has no such size.
     """
-    columns = {".".join(path): array for path, array in leaves(block.columns)}
-    if (column := columns.get(field)) is None:
+    column = {".".join(path): array for path, array in leaves(columns)}.get(field)
+    if column is None:
         error = KeyError(field)
-        raise ValueError(f"weights_by={field!r} is no field of the elements: {given_note(block.columns, error)}")
-    if block.lengths is not None:
-        return block.lengths
+        raise ValueError(f"weights_by={field!r} is no field of the elements: {given_note(columns, error)}")
+    if lengths is not None:
+        return lengths
     if column.dtype == object:
         try:
             return np.fromiter(map(len, column), np.int64, len(column))

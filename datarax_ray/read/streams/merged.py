@@ -193,7 +193,7 @@ class _Supply:
     def _weigh(self, blocks: Sequence[Block], order: Indices) -> None:
         """Know the sizes of the elements of these blocks. order: see add."""
         try:
-            sizes = [sizes_of(block, self.weights_by or "") for block in blocks]
+            sizes = [sizes_of(block.columns, block.lengths, self.weights_by or "") for block in blocks]
             self.sizes = np.concatenate([_NONE, *sizes])[order]
             self.num_empty = 0 if self.sizes.any() else self.num_empty + len(order)
             if self.num_empty >= _MAX_EMPTY:
