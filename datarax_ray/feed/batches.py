@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from datarax_ray.feed.trail import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals, rows_of
 from datarax_ray.plan.state import StreamState
@@ -21,7 +22,6 @@ from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_i
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
-from datarax_ray.read.elements.rows_consumed import Part
 from datarax_ray.read.errors import Skipped, advised, gives_fewer
 from datarax_ray.read.reused_memory import ReusedMemory
 
@@ -67,7 +67,7 @@ class HostBatch:
     pieces: of all packed rows of the global batch; None for elements.
     digest: of the elements that count for this trainer (plan.evidence); 0 without digests.
     last_run: number of last rows that are consecutive in the stream; 0 where all are.
-    documents: the last documents that end in packed rows; see read.elements.rows_consumed.
+    documents: the last documents that end in packed rows; see feed.trail.
     row_digests: uint64 (num_rows,), of each row; None without digests.
     in_order: whether rows follow each other as in the stream; else `documents` has the last ones that do.
     is_next_at_hand: whether all rows of the next batch are here.

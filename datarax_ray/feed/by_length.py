@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.trail import part_of
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import LengthBatches, Padding, padding_of, rows_by_length
 from datarax_ray.plan.state import PoolState, StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.elements.columns import map_leaves
-from datarax_ray.read.elements.rows_consumed import part_of
 from datarax_ray.read.errors import Skipped
 
 Batches = Generator[HostBatch, None, tuple[Skipped, ...]]

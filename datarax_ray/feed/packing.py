@@ -14,6 +14,7 @@ import numpy as np
 
 from datarax_ray.feed.batches import HostBatch, Intake, Pieces
 from datarax_ray.feed.row_selection import rows_of_tail
+from datarax_ray.feed.trail import Part, part_of
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Packing, Placer, segments
 from datarax_ray.plan.position import NO_RUNS, joined_runs, ordinals
@@ -22,7 +23,6 @@ from datarax_ray.plan.trainer_rows import TrainerRows, joined
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
-from datarax_ray.read.elements.rows_consumed import Part, part_of
 from datarax_ray.read.errors import advised, gives_fewer
 
 # Documents of a batch that a state records, and among how many they are looked for, where other trainers have some.

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.feed.stream import StreamOptions, chunks
+from datarax_ray.feed.trail import digested, of_blocks
 from datarax_ray.plan.evidence import RowsDigested
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.code_digests import name_of
-from datarax_ray.read.elements.rows_consumed import digested, of_blocks
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.stream import Stream, locks_of, transforms_of
 

@@ -17,8 +17,10 @@ from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, del
 from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.sample import REMEDY, sampled
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
-from datarax_ray.feed.trail import Trail, verify
+from datarax_ray.feed.trail import Part, Trail, digested, of_blocks
 from datarax_ray.plan.arguments import whole
+from datarax_ray.plan.evidence import BEGIN, Evidence, RowsDigested
+from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import AnyPacking
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
@@ -30,6 +32,7 @@ from datarax_ray.read.stream import Stream, locks_of, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 
+_SINCE = "since the checkpoint was written"
 _SAMPLE_S = 0.1  # in which the first elements are made, and made again
 # Elements fetched at once where they are handed out one by one.
 _ELEMENTS_AHEAD = 256
@@ -301,3 +304,60 @@ def _one_by_one(
             if options is one:
                 raise
             options = one
+
+
+def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Trail, options: StreamOptions) -> None:
+    """Make the rows of a restored state again, and compare. trail: unverified. options: of the stream.
+
+    Raises: DriftError where a row differs, with its file, record and field; what reading raises.
+    """
+    saved, changed = trail.saved, ", ".join(trail.changed)
+    assert saved is not None
+    begin = description.order.earlier(state, saved.start[0])
+    stop: int | None = state.position + (state.offset > 0)
+    if begin is None and saved.start == BEGIN:  # the first rows of a stream
+        begin, stop = StreamState(amendments=state.amendments), description.stop
+    if begin is None:
+        return  # these rows cannot be made from this state
+    options = replace(options, batch_size=saved.num_rows, stop=stop)
+    rows, failure = _made_again(description, pool, begin, saved, options)
+    if failure is not None and len(rows) < saved.num_rows:  # one by one where rows do not stack
+        rows, failure = _made_again(description, pool, begin, saved, replace(options, chunk_size=1))
+        if failure is not None and len(rows) < saved.num_rows:
+            raise failure
+    other = saved.differing(rows)
+    if other is None:
+        if changed:
+            logger.warning("the code of %s changed %s; its last %d rows are the same", changed, _SINCE, saved.num_rows)
+        return
+    where = "the rows"
+    if other.row < len(rows):
+        position = rows.positions[other.row : other.row + 1]
+        where = f"position {position[0]}"
+        with contextlib.suppress(Exception):  # of a merged mixture, nobody knows before it is read
+            where = f"{description.locations(position, begin)[0]} (position {position[0]})"
+    code = f" The code of {changed} changed {_SINCE}." if changed else ""
+    raise DriftError(
+        "the checkpoint belongs to another stream: its last rows are not the same any more, so the remaining batches "
+        f"would not be either.\n  {where}: {other.difference}.\nSomething that they are made of changed {_SINCE}: the "
+        f"data, a transform or a value that it reads, a library, or the environment.{code} Restore it, or pass "
+        "allow_drift=('rows',) to continue with the new rows."
+    )
+
+
+def _made_again(
+    description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
+) -> tuple[RowsDigested, Exception | None]:
+    """The rows of the evidence, as far as the stream gives them, and what fails."""
+    parts: list[Part] = []
+    failure: Exception | None = None
+    with contextlib.closing(chunks(description, pool, begin, options)) as stream:
+        for _, _, blocks in stream:
+            failure = next((block.failure for block in blocks if block.failure is not None), None)
+            parts += of_blocks(blocks)
+            if failure is not None or sum(len(part.positions) for part in parts) >= saved.num_rows + saved.start[1]:
+                break
+    rows = digested(parts)
+    places = zip(rows.positions.tolist(), rows.ordinals.tolist(), strict=True)
+    first = next((at for at, place in enumerate(places) if place >= saved.start), len(rows))
+    return rows.part(first, first + saved.num_rows), failure

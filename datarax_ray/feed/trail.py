@@ -1,30 +1,194 @@
-"""The trail: the last rows that were consumed, until a state records evidence of them; and the check of a resume.
+"""The trail: the last rows that were consumed, until a state records evidence of them.
 
 Indexed streams make any of their rows again. Streams of shards make those that a resume reads anyway, behind the
 cursors of their state; where there are none, the first rows of the stream stand for them.
+
+Legend: a part is some consecutive rows of one batch, or of one block; its fields are views of the batch's columns where
+nobody writes to them, copies where they are small, and digests otherwise.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.flow import Pool
-from datarax_ray.feed.stream import StreamOptions, chunks
-from datarax_ray.plan.evidence import BEGIN, MAX_ROWS, Evidence, RowsDigested
-from datarax_ray.plan.fingerprint import DriftError
+from datarax_ray.plan.evidence import BEGIN, MAX_POSITIONS, MAX_ROWS, Evidence, RowsDigested
+from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.position import element_ids, ordinals
 from datarax_ray.plan.state import StatefulOrder, StreamState
-from datarax_ray.read.elements.rows_consumed import Part, Parts, digested, first_of, of_blocks, recent, rows_of
-from datarax_ray.read.stream import Stream
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves
+from datarax_ray.read.elements.row_digests import Digests, row_digests
 
-logger = logging.getLogger("datarax_ray")
+# Of the rows of one batch, at least one of which is kept whatever its size.
+_MAX_NBYTES = 16 * 2**20
+# Of rows that somebody may write to: a larger field is digested at once, at 10 GB/s, and a smaller one is copied.
+_MAX_COPIED_NBYTES = 64 * 2**10
+_MAX_DIGESTED = 16
+_IMMUTABLE = frozenset({str, bytes, int, float, bool, complex, type(None)})
 
-_SINCE = "since the checkpoint was written"
+
+class Field(NamedTuple):
+    """One field of some rows. kind: its dtype and shape. values: of each row, or its digests where there are none."""
+
+    kind: str
+    values: np.ndarray | None
+    lengths: Indices | None
+    digests: Digests | None
+
+
+class Part(NamedTuple):
+    """Consecutive rows. positions, ordinals: int64 (k,). is_cut: whether rows are missing before this part."""
+
+    positions: Indices
+    ordinals: Indices
+    fields: dict[str, Field]
+    is_cut: bool = False
+
+
+class Rows(NamedTuple):
+    """The last rows of a batch that nobody writes to, at most `most`: a Part is made of them when it is needed."""
+
+    positions: Indices
+    ordinals: Indices | None
+    columns: Columns
+    most: int
+
+    @property
+    def is_cut(self) -> bool:
+        return self.most < len(self.positions)
+
+
+Parts: TypeAlias = tuple[Part | Rows, ...]
+
+
+def part_of(
+    positions: Indices,
+    ordinals: Indices | None,
+    columns: Columns,
+    lengths: Indices | None = None,
+    *,
+    is_written: bool = False,
+    most: int | None = MAX_ROWS,
+) -> Part:
+    """The last rows of these. lengths: of documents, whose columns hold one token a row; else one element a row.
+
+    is_written: whether whoever has the columns may write to them.
+    most: rows, of which fewer are taken where they are large or hold lists; None for all.
+    """
+    is_all = most is None
+    most = len(positions) if most is None else most
+    if not is_all and any(array.dtype == object and not _is_immutable(array) for _, array in leaves(columns)):
+        most = min(most, _MAX_DIGESTED)  # at once, at some microseconds each
+    if lengths is None:
+        row_nbytes = sum(array[:1].nbytes for _, array in leaves(columns)) or 1
+        most = len(positions) if is_all else max(1, min(most, len(positions), _MAX_NBYTES // row_nbytes))
+        first, token = len(positions) - most, len(positions) - most
+    else:
+        most = min(most, len(positions))
+        first, token = len(positions) - most, int(lengths[: len(positions) - most].sum())
+        lengths = lengths[first:]
+    positions = positions[first:]
+    ordinals = np.zeros(len(positions), np.int64) if ordinals is None else ordinals[first:]
+    ids = element_ids(positions, ordinals)
+    fields = {
+        ".".join(path): _field(".".join(path), array[token:], lengths, ids, is_written)
+        for path, array in leaves(columns)
+    }
+    return Part(positions, ordinals, fields, first > 0)
+
+
+def rows_of(
+    positions: Indices, ordinals: Indices | None, columns: Columns, *, is_written: bool, most: int
+) -> Part | Rows:
+    """As part_of, at little cost where nobody writes to the columns, and they are small and hold no objects."""
+    arrays = [array for _, array in leaves(columns)]
+    if is_written or sum(array.nbytes for array in arrays) > _MAX_NBYTES or any(a.dtype == object for a in arrays):
+        return part_of(positions, ordinals, columns, is_written=is_written, most=most)
+    return Rows(positions, ordinals, columns, most)
+
+
+def first_of(positions: Indices, ordinals: Indices | None, columns: Columns) -> Part:
+    """The first rows of a batch, copied or digested, since they are kept for as long as the stream is read."""
+    arrays = [array for _, array in leaves(columns)]
+    row_nbytes = sum(array[:1].nbytes for array in arrays) or 1
+    limit = _MAX_DIGESTED if any(array.dtype == object for array in arrays) else MAX_ROWS
+    count = max(1, min(limit, len(positions), _MAX_NBYTES // row_nbytes))
+    ordinals = None if ordinals is None else ordinals[:count]
+    head = map_leaves(lambda array: array[:count], columns)
+    return part_of(positions[:count], ordinals, head, is_written=True, most=None)
+
+
+def digested(consecutive: Sequence[Part | Rows]) -> RowsDigested:
+    """The digests of all rows, in order of position; of those behind the last gap."""
+    parts: list[Part] = []
+    for each in consecutive:
+        part = part_of(each.positions, each.ordinals, each.columns, most=each.most) if isinstance(each, Rows) else each
+        if len(part.positions):
+            parts = [part] if part.is_cut else [*parts, part]
+    if not parts:
+        return RowsDigested.none()
+    positions, ordinals = (np.concatenate([getattr(p, name) for p in parts]) for name in ("positions", "ordinals"))
+    order = np.lexsort((ordinals, positions))
+    kinds: dict[str, str] = {name: field.kind for part in reversed(parts) for name, field in part.fields.items()}
+    fields = {}
+    for name in kinds:
+        fields[name] = np.concatenate([_digests(name, part) for part in parts])[order]
+    return RowsDigested(positions[order], ordinals[order], kinds, fields)
+
+
+def _digests(name: str, part: Part) -> Digests:
+    field = part.fields.get(name)
+    if field is None:  # a stream refuses such rows before they are consumed
+        return np.zeros(len(part.positions), np.uint64)
+    if field.digests is not None:
+        return field.digests
+    assert field.values is not None
+    return _digest(name, field.values, field.lengths, element_ids(part.positions, part.ordinals))
+
+
+def _digest(name: str, values: np.ndarray, lengths: Indices | None, ids: Indices) -> Digests:
+    try:
+        return row_digests(ids, {name: values}, lengths)
+    except TypeError:  # objects of a class, whose bytes differ in every process
+        rows = [_digest_alone(name, values[at : at + 1], ids[at : at + 1]) for at in range(len(ids))]
+        return np.concatenate(rows)
+
+
+def _digest_alone(name: str, value: np.ndarray, ids: Indices) -> Digests:
+    """The digest of one row: of the class, where the value is an object of one."""
+    try:
+        return row_digests(ids, {name: value})
+    except TypeError:
+        return row_digests(ids, {name: np.array([type(value[0]).__qualname__], object)})
+
+
+def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_written: bool) -> Field:
+    kind = f"{array.dtype} {array.shape[1:]}".replace(",)", ")")
+    if array.dtype == object:
+        if _is_immutable(array):
+            return Field(kind, array.copy(), lengths, None)
+    elif not is_written:
+        return Field(kind, array, lengths, None)
+    elif array.nbytes <= _MAX_COPIED_NBYTES:
+        return Field(kind, array.copy(), lengths, None)
+    return Field(kind, None, None, _digest(name, array, lengths, ids))
+
+
+def _is_immutable(array: np.ndarray) -> bool:
+    return all(type(value) in _IMMUTABLE for value in array[-MAX_ROWS:].flat)
+
+
+def of_blocks(blocks: Sequence[Any]) -> list[Part]:
+    """The rows of blocks, all of them. blocks: see read.block."""
+    return [
+        part_of(block.positions, ordinals(block.positions), block.columns, block.lengths, most=None)
+        for block in blocks
+        if len(block.positions)
+    ]
 
 
 @dataclass(frozen=True)
@@ -47,11 +211,11 @@ class Trail:
         """Whether a state was restored, and no row was consumed since."""
         return self.saved is not None and not self.parts
 
-    def then(self, batch: HostBatch, state: StreamState, *, is_written: bool, most: int = MAX_ROWS) -> Trail:
+    def then(self, batch: Any, state: StreamState, *, is_written: bool, most: int = MAX_ROWS) -> Trail:
         """The trail behind one more batch.
 
-        state: before the batch. is_written: whether the batch's owner may write to its arrays. most: rows to keep of
-        the batch.
+        batch: a HostBatch. state: before it. is_written: whether the batch's owner may write to its arrays. most: rows
+        to keep of the batch.
         """
         parts: Parts = () if batch.documents is None else (batch.documents,)
         if batch.pieces is None and batch.in_order and len(batch.positions):
@@ -73,7 +237,8 @@ class Trail:
     def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
         """What a state records. None where nothing was consumed, or nothing that could be made again."""
         rows = _before(state, self.parts)
-        rows = recent(rows, state.position)
+        least = max(0, len(rows) - MAX_ROWS, int(np.searchsorted(rows.positions, state.position - MAX_POSITIONS)))
+        rows = rows.part(least, len(rows))
         begin = bisect_left(rows.positions, True, key=lambda position: order.earlier(state, int(position)) is not None)
         if begin < len(rows):
             return Evidence.of(rows.part(begin, len(rows)))
@@ -91,60 +256,3 @@ def _before(state: StreamState, parts: Parts) -> RowsDigested:
     if state.offset and state.unit == "elements":
         count += int(np.searchsorted(rows.ordinals[rows.positions == state.position], state.offset))
     return rows.part(0, count)
-
-
-def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Trail, options: StreamOptions) -> None:
-    """Make the rows of a restored state again, and compare. trail: unverified. options: of the stream.
-
-    Raises: DriftError where a row differs, with its file, record and field; what reading raises.
-    """
-    saved, changed = trail.saved, ", ".join(trail.changed)
-    assert saved is not None
-    begin = description.order.earlier(state, saved.start[0])
-    stop: int | None = state.position + (state.offset > 0)
-    if begin is None and saved.start == BEGIN:  # the first rows of a stream
-        begin, stop = StreamState(amendments=state.amendments), description.stop
-    if begin is None:
-        return  # these rows cannot be made from this state
-    options = replace(options, batch_size=saved.num_rows, stop=stop)
-    rows, failure = _made_again(description, pool, begin, saved, options)
-    if failure is not None and len(rows) < saved.num_rows:  # one by one where rows do not stack
-        rows, failure = _made_again(description, pool, begin, saved, replace(options, chunk_size=1))
-        if failure is not None and len(rows) < saved.num_rows:
-            raise failure
-    other = saved.differing(rows)
-    if other is None:
-        if changed:
-            logger.warning("the code of %s changed %s; its last %d rows are the same", changed, _SINCE, saved.num_rows)
-        return
-    where = "the rows"
-    if other.row < len(rows):
-        position = rows.positions[other.row : other.row + 1]
-        where = f"position {position[0]}"
-        with contextlib.suppress(Exception):  # of a merged mixture, nobody knows before it is read
-            where = f"{description.locations(position, begin)[0]} (position {position[0]})"
-    code = f" The code of {changed} changed {_SINCE}." if changed else ""
-    raise DriftError(
-        "the checkpoint belongs to another stream: its last rows are not the same any more, so the remaining batches "
-        f"would not be either.\n  {where}: {other.difference}.\nSomething that they are made of changed {_SINCE}: the "
-        f"data, a transform or a value that it reads, a library, or the environment.{code} Restore it, or pass "
-        "allow_drift=('rows',) to continue with the new rows."
-    )
-
-
-def _made_again(
-    description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
-) -> tuple[RowsDigested, Exception | None]:
-    """The rows of the evidence, as far as the stream gives them, and what fails."""
-    parts: list[Part] = []
-    failure: Exception | None = None
-    with contextlib.closing(chunks(description, pool, begin, options)) as stream:
-        for _, _, blocks in stream:
-            failure = next((block.failure for block in blocks if block.failure is not None), None)
-            parts += of_blocks(blocks)
-            if failure is not None or sum(len(part.positions) for part in parts) >= saved.num_rows + saved.start[1]:
-                break
-    rows = digested(parts)
-    places = zip(rows.positions.tolist(), rows.ordinals.tolist(), strict=True)
-    first = next((at for at, place in enumerate(places) if place >= saved.start), len(rows))
-    return rows.part(first, first + saved.num_rows), failure
