@@ -155,7 +155,18 @@ def batches(description: Stream, pool: Pool | None, start: StreamState, options:
     options = options if options.stop is not None else replace(options, stop=description.stop)
     if options.stop is not None and start.position >= options.stop:
         return ()
-    batcher, limit = _batcher(description, start, options), options.limit
+    limit = options.limit
+    common: dict[str, Any] = {
+        "start": start.position,
+        "stop": options.stop,
+        "offset": start.offset,
+        "drop_remainder": options.drop_remainder,
+    }
+    if isinstance(options.packing, Packing):
+        batcher: Batcher | PackedBatcher = PackedBatcher(options.packing, options.rows, **common)
+    else:
+        yields = yields_from(description.yields, start.amendments, start.position)
+        batcher = Batcher(options.rows, yields=yields, **common)
     reading = _Reading(description, pool, start, options, _wanted(description, start, options))
     with closing(reading):
         for first, last, blocks in reading.chunks:
@@ -253,7 +264,12 @@ class _Reading:
         scheduler = stream.scheduler(start, None if stop is None else max(stop, start.position), wanted)
         options = self._options
         if wanted.sharing is not None and wanted.sharing.part == "places":
-            found = self._selected(scheduler, _select(start.offset, options))
+            is_fixed = options.drop_remainder or options.pad_remainder or options.stop is None
+            given: dict[str, Any] = {"stop": options.stop, "offset": start.offset, "is_fixed": is_fixed}
+            if isinstance(options.packing, Packing):
+                found = self._selected(scheduler, PackedRowSelector(options.packing, options.rows, **given).select)
+            else:
+                found = self._selected(scheduler, RowSelector(options.rows, **given).select)
         elif self._pool is not None:
             found = self._received(self._flow(_window(scheduler, options, options.max_nbytes * share)))
         else:
@@ -460,27 +476,6 @@ def _name_records(error: UnlikeError, description: Stream, start: StreamState) -
     if getattr(description.order, "window_size", 1) > 1:  # the place in a window depends on the shard's length
         found = [name.rpartition("[")[0] for name in found]
     error.add_note(f"position {error.first} is at {found[0]}, position {error.position} at {found[1]}")
-
-
-def _batcher(description: Stream, start: StreamState, options: StreamOptions) -> Batcher | PackedBatcher:
-    common: dict[str, Any] = {
-        "start": start.position,
-        "stop": options.stop,
-        "offset": start.offset,
-        "drop_remainder": options.drop_remainder,
-    }
-    if isinstance(options.packing, Packing):
-        return PackedBatcher(options.packing, options.rows, **common)
-    yields = yields_from(description.yields, start.amendments, start.position)
-    return Batcher(options.rows, yields=yields, **common)
-
-
-def _select(offset: int, options: StreamOptions) -> Select:
-    is_fixed = options.drop_remainder or options.pad_remainder or options.stop is None
-    if not isinstance(options.packing, Packing):
-        return RowSelector(options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed).select
-    selector = PackedRowSelector(options.packing, options.rows, stop=options.stop, offset=offset, is_fixed=is_fixed)
-    return selector.select
 
 
 def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> Wanted:

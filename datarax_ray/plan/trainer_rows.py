@@ -90,10 +90,10 @@ class TrainerRows:
     def full(self) -> tuple[tuple[int, int], ...]:
         return self.of(self.batch_size)
 
-    def of(self, num_rows: int) -> tuple[tuple[int, int], ...]:
+    def of(self, num_rows: int, parts: tuple[int, ...] | None = None) -> tuple[tuple[int, int], ...]:
         """The ranges [lo, hi) of a batch of so many rows: ascending, apart from each other, none empty.
 
-        Part j of P is the rows from j * num_rows // P up to (j + 1) * num_rows // P.
+        Part j of P is the rows from j * num_rows // P up to (j + 1) * num_rows // P. parts: None for the trainer's.
 
         >>> TrainerRows(8, Share(4, (1,))).of(8), TrainerRows(8, Share(4, (1,))).of(3)
         (((2, 4),), ((0, 1),))
@@ -102,22 +102,19 @@ class TrainerRows:
         >>> TrainerRows(8, Share(4, (0, 2, 3)), is_padded=True).of(5)
         ((0, 2), (4, 5))
         """
-        return self._ranges(num_rows, self.share.parts)
-
-    def counted(self, num_rows: int) -> tuple[tuple[int, int], ...]:
-        """The ranges whose rows count in this trainer's digest, each within a range of `of`."""
-        return self._ranges(num_rows, self.share.counted)
-
-    def _ranges(self, num_rows: int, parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         total, num_parts = self.batch_size if self.is_padded else num_rows, self.share.num_parts
         ranges: list[tuple[int, int]] = []
-        for part in parts:
+        for part in self.share.parts if parts is None else parts:
             lo, hi = (min(at * total // num_parts, num_rows) for at in (part, part + 1))
             if ranges and ranges[-1][1] == lo:
                 lo = ranges.pop()[0]
             if lo < hi:
                 ranges.append((lo, hi))
         return tuple(ranges)
+
+    def counted(self, num_rows: int) -> tuple[tuple[int, int], ...]:
+        """The ranges whose rows count in this trainer's digest, each within a range of `of`."""
+        return self.of(num_rows, self.share.counted)
 
 
 def rows_of_rank(batch_size: int, process_index: int, process_count: int, is_padded: bool = False) -> TrainerRows:

@@ -33,7 +33,7 @@ def code_digests(objects: Iterable[Any]) -> dict[str, Any]:
     """
     given = tuple(objects)
     names = [name_of(each)[-_MAX_NAME:] for each in given]
-    code = [_digest(each) for each in given]
+    code = [digest(_parts(each))[:_LEN] for each in given]
     said = {f"{number} {name}": _own(each) for number, (name, each) in enumerate(zip(names, given, strict=True))}
     own = {name: text for name, text in said.items() if text is not None}
     if len(given) > _MAX_EACH:
@@ -56,10 +56,6 @@ def _own(value: Any) -> str | None:
         return None
     text = str(method())
     return text if len(text) <= _MAX_TEXT else digest(text)
-
-
-def _digest(value: Any) -> str:
-    return digest(_parts(value))[:_LEN]
 
 
 def _parts(value: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.plain_values import shown
+from datarax_ray.read.code_digests import name_of
 from datarax_ray.read.elements.owning import UnfitError, own_items
 from datarax_ray.read.errors import RecordError
 
@@ -115,18 +116,18 @@ def _step(transform: Any, index: int) -> Step:
         raise TypeError(f"transform {transform.__name__} is a class; pass an instance of it")
     kinds = [method for method in METHODS if callable(getattr(transform, method, None))]
     if len(kinds) > 1:
-        raise TypeError(f"transform {_name(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
+        raise TypeError(f"transform {name_of(transform)} has {' and '.join(kinds)}; it must have exactly one of them")
     if kinds == ["flat_map"]:
-        return Step("flat_map", functools.partial(_flat_map, transform), _name(transform), index)
+        return Step("flat_map", functools.partial(_flat_map, transform), name_of(transform), index)
     if kinds:
-        return Step(kinds[0], getattr(transform, kinds[0]), _name(transform), index)
+        return Step(kinds[0], getattr(transform, kinds[0]), name_of(transform), index)
     if any(kind.__module__.partition(".")[0] == "flax" for kind in type(transform).__mro__):  # workers do not import it
         raise TypeError(
-            f"transform {_name(transform)} is a Flax module, which works on batches on the device; give it to the "
+            f"transform {name_of(transform)} is a Flax module, which works on batches on the device; give it to the "
             "pipeline, Pipeline(stages=[...])"
         )
     if callable(transform):
-        return Step("map", transform, _name(transform), index)
+        return Step("map", transform, name_of(transform), index)
     raise TypeError(
         f"{transform!r} is no transform: it is neither callable nor has one of {', '.join(METHODS)} as a method"
     )
@@ -143,10 +144,6 @@ def _flat_map(transform: Any, element: Any) -> list[Any]:
     if limit is not None and len(results) > limit:
         raise ValueError(f"flat_map returned {len(results)} elements, and its max_fan_out is {limit}; set it higher")
     return results
-
-
-def _name(transform: Any) -> str:
-    return getattr(transform, "__qualname__", None) or type(transform).__qualname__
 
 
 class Unstacked:
