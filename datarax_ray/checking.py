@@ -26,7 +26,7 @@ from datarax_ray.read.elements.columns import FieldSpec, leaves, spec
 from datarax_ray.read.files.sniff import DECODERS, record_format
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.record_progress import RecordProgress
-from datarax_ray.write.statistics import FieldStatistics, Moments, Statistics, fields_of_columns, fields_of_elements
+from datarax_ray.write.statistics import FieldStatistics, Moments, Statistics, fields_of_columns
 
 _NUM_TASKS = 64  # of all records: progress is shown when a task ends
 _MIN_TASK_RECORDS = 2**12  # each task opens files
@@ -259,12 +259,8 @@ def look(stream: IndexedStream, cut: tuple[int, int]) -> Seen:
     for start in range(cut[0], cut[1], size):
         records = np.arange(start, min(start + size, cut[1]))
         progress, columns = stream._elements(records, records)
-        fields = fields_of_columns(columns) if columns is not None else fields_of_elements(progress.elements)
-        positions = np.asarray(progress.positions)
-        empty = len(records) - len(np.unique(positions))
-        statistics = Statistics(len(records), len(positions), empty, len(progress.skipped), fields)
         block = block_of(progress, columns, None)
-        seen += _seen(statistics, block, stream.name)
+        seen += _seen(Statistics.of(len(records), progress, columns), block, stream.name)
     return seen
 
 

@@ -35,7 +35,7 @@ _ALLOWED = {
     ("actors/trial.py", "pickle.loads(block)"),
     ("actors/trial.py", "pickle.loads(pickled)"),
     ("actors/trial.py", "pickle.load(asked)"),
-    ("grain/engine/elements.py", "pickle.loads(data)"),  # elements from an actor, inside what Ray pickles
+    ("grain/engine/stream.py", "pickle.loads(data)"),  # elements from an actor, inside what Ray pickles
     ("read/formats/hugging_face/dataset.py", "pickle.loads(self._closed[0], buffers=self._closed[1])"),
 }
 

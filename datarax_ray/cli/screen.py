@@ -66,21 +66,6 @@ def _null(value: Any) -> None:
         raise TypeError(f"no JSON holds {value!r}")
 
 
-def print_stopped(end: BaseException, console: Console) -> int:
-    """Print which signal ended the program, with the notes on finished work.
-
-    Returns the exit status, 128 + the signal's number. Raises: `end` itself, if no signal caused it.
-    """
-    if isinstance(end, KeyboardInterrupt):
-        cause, number = "Ctrl-C", signal.SIGINT
-    elif isinstance(end, SystemExit) and end.code == signal.SIGTERM:
-        cause, number = "SIGTERM", signal.SIGTERM
-    else:
-        raise end
-    console.print("; ".join([f"stopped by {cause}", *getattr(end, "__notes__", ())]), soft_wrap=True)
-    return 128 + number
-
-
 @contextmanager
 def reporting_errors(screen: Screen, status: int = 1) -> Iterator[Screen]:
     """The screen of a command while it runs. An error of the outside world becomes a message and this exit status.
@@ -93,7 +78,11 @@ def reporting_errors(screen: Screen, status: int = 1) -> Iterator[Screen]:
         try:
             yield screen
         except (KeyboardInterrupt, SystemExit) as end:
-            raise typer.Exit(print_stopped(end, screen.err)) from None
+            if isinstance(end, SystemExit) and end.code != signal.SIGTERM:
+                raise
+            name, number = ("SIGTERM", signal.SIGTERM) if isinstance(end, SystemExit) else ("Ctrl-C", signal.SIGINT)
+            screen.err.print("; ".join([f"stopped by {name}", *getattr(end, "__notes__", ())]), soft_wrap=True)
+            raise typer.Exit(128 + number) from None
         # of EOFError typer would say "Aborted!"
         except (OSError, ValueError, RuntimeError, ImportError, SyntaxError, MemoryError, EOFError) as error:
             notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith("Traceback")]

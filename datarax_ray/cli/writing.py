@@ -13,14 +13,11 @@ from rich.console import RenderableType
 
 from datarax_ray.cli.arguments import source_of
 from datarax_ray.cli.check import field_table
-from datarax_ray.cli.screen import Screen, print_stopped
+from datarax_ray.cli.screen import Screen
 from datarax_ray.loading import kind_of, source_of_files, split_of
-from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.decode import DecodeMsgpack
 from datarax_ray.read.files.sniff import IMAGES, record_format
-from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.image_folder import EncodedImages
-from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import TextStreamSource, from_hf
@@ -47,8 +44,8 @@ def convert(
     on_error: str = "raise",
     check: bool = False,
     overwrite: bool = False,
-) -> int:
-    """Write a dataset in another format, and print a summary. Returns the exit status.
+) -> None:
+    """Write a dataset in another format, and print a summary.
 
     group_size, num_shards, num_actors: None to choose. decoder: transforms. split: of a Hugging Face dataset. check:
     see conversion_of.
@@ -62,21 +59,18 @@ def convert(
             reader, to, group_size=group_size, on_error=on_error, transforms=decoder, check=check, about=about
         )
         num_shards = num_shards or num_shards_for(conversion.num_records, conversion.mean_nbytes)
-        try:
-            written = write_dataset(
-                conversion.read,
-                conversion.num_records,
-                destination,
-                conversion.format,
-                made_from=conversion.made_from,
-                num_shards=num_shards,
-                num_actors=0 if num_actors is None and num_shards == 1 else num_actors,
-                overwrite=overwrite,
-                console=screen.err,
-                title="convert",
-            )
-        except (KeyboardInterrupt, SystemExit) as end:
-            return print_stopped(end, screen.err)
+        written = write_dataset(
+            conversion.read,
+            conversion.num_records,
+            destination,
+            conversion.format,
+            made_from=conversion.made_from,
+            num_shards=num_shards,
+            num_actors=0 if num_actors is None and num_shards == 1 else num_actors,
+            overwrite=overwrite,
+            console=screen.err,
+            title="convert",
+        )
     elapsed_s = time.perf_counter() - begin
     format = written.settings["format"]
     facts = {
@@ -92,7 +86,6 @@ def convert(
         "elapsed_s": round(elapsed_s, 3),
     }
     screen.answer(facts, _summary(destination, written, conversion, facts["num_skipped"], elapsed_s))
-    return 0
 
 
 def _reader_of(source: str, split: str | None) -> tuple[Any, dict[str, Any]]:
@@ -136,7 +129,7 @@ def _summary(
         skipped = [where for shard in written.shards for where in (shard.said or {}).get("skipped", ())][:_MAX_SKIPPED]
         more = f" and {num_skipped - len(skipped)} more" if num_skipped > len(skipped) else ""
         yield f"skipped: {num_skipped:,} records that cannot be read: {', '.join(skipped)}{more}"
-    decoders = _decoders_of(destination, written, conversion)
+    decoders = _decoders_of(destination, conversion)
     transforms = f", transforms=[{', '.join(decoders)}]" if decoders else ""
     yield f"read it by: load({str(destination)!r}{transforms})"
     if format["name"] == "ArrayRecord" and format["group_size"] > 1:
@@ -146,24 +139,19 @@ def _summary(
         )
 
 
-def _decoders_of(folder: Path, written: Manifest, conversion: Conversion) -> list[str]:
+def _decoders_of(folder: Path, conversion: Conversion) -> list[str]:
     """The transforms that decode the written records, as code; DecodeImage by the first record's fields."""
-    arrays = f"arrays={dict(conversion.arrays)}" if conversion.arrays else ""
-    decoders = [f"DecodeMsgpack({arrays})"] if conversion.encoding else []
-    path = next((folder / shard.name for shard in written.shards if shard.num_records), None)
-    if path is None:
-        return decoders
-    kind: Any = ParquetReader if written.settings["format"]["name"] == "Parquet" else ArrayRecordReader
-    transforms = (DecodeMsgpack(arrays=conversion.arrays),) if conversion.encoding else ()
+    decoders = [DecodeMsgpack()] if conversion.encoding else []
+    found = ["DecodeMsgpack()"] if conversion.encoding else []
     try:
-        with contextlib.closing(kind.of(path)) as reader:
-            (element,) = IndexedStream(reader, order_of(reader.num_records), 1, transforms).read_at(0, 1)
+        with contextlib.closing(source_of_files(folder, {"num_epochs": 1}, decoders)) as source:
+            element = next(iter(source), None)
     except Exception:  # the source raises it again, for instance for nulls, when somebody reads the files
-        return decoders
+        return found
     fields = element.items() if isinstance(element, Mapping) else ()
     files = {name: value.get("bytes") if isinstance(value, Mapping) else value for name, value in fields}
     images = [name for name, file in files.items() if isinstance(file, bytes) and record_format(file) in IMAGES]
-    return decoders + [f"DecodeImage(field={name!r})" for name in images]
+    return found + [f"DecodeImage(field={name!r})" for name in images]
 
 
 def preprocess(
@@ -175,23 +163,19 @@ def preprocess(
     num_actors: int | None = None,
     num_shards: int | None = None,
     overwrite: bool = False,
-) -> int:
+) -> None:
     begin = time.perf_counter()
-    try:
-        done = materialize(
-            source_of(spec),
-            destination,
-            num_transforms=num_transforms,
-            num_actors=num_actors,
-            num_shards=num_shards,
-            overwrite=overwrite,
-            console=screen.err,
-        )
-    except (KeyboardInterrupt, SystemExit) as end:
-        return print_stopped(end, screen.err)
+    done = materialize(
+        source_of(spec),
+        destination,
+        num_transforms=num_transforms,
+        num_actors=num_actors,
+        num_shards=num_shards,
+        overwrite=overwrite,
+        console=screen.err,
+    )
     elapsed_s = time.perf_counter() - begin
     screen.answer(done.to_json() | {"elapsed_s": round(elapsed_s, 3)}, _statistics(done, elapsed_s))
-    return 0
 
 
 def _statistics(done: Materialized, elapsed_s: float) -> Iterator[RenderableType]:

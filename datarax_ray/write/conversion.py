@@ -6,25 +6,29 @@ Nothing is decoded without need: text stays text, a JPEG its bytes, and a null N
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.read import decode
+from datarax_ray.read.decode import DecodeImage
 from datarax_ray.read.elements.columns import ColumnError, stack
 from datarax_ray.read.elements.transforms import OnError, skips
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
+from datarax_ray.read.files.sniff import DECODERS, IMAGES, record_format
 from datarax_ray.read.formats.arrow.columns import rows_of_table
+from datarax_ray.read.formats.image_folder import SUFFIXES
 from datarax_ray.read.formats.origins import origins_of
 from datarax_ray.read.formats.webdataset.index import KEY
-from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
+from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebDatasetReader
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.write.arrow import UnfitError, schema_of, table_of
-from datarax_ray.write.decoding import CheckDecoding
 from datarax_ray.write.formats import ArrayRecordFormat, Format, ParquetFormat, group_size_for, row_group_size_for
 from datarax_ray.write.shards import NUM_FIRST, ReadRun, mean_nbytes_of
 
@@ -42,7 +46,6 @@ class Conversion:
 
     mean_nbytes: of a record as it is written, before compression.
     encoding: "msgpack" where elements become bytes; None where records are written as they are.
-    arrays: dtypes to give to DecodeMsgpack, of numbers that may not fit in int64.
     """
 
     read: ReadRun
@@ -51,7 +54,6 @@ class Conversion:
     made_from: Mapping[str, Any]
     mean_nbytes: float
     encoding: str | None = None
-    arrays: Mapping[str, str] = field(default_factory=dict)
 
 
 def conversion_of(
@@ -89,7 +91,6 @@ def conversion_of(
         features = (schema.metadata or {}).get(b"huggingface")  # names of classes, say, which msgpack cannot hold
         if features is not None:
             made_from["features"] = json.loads(features)["info"]["features"]
-        arrays = {column.name: "uint64" for column in schema if str(column.type) == "uint64"}
         read = ReadTables(reader, schema, on_error, encodes=to == "array_record")
         if check:
             tables = replace(read, on_error="skip", encodes=False)(0, num_first)
@@ -102,20 +103,18 @@ def conversion_of(
             first = replace(stream, on_error="skip").read_at(0, num_first)
             checking = CheckDecoding.of(reader, first)
             stream, made_from["check"] = replace(stream, transforms=(*transforms, checking)), checking.what
-        read, arrays, mean_nbytes = _of_records(stream, to, num_first)
+        read, mean_nbytes = _of_records(stream, to, num_first)
         schema = read.schema
     format: Format = ArrayRecordFormat(group_size or group_size_for(mean_nbytes))
     if to == "parquet":
         format = ParquetFormat(schema, group_size or row_group_size_for(mean_nbytes))
     encoding = "msgpack" if read.encodes else None
     made_from["encoding"] = encoding
-    return Conversion(
-        read, reader.num_records, format, made_from, mean_nbytes, encoding, arrays if read.encodes else {}
-    )
+    return Conversion(read, reader.num_records, format, made_from, mean_nbytes, encoding)
 
 
-def _of_records(stream: IndexedStream, to: To, num_first: int) -> tuple[ReadRecords, dict[str, str], float]:
-    """How to read the records of a stream, which of its fields are uint64, and the mean size of a record."""
+def _of_records(stream: IndexedStream, to: To, num_first: int) -> tuple[ReadRecords, float]:
+    """How to read the records of a stream, and the mean size of a record."""
     parts = [part[1:] for part in ReadRecords(stream).parts(0, num_first)]  # read once: data in memory may be costly
     first = [element for _, elements in parts for element in elements]
     if not first:
@@ -127,10 +126,8 @@ def _of_records(stream: IndexedStream, to: To, num_first: int) -> tuple[ReadReco
         first = list(map(_named, first))
     schema = schema_of(_columns(first[:NUM_FIRST])) if to == "parquet" else None
     read = ReadRecords(stream, schema, encodes=to == "array_record" and not is_bytes)
-    fields = first[0].items() if isinstance(first[0], Mapping) else ()
-    arrays = {name: "uint64" for name, value in fields if str(getattr(value, "dtype", "")) == "uint64"}
     tally = _Tally(stream.reader, stream.on_error)
-    return read, arrays, mean_nbytes_of(item for part in parts for item in read.written(*part, tally))
+    return read, mean_nbytes_of(item for part in parts for item in read.written(*part, tally))
 
 
 def _schema_of(reader: Any) -> Any:
@@ -331,6 +328,64 @@ class ReadTables:
         middle = (first + last) // 2
         yield from self._tables(first, middle, tally)
         yield from self._tables(middle, last, tally)
+
+
+@dataclass(frozen=True)
+class CheckDecoding:
+    """A transform that gives every element as it is, once its parts decode: what is written stays encoded.
+
+    decoders: of whole elements. pictures: fields with encoded pictures.
+    """
+
+    decoders: tuple[Any, ...] = ()
+    pictures: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, reader: Any, first: Sequence[Any]) -> Self:
+        """The check of these records, by their first elements, some of which may be broken themselves.
+
+        Raises: ValueError where nothing is to be decoded.
+        """
+        records = [each for each in first if isinstance(each, bytes)]
+        names = Counter(DECODERS.get(record_format(record) or "") for record in records).most_common(1)
+        decoders = [getattr(decode, name)() for name, _ in names if name is not None]
+        decoders += [DecodeExtensions()] if isinstance(reader, WebDatasetReader) else []
+        fields = [field for each in first if isinstance(each, Mapping) for field in each.items()]
+        pictures = dict.fromkeys(name for name, value in fields if _is_picture(name, value))
+        found = cls(tuple(decoders), tuple(pictures))
+        if not found.what:
+            raise ValueError(
+                "check decodes pictures, members of tar files and records of a known encoding, and the first records "
+                "have none of these, so nothing would be checked; leave check out"
+            )
+        return found
+
+    @property
+    def what(self) -> str:
+        """The parts that are decoded, for people."""
+        parts = [type(decoder).__name__ for decoder in self.decoders]
+        return ", ".join([*parts, *(f"pictures in {name!r}" for name in self.pictures)])
+
+    def map(self, element: Any) -> Any:
+        """Raises: ValueError for a part that does not decode, by the name of its field."""
+        for decoder in self.decoders:
+            decoder.map(element)
+        for name in self.pictures:
+            value = element.get(name)
+            if value is not None and not (isinstance(value, Mapping) and value.get("bytes") is None):  # a null
+                try:
+                    DecodeImage(field=name).map({name: value})
+                except ValueError as error:
+                    raise ValueError(f"field {name!r}: {error}") from None
+        return element
+
+
+def _is_picture(name: str, value: Any) -> bool:
+    """Whether a value is an encoded picture, by its first bytes, or by a name like "left.jpg"."""
+    if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:  # datasets.Image
+        value = value["bytes"]
+    is_named = f".{name.lower()}".endswith(SUFFIXES)
+    return isinstance(value, bytes) and (is_named or record_format(value) in IMAGES)
 
 
 def msgpack_of(element: Any) -> bytes:

@@ -27,7 +27,7 @@ from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import NUM_FIRST, folder_of, mean_nbytes_of, num_shards_for, write_dataset
-from datarax_ray.write.statistics import Statistics, fields_of_columns, fields_of_elements
+from datarax_ray.write.statistics import Statistics
 
 # Transforms that give a different result for a record at each of its positions.
 _LIVE = {"random_map": "draws random numbers for each position", "map_with_index": "is told the position"}
@@ -250,12 +250,7 @@ class Materializing:
             raise progress.failure
         positions: list[int] = np.asarray(progress.positions).tolist()
         try:
-            if columns is None:
-                found = list(map(encoded, progress.elements))
-                fields = fields_of_elements(progress.elements)
-            else:
-                found = encoded_rows(columns, len(positions))
-                fields = fields_of_columns(columns)
+            found = list(map(encoded, progress.elements)) if columns is None else encoded_rows(columns, len(positions))
         except UnwritableError as error:
             error.add_note(f"among the records from {self.stream.locate(int(records[0]))} on")
             raise
@@ -268,5 +263,4 @@ class Materializing:
             failed.setdefault(skip.position, []).append(Failed(skip.where, skip.reason))
         numbers = records.tolist()
         stored = [record_of(elements.get(number, ()), failed.get(number, ())) for number in numbers]
-        num_empty = len(numbers) - len(elements)
-        return stored, Statistics(len(numbers), len(positions), num_empty, len(progress.skipped), fields)
+        return stored, Statistics.of(len(numbers), progress, columns)

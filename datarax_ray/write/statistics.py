@@ -222,6 +222,14 @@ class Statistics:
     num_failed: int = 0
     fields: dict[str, FieldStatistics] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, num_records: int, progress: Any, columns: Any) -> Self:
+        """Of as many records, read to this Progress. columns: of its elements; None where these do not stack."""
+        fields = fields_of_elements(progress.elements) if columns is None else fields_of_columns(columns)
+        positions = np.asarray(progress.positions)
+        num_empty = num_records - len(np.unique(positions))
+        return cls(num_records, len(positions), num_empty, len(progress.skipped), fields)
+
     def __str__(self) -> str:
         """How many elements the records gave, in a line.
 
