@@ -148,7 +148,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         self.batch_size = self._options.batch_size
         self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
         self._check_sharding(StreamState())
-        base_key = jax.random.key(0) if rngs is None else rngs()
+        base_key = rngs() if rngs is not None else jax.random.key(0) if graph.nodes else None  # JAX compiles each key
         has_all_rows = spans_processes(sharding) or num_rows_in(self._options.rows.full) == self.batch_size
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None, has_all_rows=has_all_rows)
         self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)

@@ -105,12 +105,13 @@ class StageGraph:
 class Stages:
     """A graph of stages, compiled once per shape of batch.
 
-    base_key: what random numbers start from. kept: a field of the batch that is put back where the stages left it out.
+    base_key: what random numbers start from; None without stages.
+    kept: a field of the batch that is put back where the stages left it out.
     has_all_rows: whether a batch has all rows of the global one.
     """
 
     def __init__(
-        self, graph: StageGraph, base_key: jax.Array, kept: str | None = None, *, has_all_rows: bool = True
+        self, graph: StageGraph, base_key: jax.Array | None, kept: str | None = None, *, has_all_rows: bool = True
     ) -> None:
         for name, stage in graph.nodes.items():
             if inspect.isclass(stage) or not callable(stage):
@@ -153,7 +154,7 @@ class Stages:
         """The names and code of the stages, to inform; and the key, where a stage draws random numbers."""
         settings: dict[str, Any] = dict(self._code)
         draws = (jax.tree.leaves(nnx.state(module, nnx.RngState)) for module in self._modules.values())
-        if any(self._takes_keys.values()) or any(draws):
+        if self._base_key is not None and (any(self._takes_keys.values()) or any(draws)):
             settings["key"] = np.asarray(jax.random.key_data(self._base_key)).tobytes().hex()
         return settings
 
