@@ -108,8 +108,13 @@ class Connection:
             if (users := _USERS_EXIT.search(getattr(error, "ray_terminate_msg", ""))) is not None:
                 raise SystemExit(_code(users["code"])) from None
             if is_there:
-                if _is_of_pipe(error):
-                    raise _without_raylet(error) from error
+                # Ray itself cannot talk with the raylet; a task's OSError is a RayError, and Python's has a number
+                is_rays = isinstance(error, OSError) and error.errno is None and not isinstance(error, RayError)
+                if is_rays and str(error).lower().startswith(_PIPE_ENDS):
+                    raise RuntimeError(
+                        f"Ray's processes on this node have ended ({error}), and actors cannot answer this program any "
+                        f"more: {WHY_RAYLET_ENDED}. {START_AGAIN}"
+                    ) from error
                 raise
             raise _ended() from error
 
@@ -118,19 +123,6 @@ def _ended() -> RuntimeError:
     return RuntimeError(
         "Ray was shut down (ray.shutdown(), or the end of ray.init's context), and the actors of this RaySource with "
         "it; make a new one, which goes on from the state of this one. Shut Ray down once the stream is closed"
-    )
-
-
-def _is_of_pipe(error: BaseException) -> bool:
-    """Whether Ray itself cannot talk with the raylet; a task's OSError is a RayError, and Python's has a number."""
-    is_rays = isinstance(error, OSError) and error.errno is None and not isinstance(error, RayError)
-    return is_rays and str(error).lower().startswith(_PIPE_ENDS)
-
-
-def _without_raylet(error: BaseException) -> RuntimeError:
-    return RuntimeError(
-        f"Ray's processes on this node have ended ({error}), and actors cannot answer this program any more: "
-        f"{WHY_RAYLET_ENDED}. {START_AGAIN}"
     )
 
 

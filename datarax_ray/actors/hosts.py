@@ -12,7 +12,7 @@ import pickle
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,6 @@ class _Failed:
     error: BaseException
     node_id: str
     host: str
-
-    @property
-    def is_of_host(self) -> bool:
-        """Whether another host may succeed, as where a mount is missing here. A full disk is full for all."""
-        return isinstance(self.error, OSError) and self.error.errno not in FULL
 
 
 def on_hosts(
@@ -92,9 +87,12 @@ def on_hosts(
                     ) from None
                 if isinstance(found, _Failed):
                     with connection.held():
-                        others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _has_room(node)]
+                        # the head of a cluster often has no CPUs for tasks
+                        others = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
                     others = [node for node in others if node != found.node_id]
-                    if not found.is_of_host or index in elsewhere or not others:
+                    # another host may succeed, as where a mount is missing here; a full disk is full for all
+                    is_of_host = isinstance(found.error, OSError) and found.error.errno not in FULL
+                    if not is_of_host or index in elsewhere or not others:
                         raise found.error
                     logger.warning("%s failed, and another host is asked: %s", found.host, found.error)
                     elsewhere[index] = others[index % len(others)]
@@ -110,11 +108,6 @@ def on_hosts(
             stuck = ray.wait(list(pending), num_returns=len(pending), timeout=_END_S)[1] if pending else ()
             for ref in stuck:
                 ray.cancel(ref, force=True)
-
-
-def _has_room(node: Mapping[str, Any]) -> bool:
-    """Whether a node takes tasks; the head of a cluster often has no CPUs for them."""
-    return bool(node["Resources"].get("CPU"))
 
 
 def _called(function: Any, item: Any) -> Any:

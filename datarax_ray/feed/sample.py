@@ -28,7 +28,6 @@ from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.code_digests import name_of
-from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.stream import Stream, locks_of, transforms_of
 
 logger = logging.getLogger("datarax_ray")
@@ -95,30 +94,18 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
 
 
 def sampled_within(description: Callable[[], Stream], seconds: float, *, is_again: bool = True) -> Sample | None:
-    """The sample of a description, made in a thread; None where it takes longer than that.
-
-    A transform that hangs in the thread holds up nobody else in this process who uses the same function.
-    """
+    """The sample of a description, made in a thread; None where it takes longer than that."""
     found: list[Sample | None] = []
-    locks: list[ThreadLock] = []
 
     def make() -> None:
         # it may not unpickle here, which the first read says
         with contextlib.suppress(Exception), contextlib.closing(description()) as stream:
-            locks.extend(locks_of(stream))
             found.append(sampled(stream, is_again=is_again))
 
     with contextlib.suppress(RuntimeError):  # the interpreter ends
         thread = threading.Thread(target=make, name="datarax_ray-sample", daemon=True)
         thread.start()
         thread.join(seconds)
-        held = [lock for lock in locks if not found and thread.is_alive() and lock.free_of(thread.ident or 0)]
-        if held:
-            logger.warning(
-                "a transform has not returned for %.0f s from the sample that is made of the first elements here. "
-                "Others in this process who use the transform do not wait for it any more",
-                seconds,
-            )
     return found[0] if found else None
 
 

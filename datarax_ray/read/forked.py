@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
 from typing import Any
-
-_LOOK_S = 1.0  # between two looks whether a lock that is waited for was freed
 
 
 class ForkedError(Exception):
@@ -33,31 +30,14 @@ class ThreadLock:
     def __init__(self) -> None:
         self._made_in = os.getpid()
         self._lock = threading.RLock()
-        self._holder = 0  # the last thread that took it
 
     def __enter__(self) -> None:
         if self._made_in != os.getpid():
             self.__init__()  # type: ignore[misc]
-        while not self._took(self._lock):
-            pass
-        self._holder = threading.get_ident()
-
-    def _took(self, lock: threading.RLock) -> bool:
-        """Whether this thread holds the lock now, and it is the one that counts, not one that was freed meanwhile."""
-        is_held = lock.acquire(timeout=_LOOK_S)
-        if is_held and lock is not self._lock:
-            lock.release()
-        return is_held and lock is self._lock
+        self._lock.acquire()
 
     def __exit__(self, *raised: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it was freed, and is another thread's
-            self._lock.release()
-
-    def free_of(self, holder: int) -> bool:
-        """Let others take the lock, where this thread took it last and does not come back. Returns whether it did."""
-        if is_held := self._holder == holder:
-            self._lock = threading.RLock()
-        return is_held
+        self._lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ThreadLock, ()
