@@ -132,6 +132,14 @@ def test_every_beginning_of_a_clip_is_as_likely():
         assert (made["video"] == frames[begins[-1] : begins[-1] + 37 : 12]).all()
     assert set(begins) == {0, 1, 2, 3}
     assert max(begins.count(each) for each in range(4)) < 28
+
+    class Once:
+        def integers(self, most):
+            return begins.append(most) or most // 2
+
+    begins.clear()
+    DecodeRandomClip(5).random_map({"video": VIDEOS["h264 with open groups, from 3.6 s on"]}, Once())
+    assert begins == [36]  # a second draw for clips of open groups alone would prefer the others
     with pytest.raises(ValueError, match="has 40 frames, and a clip of 5 with stride 10 takes 41"):
         DecodeRandomClip(5, stride=10).random_map(encoded, np.random.default_rng(0))
 
@@ -233,6 +241,7 @@ def half_of_a_webm():
         (DecodeAudio(), b"", "0 bytes that begin b'' are no sound that libsndfile reads"),
         (DecodeAudio(), lambda: VIDEOS["vp9"], "are no sound that libsndfile reads"),
         (DecodeAudio(), sound(tone(0)), "are a WAV file without its end"),
+        (DecodeAudio(sample_rate=16_000), sound(tone(3)), "3 samples are fewer than FFmpeg resamples, from 8000"),
         (DecodeAudio(start_s=1), sound(tone(4000)), r"the sound has 0\.500 s, and start_s=1 is behind its end"),
         (DecodeAudio(), {"audio": {"bytes": None, "path": "a.wav"}}, "the sound has no bytes, and its path is 'a.wav'"),
     ],
@@ -256,7 +265,10 @@ KINDS = [(kind, subtype) for kind, subtypes in SOUNDS.items() for subtype in sub
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_sounds_and_parts_of_them_are_those_of_a_whole_read(kind, subtype, dtype):
     encoded = sound(tone(24_000, 2), 8000, kind, subtype)
-    whole, rate = soundfile.read(io.BytesIO(encoded), dtype=dtype, always_2d=True)
+    is_scaled = dtype == "int16" and subtype in {"FLOAT", "VORBIS", "OPUS"}  # by libsndfile to 0 and 1, or not clipped
+    whole, rate = soundfile.read(io.BytesIO(encoded), dtype="float64" if is_scaled else dtype, always_2d=True)
+    if is_scaled:
+        whole = np.clip(np.rint(whole * 2**15), -(2**15), 2**15 - 1)
     made = DecodeAudio(dtype=dtype).map({"audio": {"bytes": encoded, "path": None}, "label": 1})
     assert (list(made), made["audio_rate"], rate) == (["audio", "label", "audio_rate"], 8000, 8000)
     assert made["audio"].dtype == dtype
@@ -264,6 +276,18 @@ def test_sounds_and_parts_of_them_are_those_of_a_whole_read(kind, subtype, dtype
     for start in (0.0, 0.7013, 2.5):
         part = DecodeAudio(dtype=dtype, start_s=start, duration_s=1.0, field="x").map(encoded)["x"]
         assert (part == whole[round(start * 8000) :][:8000]).all()
+
+
+@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT", "DOUBLE", "VORBIS", "OPUS"])
+@pytest.mark.parametrize("dtype", ["int16", "int32"])
+def test_ints_of_a_loud_sound_are_its_floats_cut_off(subtype, dtype):
+    """libsndfile 1.2.2 makes 0 and 1 of floats, and -32768 of a Vorbis peak of 1.02."""
+    samples = np.sin(np.arange(16_000)[:, None] / 9) * (1.5 if subtype in {"FLOAT", "DOUBLE"} else 1.0)
+    encoded = sound(samples, 48_000, "OGG" if subtype in {"VORBIS", "OPUS"} else "WAV", subtype)
+    floats = DecodeAudio(dtype="float64").map(encoded)["audio"]
+    ints = DecodeAudio(dtype=dtype).map(encoded)["audio"]
+    assert ints.dtype == dtype
+    np.testing.assert_allclose(ints / -float(np.iinfo(dtype).min), np.clip(floats, -1, 1), atol=2**-15)
 
 
 @pytest.mark.parametrize(("kind", "subtype"), KINDS)

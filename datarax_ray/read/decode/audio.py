@@ -18,6 +18,8 @@ from datarax_ray.read.decode.encoded import MAX_NBYTES, encoded_in, needed, unre
 
 _FORMATS = {"float32": "flt", "float64": "dbl", "int16": "s16", "int32": "s32"}  # by FFmpeg's names
 _EXACT_SEEK = re.compile("PCM_|FLOAT|DOUBLE")  # libsndfile 1.2.2 reads parts of MP3 and Vorbis other than in the whole
+# Of these libsndfile makes whole numbers without scaling them to the range of ints, or wraps a peak above it.
+_FLOATS = {"FLOAT", "DOUBLE", "VORBIS", "OPUS"}
 _CUT = re.compile(r"(\d+) \(should be (\d+)\)")  # what libsndfile notes of the sizes in a header
 _STREAMED = 2**31 - 2**16  # and more: the size that writers to a pipe leave in a header
 _LAST_PAGE = 4  # in the flags of an Ogg page. Source: RFC 3533, section 6
@@ -33,7 +35,8 @@ class DecodeAudio(NamedArguments):
 
     sample_rate: of the result, in Hz; FFmpeg resamples a sound with another one. None keeps each sound's own.
     mono: whether FFmpeg mixes all channels to one, stereo to its mean; otherwise each sound keeps its own.
-    dtype: "float32" or "float64", within [-1, 1), "int16" or "int32".
+    dtype: "float32" or "float64", within [-1, 1) unless the file has louder floats; "int16" or "int32", which cut those
+        off.
     start_s: where to begin, in seconds.
     duration_s: how much to decode, in seconds; None for all. A sound that ends earlier gives less.
     field: the name of the sound in the element, encoded before and decoded after; a dict with the file as "bytes"
@@ -90,15 +93,20 @@ class DecodeAudio(NamedArguments):
             wanted = min(wanted, round(self.duration_s * file.samplerate))
         begin = start if _EXACT_SEEK.match(file.subtype) else 0
         count = wanted if begin == start else file.frames
-        if (nbytes := count * file.channels * np.dtype(self.dtype).itemsize) > MAX_NBYTES:
+        is_scaled = self.dtype.startswith("int") and file.subtype in _FLOATS
+        dtype = "float64" if is_scaled else self.dtype
+        if (nbytes := count * file.channels * np.dtype(dtype).itemsize) > MAX_NBYTES:
             raise ValueError(
-                f"{count} samples of {file.channels} channels are {nbytes / 1e9:.1f} GB as {self.dtype}, more than "
+                f"{count} samples of {file.channels} channels are {nbytes / 1e9:.1f} GB as {dtype}, more than "
                 f"{MAX_NBYTES / 1e9:.1f}; take a part of a FLAC or WAV file by start_s and duration_s"
             )
         file.seek(begin)  # to 0, too, as soundfile.read does; without, the last bits of an MP3 differ
-        samples = file.read(count, self.dtype, always_2d=True)
+        samples = file.read(count, dtype, always_2d=True)
         if len(samples) != count:
             raise ValueError(f"{len(samples)} samples of {count} are there: the sound was cut, or is damaged")
+        if is_scaled:
+            range_ = np.iinfo(self.dtype)
+            samples = np.clip(np.rint(samples * -float(range_.min)), range_.min, range_.max).astype(self.dtype)
         return samples if begin == start else samples[start : start + wanted].copy()
 
     def _resampled(self, samples: npt.NDArray[Any], rate: int) -> tuple[npt.NDArray[Any], int]:
@@ -118,6 +126,8 @@ class DecodeAudio(NamedArguments):
         with contextlib.suppress(av.EOFError):  # the end
             while True:
                 parts.append(graph.pull().to_ndarray())
+        if not parts:
+            raise ValueError(f"{len(samples)} samples are fewer than FFmpeg resamples, from {rate} to {made} Hz")
         return np.concatenate(parts, axis=1).reshape(-1, 1 if self.mono else num_channels), made
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -137,6 +138,7 @@ class DecodeRandomClip(_Decoder):
     def random_map(self, record_or_element: bytes | Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """As DecodeVideo.map. Raises: ValueError also when a video has fewer frames than the clip."""
         length = (self.num_frames - 1) * self.stride + 1
+        drawn = functools.cache(rng.integers)  # once, also where the frames are looked for a second time
 
         def choose(times_s: list[float]) -> list[int]:
             if len(times_s) < length:
@@ -144,7 +146,7 @@ class DecodeRandomClip(_Decoder):
                     f"the video has {len(times_s)} frames, and a clip of {self.num_frames} with stride {self.stride} "
                     f"takes {length}; take fewer, or skip such videos by on_error='skip'"
                 )
-            begin = int(rng.integers(len(times_s) - length + 1))
+            begin = int(drawn(len(times_s) - length + 1))
             return list(range(begin, begin + length, self.stride))
 
         return self._element(record_or_element, choose)
