@@ -111,19 +111,14 @@ class DataLoader(NamedArguments, Closing):
         return state.to_json(self._description.settings())
 
     def from_json(self, state: Any, allow_drift: tuple[str, ...] = ()) -> StreamState:
-        """Read a state of this loader, or of grain.DataLoader with worker_count=0.
+        """Read a state of this loader.
 
-        Raises: DriftError for another stream's state; ValueError or TypeError for anything else.
+        Raises: DriftError for another stream's state; ValueError or TypeError for anything else, also for a state that
+        grain.DataLoader wrote.
         """
-        if isinstance(state, Mapping) and "last_seen_indices" in state:
-            length = self._description.length
-            return StreamState(
-                translation.position_in_grain(state, self._sampler, self._data_source, self._shard, length)
-            )
-        if isinstance(state, Mapping) and "version" not in state and state.keys() & {"next_index", "parent"}:
+        if isinstance(state, Mapping) and state.keys() & {"last_seen_indices", "next_index", "parent"}:
             raise ValueError(
-                "a state of grain.DataLoader with a FlatMap names neither data nor order and cannot be checked; start "
-                "a new epoch or run"
+                "the state was written by grain.DataLoader, and is not read here; start a new epoch or run"
             )
         return StreamState.from_json(state, self._addresses, self._description.settings(), allow_drift=allow_drift)
 
@@ -203,7 +198,7 @@ class DataLoaderIterator(grain.DataLoaderIterator):
         return json.dumps(self._loader.to_json(self._consumer.consumed.state), indent=4).encode()
 
     def set_state(self, state: bytes, allow_drift: tuple[str, ...] = ()) -> None:
-        """Continue from a state of this loader, or of grain.DataLoader with worker_count=0.
+        """Continue from a state of this loader.
 
         allow_drift: settings that may differ on purpose, such as "batch_size".
 

@@ -19,11 +19,9 @@ from grain import python as grain_python
 from datarax_ray.grain.engine.outputs import Batching, Group
 from datarax_ray.grain.engine.stream import Sampling, split
 from datarax_ray.grain.engine.transform_chain import Kind, Operation
-from datarax_ray.plan.fingerprint import check_drift
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
 from datarax_ray.read.code_digests import code_digests
-from datarax_ray.read.elements.row_digests import ADDRESS
 
 logger = logging.getLogger("datarax_ray")
 
@@ -232,46 +230,3 @@ def sampler_settings(sampler: Any, shard: grain.sharding.ShardOptions, length: i
         text = f"{its.shard_index} of {its.shard_count}" + (", drop_remainder" if its.drop_remainder else "")
         return order | values | {"sampler": cls.__qualname__, "sampler_shard": text}
     return order | {"num_positions": length, "sampler": code_digests((sampler,))["code"][0]}
-
-
-def position_in_grain(
-    state: Mapping[str, Any], sampler: Any, data_source: Any, shard: grain.sharding.ShardOptions, length: int
-) -> int:
-    """The position in a state that grain.DataLoader wrote with worker_count=0.
-
-    Raises: ValueError for a state with workers, of another version or shard, or with a position outside; DriftError for
-    another sampler or source, compared by their reprs without addresses. Grain's state names neither operations nor the
-    number of shards.
-    """
-    if state.get("version") != 2:
-        raise ValueError(f"the state of grain.DataLoader has version {state.get('version')!r}, not 2")
-    if (workers := state.get("worker_count")) != 0:
-        raise ValueError(
-            f"the state was written by grain.DataLoader with worker_count={workers}, whose workers batch separately: "
-            "another stream. Only worker_count=0 can continue here; start a new epoch or run."
-        )
-
-    def named(source: str, order: str) -> dict[str, Any]:
-        return {"files": {"data_source": ADDRESS.sub("", source)}, "order": {"sampler": ADDRESS.sub("", order)}}
-
-    check_drift(
-        named(str(state.get("data_source")), str(state.get("sampler"))), named(source_repr(data_source), repr(sampler))
-    )
-    last = state.get("last_seen_indices", {}).get("0")
-    if isinstance(last, bool) or not isinstance(last, int):
-        raise ValueError(f"the last index in the state of grain.DataLoader must be an integer, got {last!r}")
-    if (last - shard.shard_index) % shard.shard_count:
-        raise ValueError(
-            f"the state's last index {last} is one of shard {last % shard.shard_count} of {shard.shard_count}, this "
-            f"loader reads shard {shard.shard_index} of {shard.shard_count}; elements would be repeated or never seen. "
-            "Give each process the state of its own shard, with as many shards as before, or start a new run."
-        )
-    position = (last + shard.shard_count - shard.shard_index) // shard.shard_count
-    if not 0 <= position <= length:
-        raise ValueError(f"the state's position {position} is outside a stream of {length} elements")
-    return position
-
-
-def source_repr(data_source: Any) -> str:
-    """A source in Grain's states."""
-    return str(type(data_source)) if isinstance(data_source, list | tuple | np.ndarray) else repr(data_source)

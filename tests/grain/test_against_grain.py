@@ -141,25 +141,6 @@ def test_every_state_goes_on_with_another_number_of_actors(arguments, numbers, a
     assert_same(rest, whole[at:])
 
 
-@given(arguments(), st.integers(0, 1000))
-def test_a_state_of_grains_goes_on_here(arguments, at):
-    has_flat_map = any(isinstance(operation, Repeat) for operation in arguments["operations"])
-    if not is_possible(arguments) or getattr(arguments["sampler"], "_num_epochs", 1) is None or has_flat_map:
-        return
-    whole, failed = run(grain.DataLoader(**arguments))
-    at %= len(whole) + 1
-    theirs = iter(grain.DataLoader(**arguments))
-    for _ in range(at):
-        next(theirs)
-    ours = iter(loader(arguments, 2))
-    if isinstance(arguments["sampler"], Backwards):  # Grain names it by its address
-        return
-    ours.set_state(theirs.get_state())
-    rest, rest_failed = run(ours)
-    assert_same(rest, whole[at:])
-    assert rest_failed == failed
-
-
 @pytest.mark.parametrize("num_records", [5, 1000, 8193, 65536, 65537])
 @pytest.mark.parametrize("num_actors", [0, 2])
 def test_a_shuffle_is_grains_at_any_size(num_records, num_actors):
