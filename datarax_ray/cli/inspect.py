@@ -71,14 +71,7 @@ def _facts(source: Any) -> dict[str, Any]:
     if isinstance(stream, IndexedStream):
         facts |= {"records": reader.num_records, "stored bytes a record": int(reader.mean_nbytes)}
     if isinstance(reader, ArrayRecordReader):
-        group_size = reader.group_size
-        facts["group size"] = group_size
-        facts["advice"] = (
-            "single records: a global shuffle reads each by itself"
-            if group_size == 1
-            else f"a group is decoded as a whole, so a global shuffle decodes up to {group_size} records for one: "
-            'shuffle_block_size="auto" shuffles groups and decodes each once'
-        )
+        facts["group size"] = reader.group_size
     return facts
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
@@ -20,6 +19,7 @@ from datarax_ray.cli.screen import Screen
 from datarax_ray.feed.origins import NoBatchError
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.lines import written_whole
+from datarax_ray.write.arrow import schema_of, table_of
 
 if TYPE_CHECKING:
     from datarax_ray.pipeline import Pipeline
@@ -137,8 +137,9 @@ def _write_npz(path: Path, batches: Batches) -> int:
 
 
 def _write_parquet(path: Path, batches: Batches) -> int:
-    """Write each row with its step and number; arrays of more than one value as tensors of one shape."""
-    writer, count = None, 0
+    """Write each row with its step and number."""
+    writer: Any = None
+    count = 0
     try:
         for step, batch in batches:
             columns = _columns(batch)
@@ -147,21 +148,14 @@ def _write_parquet(path: Path, batches: Batches) -> int:
                     f"a .parquet has columns step and row of its own, and so have the batches: {taken}; write an .npz"
                 )
             rows = len(next(iter(columns.values())))
-            own = {"step": np.full(rows, step), "row": np.arange(rows)}
-            table = pa.table(own | {name: _arrow(column) for name, column in columns.items()})
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
+            columns = {"step": np.full(rows, step), "row": np.arange(rows)} | columns
+            writer = writer or pq.ParquetWriter(path, schema_of(columns))
+            writer.write_table(table_of(columns, writer.schema))
             count += 1
     finally:
         if writer is not None:
             writer.close()
     return count
-
-
-def _arrow(column: np.ndarray) -> Any:
-    if column.dtype == object or column.ndim == 1:
-        return pa.array(column.tolist() if column.dtype == object else column)
-    return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
 
 
 def _write_sheet(path: Path, batches: Batches) -> int:

@@ -38,7 +38,7 @@ def inspect(
     ] = None,
     split: SplitOption = None,
 ) -> None:
-    """Show a dataset: its files, records, sizes, compressed groups and what they cost, and the first elements.
+    """Show a dataset: its files, records, sizes, compressed groups, and the first elements.
 
     Records of ArrayRecord files are decoded if the first one looks like a known encoding; the decoder is named.
 
