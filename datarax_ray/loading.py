@@ -24,7 +24,7 @@ from datarax_ray.read.files.sniff import IMAGES, OF_TEXT, PACKED, READ, UNSURE
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.inspecting import FINISHED, UNFINISHED, not_finished
-from datarax_ray.read.formats.materialized.written import is_materialized
+from datarax_ray.read.formats.materialized.records import is_materialized
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client

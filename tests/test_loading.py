@@ -417,7 +417,7 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(tmp_path, monk
         (("a.jsonl", "b.json", "d.txt"), "skipped 1 files, D/d.txt the first, that are not named *.jsonl, *.ndjson,"),
         (
             ("a.parquet", "README", "part-1"),
-            "D/part-1 the first, that are not named *.parquet, *.parq, *.pq, but look like data; give a glob",
+            "D/part-1 the first, that are not named *.parquet, *.parq, *.pq; give a glob",
         ),
         (("a.array_record", "part-1"), "skipped 1 files, D/part-1 the first, that are not named *array_record*"),
         (

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from datarax_ray.read.errors import ChangedError, StorageError, message_of
 from datarax_ray.read.laps import lap, repeats
-from datarax_ray.read.streams.open_shards import ShardRun
-from datarax_ray.read.streams.rows import Rows
+from datarax_ray.read.streams.open_shards import Rows, ShardRun
 
 logger = logging.getLogger("datarax_ray")
 

@@ -18,8 +18,8 @@ from datarax_ray.read.formats.arrow.joining import Joins
 from datarax_ray.read.formats.arrow.types import OnNull
 from datarax_ray.read.formats.lance import LanceReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.text.blocks import TextReader
 from datarax_ray.read.formats.text.json_syntax import JSONLines
-from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.shards import SUFFIXES_OF_TEXT, TextShards, UnpackedFiles, head_of
 from datarax_ray.read.formats.text.syntax import CSV, Lines, Syntax
 from datarax_ray.sources.base.files import (

@@ -19,8 +19,15 @@ from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import UnwritableError
-from datarax_ray.read.formats.materialized.records import Failed, encoded, encoded_rows, record_of
-from datarax_ray.read.formats.materialized.written import KEY, Written, component_path
+from datarax_ray.read.formats.materialized.records import (
+    KEY,
+    Failed,
+    Written,
+    component_path,
+    encoded,
+    encoded_rows,
+    record_of,
+)
 from datarax_ray.read.formats.origins import origins_of
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.read.streams.materialized import MaterializedStream

@@ -19,8 +19,8 @@ from pyarrow import json as arrow_json
 
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import unstack
+from datarax_ray.read.formats.text.blocks import TextReader
 from datarax_ray.read.formats.text.json_syntax import JSONLines
-from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from tests.fuzz import outcomes

@@ -8,7 +8,7 @@ import pytest
 
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
-from datarax_ray.read.streams.rows import count
+from datarax_ray.read.streams.open_shards import count
 
 
 def generate(shards):

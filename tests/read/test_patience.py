@@ -29,7 +29,7 @@ from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.mds.reader import MDSReader
 from datarax_ray.read.formats.parquet.reader import ParquetReader
 from datarax_ray.read.formats.random_access import RandomAccessReader
-from datarax_ray.read.formats.text.reader import TextReader
+from datarax_ray.read.formats.text.blocks import TextReader
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.formats.tfrecord import TFRecordReader
 from datarax_ray.read.formats.webdataset.reader import WebDatasetReader

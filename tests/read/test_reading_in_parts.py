@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.parquet.reader import ParquetReader
+from datarax_ray.read.formats.text.blocks import TextReader
 from datarax_ray.read.formats.text.json_syntax import JSONLines
-from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import CSV
 from datarax_ray.read.stream import Reader, ReaderTraits
 from datarax_ray.read.streams.indexed import read_records

@@ -1,8 +1,8 @@
 """From one path, glob or directory to the files that it names on one storage, in sorted order.
 
 The storage is this machine, or a filesystem of fsspec. Whatever could be missed, or read twice, is an error or a
-warning: missing shards, broken links, links that lead upwards, directories that are not searched, files of the same
-format with other names, and several splits under one path.
+warning: missing shards, broken links, links that lead upwards, directories that are not searched, files of other
+names, and several splits under one path.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _NO_DATA = re.compile(
     r"|(README|LICENSE)(\.(md|txt|rst))?|_origins-\d{5,}-of-\d{5,}|[^/]+\.(tmp|incomplete|crc))",
     re.IGNORECASE | re.DOTALL,
 )
+_NOTES = (".md", ".json", ".yaml", ".yml", ".html", ".idx", ".lock")
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # What people call splits, of folders and of parts of a file's name, as Hugging Face's datasets takes them.
 SPLITS = {
@@ -279,7 +280,7 @@ def _in_directory(
             f"{advice} Give a glob to take files of other names.{within}"
         )
     if not wanted.is_quiet:
-        _warn_of_skipped(said, wanted, found, sorted(set(visible).difference(found)), look)
+        _warn_of_skipped(said, wanted, sorted(set(visible).difference(found)))
         # elsewhere it would be a request for each
         _warn_of_folders(said, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
     return found, loose
@@ -289,17 +290,17 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1]
 
 
-def _warn_of_skipped(said: str, wanted: Wanted, found: list[str], others: list[str], look: Open | None) -> None:
-    """Warn of files of a directory that look like data and are not taken."""
+def _warn_of_skipped(said: str, wanted: Wanted, others: Sequence[str]) -> None:
+    """Warn of files of a directory that are not taken, and are no notes."""
+    others = [name for name in others if not is_no_data(name) and _suffix(name).lower() not in _NOTES]
     packed = [name for name in others if name.lower().endswith(_PACKED) and wanted.has(name[: -len(_suffix(name))])]
-    count, first = (0, "") if look is None else sniff.alike(look, found[0], set(others).difference(packed))
-    for number, name, why in (
-        (len(packed), packed[:1], "are compressed; TextStreamSource reads text that is, else unpack them"),
-        (count, [first], f"are not named {wanted}, but look like data; give a glob or a list of files"),
+    for names, why in (
+        (packed, "are compressed; TextStreamSource reads text that is, else unpack them"),
+        (sorted(set(others).difference(packed)), f"are not named {wanted}; give a glob or a list of files"),
     ):
-        if number:
+        if names:
             message = "%s: skipped %d files, %s the first, that %s to have them read as well."
-            logger.warning(message, said, number, name[0], why)
+            logger.warning(message, said, len(names), names[0], why)
 
 
 def _warn_of_folders(said: str, folders: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +137,6 @@ def _crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-_MOST_SUFFIXES = 8  # that alike looks at: of a name for each day or number there are thousands
 _DELIMITERS, _MAX_LINES = ",\t;|", 20  # of CSV files, and lines that are looked at for them
 _QUOTED = re.compile(r'"[^"]*"')
 _TOKEN_LENGTH = 8  # more than a word or an escape of JSON has, which may be cut
@@ -231,29 +230,6 @@ def ends(file: Any) -> tuple[bytes, bytes]:
     file.seek(0, os.SEEK_END)
     file.seek(max(0, file.tell() - TAIL_NBYTES))
     return head, file.read()
-
-
-def alike(opened: Callable[[str], Any], path: str, others: Iterable[str]) -> tuple[int, str]:
-    """How many of the other files are likely of this one's format, and one that is; (0, "") where none is.
-
-    The first and the last file of each suffix are looked at. opened: a binary file at a path.
-    """
-
-    def format_at(path: str) -> str | None:
-        with contextlib.suppress(OSError), opened(path) as file:  # whoever reads it tells
-            return file_format(*ends(file))
-        return None
-
-    groups: dict[str, list[str]] = {}
-    for other in sorted(others):
-        groups.setdefault(os.path.splitext(other)[1].lower(), []).append(other)
-    wanted = format_at(path) if groups else None
-    count, first = 0, ""
-    for group in list(groups.values())[:_MOST_SUFFIXES] if wanted not in UNSURE else []:
-        like = next((end for end in (group[0], group[-1]) if format_at(end) == wanted), None)
-        if like is not None:
-            count, first = count + len(group), first or like
-    return count, first
 
 
 def advice_at(path: str, wanted: str = "") -> str:

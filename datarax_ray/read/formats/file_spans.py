@@ -96,15 +96,16 @@ def indexed(
 
 
 class FileSpans:
-    """Bytes of files by offset. files: each with path, nbytes and content.
+    """Bytes of files by offset. files: each with path, nbytes and content. content: gives a file's, as content_of.
 
     Several threads may read, at the same time, and close. Reading again opens again. pyarrow closes a file once nobody
     holds it: a thread that reads keeps its file open, so its descriptor never becomes the one of another file.
     """
 
-    def __init__(self, filesystem: Any, files: Sequence[Any]) -> None:
+    def __init__(self, filesystem: Any, files: Sequence[Any], content: Callable[[Any, int], str] | None = None) -> None:
         self._filesystem = filesystem
         self._files = files
+        self._content = content or content_of
         self._open: OrderedDict[int, Any] = OrderedDict()  # pyarrow's files
         self._seen: dict[int, tuple[int | None, str]] = {}  # stamps of files that were found to be those indexed
         # of what is open, not of reading: pipelines over one source have threads of their own
@@ -161,7 +162,7 @@ class FileSpans:
         seen = stamp_of(self._filesystem, file.path)
         raw = self._filesystem.open_input_file(file.path)
         is_new = index not in self._seen or not seen[1]  # of one size, only its version tells it from another
-        if is_new and content_of(raw, raw.size()) != file.content:
+        if is_new and self._content(raw, raw.size()) != file.content:
             raise ValueError(
                 f"{file.path} had {file.nbytes:,} bytes when the source was made, and has {raw.size():,} others now; "
                 "it was replaced, and reading on would mix two datasets. Put the original back and go on from the last "

@@ -28,8 +28,7 @@ from datarax_ray.read.formats.arrow.elements import with_loose
 from datarax_ray.read.laps import lap
 from datarax_ray.read.stream import MAX_NAMES
 from datarax_ray.read.streams.indexed import ElementStream
-from datarax_ray.read.streams.open_shards import OpenShards, Portion, ShardReader
-from datarax_ray.read.streams.rows import Broken, Pick, gather, rows_at
+from datarax_ray.read.streams.open_shards import Broken, OpenShards, Pick, Portion, ShardReader, gather, rows_at
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,16 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.progress import Call, Progress
 from datarax_ray.read.elements.row_digests import first_difference
 from datarax_ray.read.formats.cache import CachedReader, cached
-from datarax_ray.read.formats.materialized.records import ELEMENT, ROW, columns_of, parts_of, value_of
-from datarax_ray.read.formats.materialized.written import Written, component_path, opened
+from datarax_ray.read.formats.materialized.records import (
+    ELEMENT,
+    ROW,
+    Written,
+    columns_of,
+    component_path,
+    opened,
+    parts_of,
+    value_of,
+)
 from datarax_ray.read.laps import lap
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, read_records
 from datarax_ray.read.streams.mixture import MixtureStream

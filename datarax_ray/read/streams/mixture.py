@@ -34,7 +34,7 @@ from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.stream import StreamTraits
 from datarax_ray.read.streams.indexed import IndexedStream, names_of, request_at, scheduler_of
-from datarax_ray.read.streams.rows import Pick, gather
+from datarax_ray.read.streams.open_shards import Pick, gather
 
 AnyStream: TypeAlias = "IndexedStream | MixtureStream"
 Located: TypeAlias = RecordError | UnlikeError

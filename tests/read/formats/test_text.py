@@ -20,8 +20,8 @@ from pyarrow import json as arrow_json
 
 from datarax_ray.read.elements.columns import unstack
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
+from datarax_ray.read.formats.text.blocks import TextReader
 from datarax_ray.read.formats.text.json_syntax import JSONLines
-from datarax_ray.read.formats.text.reader import TextReader
 from datarax_ray.read.formats.text.syntax import BOM, CSV
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import braceexpand
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +23,7 @@ from webdataset import autodecode
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from datarax_ray.read.formats.file_spans import BrokenRecordError
-from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebDatasetReader, expand_braces
+from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebDatasetReader
 from tests.tars import joined_by_key, write_tar, write_tars
 
 
@@ -404,18 +403,6 @@ def test_members_names_and_data_are_in_the_fingerprint(tmp_path: Path) -> None:
     ]
     assert len({fingerprint(*base), *(fingerprint(*other) for other in others)}) == 5
     assert len(fingerprint(*base)) < 300
-
-
-@given(
-    text=st.text(st.sampled_from("{},.019-a"), max_size=14)
-    | st.from_regex(r"x\{[0-9]{1,2}\.\.[0-9]{1,2}(\.\.[0-3])?\}")
-)
-def test_braces_are_expanded_as_braceexpand_does_it(text: str) -> None:
-    try:
-        want = list(braceexpand.braceexpand(text, escape=False))
-    except braceexpand.UnbalancedBracesError:
-        return
-    assert expand_braces(text) == want
 
 
 def test_a_pipe_is_refused_with_what_to_give_instead() -> None:

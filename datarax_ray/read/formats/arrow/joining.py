@@ -10,8 +10,6 @@ from typing import Any
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats.arrow.types import (
     is_list,
-    is_tensor,
-    is_varying_list,
     named_type,
     plain_type,
     retyped,
@@ -184,7 +182,7 @@ def joined(one: Any, other: Any, *, small: Container[str] = (), strict: bool = F
             kinds = [kind.field(name).type if kind.get_field_index(name) >= 0 else pa.null() for kind in (one, other)]
             found.append(joined(*kinds, small=small, strict=strict, path=f"{path}.{name}"))
         return None if None in found else pa.struct(list(zip(names, found, strict=True)))
-    if _is_any_list(one) and _is_any_list(other):
+    if is_list(one) and is_list(other):
         sizes = {kind.list_size for kind in (one, other) if t.is_fixed_size_list(kind)}
         if len(sizes) > 1 or (strict and sizes):
             return None
@@ -244,7 +242,3 @@ def _of_values(kind: Any) -> Any:
 
     kind = without_extension(kind)
     return _of_values(kind.value_type) if pa.types.is_dictionary(kind) else kind
-
-
-def _is_any_list(kind: Any) -> bool:
-    return not is_tensor(kind) and (is_list(kind) or is_varying_list(kind))

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from datarax_ray.plan.plain_values import digest
 
 if TYPE_CHECKING:
@@ -38,18 +36,11 @@ def is_list(kind: Any) -> bool:
     return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))
 
 
-def is_list_view(kind: Any) -> bool:
-    """Whether this is a list whose offsets and lengths stand apart."""
-    from pyarrow import types as t
-
-    return bool(t.is_list_view(kind) or t.is_large_list_view(kind))
-
-
 def is_varying_list(kind: Any) -> bool:
-    """Whether this is a list, or a view of one, whose type leaves the length open."""
+    """Whether this is a list whose type leaves the length open."""
     from pyarrow import types as t
 
-    return bool(t.is_list(kind) or t.is_large_list(kind) or is_list_view(kind))
+    return bool(t.is_list(kind) or t.is_large_list(kind))
 
 
 def is_tensor(kind: Any) -> bool:
@@ -93,16 +84,13 @@ def without_extension(kind: pa.DataType) -> pa.DataType:
 
 @functools.lru_cache(maxsize=1024)
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type without extensions (as without_extension) and without views of lists, at any depth."""
+    """The type without extensions (as without_extension), at any depth."""
     import pyarrow as pa
 
     kind = without_extension(kind)
     if pa.types.is_struct(kind):
         parts = [part.with_type(storage_type(part.type)) for part in kind]
         return kind if parts == list(kind) else pa.struct(parts)
-    if is_list_view(kind):
-        made = pa.list_ if pa.types.is_list_view(kind) else pa.large_list
-        return made(storage_type(kind.value_type))
     if is_list(kind) and (inner := storage_type(kind.value_type)) != kind.value_type:
         return pa.list_(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
     return kind
@@ -137,8 +125,7 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
     """The array or column as of this type: a result of `joining.joined`, or of storage_type, or the array's own type
     with lists of one length. A field that a struct lacks is null.
 
-    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), breaks extension types in structs (24), and loses
-    values of views of lists behind a null, or out of their order (26.0).
+    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), and breaks extension types in structs (24).
     repair: rebuild an array of this very type, which may hold lists of too few nulls, as pyarrow's parser of JSON makes
     them. rounds: integers may lose digits as floats; else no value changes.
     Raises: pyarrow.ArrowInvalid for lists of another length, and for values that the type does not hold.
@@ -152,7 +139,6 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     array = array if is_tensor(array.type) else getattr(array, "storage", array)
-    array = _without_view(array) if is_list_view(array.type) else array
     if array.type == kind and not repair:
         return array
     is_null = array.is_null() if array.null_count else None
@@ -182,16 +168,6 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
     return array.cast(kind, safe=not (rounds and pa.types.is_integer(array.type) and pa.types.is_floating(kind)))
 
 
-def _without_view(array: pa.Array) -> pa.Array:
-    """A view of lists as lists."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())])
-    mask = array.is_null() if array.null_count else None
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array.flatten(), mask=mask)
-
-
 def fixed_nbytes(kind: pa.DataType) -> int | None:
     """Bytes of one value as it lies in an array; None where that depends on the value."""
     import pyarrow as pa
@@ -211,7 +187,7 @@ def fixed_nbytes(kind: pa.DataType) -> int | None:
 
 
 def stored(table: pa.Table) -> pa.Table:
-    """The table without extension types but Arrow's own tensors, and without views. Raises: as with_shapes."""
+    """The table without extension types but Arrow's own tensors. Raises: as with_shapes."""
     table = with_shapes(table)
     for index, column in enumerate(table.columns):
         if (kind := storage_type(column.type)) != column.type:

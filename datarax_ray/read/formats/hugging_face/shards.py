@@ -32,8 +32,7 @@ from datarax_ray.read.formats.arrow.types import OnNull
 from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.formats.hugging_face.dataset import arrays_of_any_length
 from datarax_ray.read.retry import RetriedRun, retried
-from datarax_ray.read.streams.open_shards import ShardRun
-from datarax_ray.read.streams.rows import Rows
+from datarax_ray.read.streams.open_shards import Rows, ShardRun
 
 logger = logging.getLogger(__name__)
 

@@ -85,11 +85,7 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
     from pyarrow import parquet
 
     nbytes = raw.size()
-    stored = _stored_footer(raw, nbytes)
-    content = hashlib.sha256(stored)
-    for start, stop in sampled_spans(nbytes, len(stored), _NUM_PAGES):
-        if (end := min(stop, nbytes - len(stored))) > start:
-            content.update(read_whole(raw, start, end))
+    stored, content = _footer_and_content(raw, nbytes)
     try:  # from here on no byte is fetched, so what fails is the file's fault
         metadata = parquet.read_metadata(pa.BufferReader(stored))
         assert isinstance(metadata.created_by, str | None)  # raises for what is no text: a footer has no checksum
@@ -122,7 +118,7 @@ def opened_in(raw: Any, path: str, choose: Choose) -> tuple[Any, FileFooter]:
         path,
         nbytes,
         tuple(counts),
-        content.hexdigest()[:16],
+        content,
         begin=nbytes - len(stored),
         leaves=leaves,
         others=tuple(leaf for leaf in paths if leaf not in wanted),
@@ -229,11 +225,23 @@ def footer_spans(tail: bytes, nbytes: int) -> list[tuple[int, int]]:
     return [*sampled_spans(nbytes, count, _NUM_PAGES), (nbytes - count, nbytes)]
 
 
-def _stored_footer(raw: Any, nbytes: int) -> bytes:
-    """The footer's bytes, with its length and the magic number behind it; the file's tail where no footer is."""
+def content_of(raw: Any, nbytes: int) -> str:
+    """See FileFooter.content. raw: a file of this size, opened by pyarrow."""
+    return _footer_and_content(raw, nbytes)[1]
+
+
+def _footer_and_content(raw: Any, nbytes: int) -> tuple[bytes, str]:
+    """The footer's bytes, with its length and the magic number behind it (the file's tail where no footer is), and
+    the digest of these and of some pages.
+    """
     found = read_whole(raw, max(0, nbytes - TAIL_NBYTES), nbytes)
     wanted = _footer_nbytes(found, nbytes)
-    return found[-wanted:] if wanted <= len(found) else read_whole(raw, nbytes - wanted, nbytes)
+    stored = found[-wanted:] if wanted <= len(found) else read_whole(raw, nbytes - wanted, nbytes)
+    content = hashlib.sha256(stored)
+    for start, stop in sampled_spans(nbytes, len(stored), _NUM_PAGES):
+        if (end := min(stop, nbytes - len(stored))) > start:
+            content.update(read_whole(raw, start, end))
+    return stored, content.hexdigest()[:16]
 
 
 def _footer_nbytes(tail: bytes, nbytes: int) -> int:

@@ -11,22 +11,21 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.read.files.filesystems import changed, read_whole, stamp_of
 from datarax_ray.read.files.sniff import incomplete
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
-from datarax_ray.read.formats.parquet.footer import OPENED, BytesFile, check_chunks, opened_in
+from datarax_ray.read.formats.file_spans import FileSpans
+from datarax_ray.read.formats.parquet.footer import OPENED, BytesFile, check_chunks, content_of
 from datarax_ray.read.formats.parquet.footers import Footers
 from datarax_ray.read.formats.remote.mirrors import Mirrors
 from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import Remote
-from datarax_ray.read.laps import lap
 from datarax_ray.read.retry import is_transient, retried
 
 _MAX_OPEN = 64  # files
@@ -118,8 +117,7 @@ class RowGroups:
         """Close what is open. Reading opens it again."""
         while self._open:
             self._shut(next(iter(self._open)))
-        if self.mirrors is not None:
-            self.mirrors.close()
+        self._files.close()
 
     def _have_open(self, wanted: Iterable[int]) -> None:
         import pyarrow as pa
@@ -152,8 +150,7 @@ class RowGroups:
                 failure = None
             except (pa.ArrowException, OSError) as error:
                 failure = error
-            if self.mirrors is None:  # every answer of a server is of the version that was counted
-                self._stored.check_unchanged(file, failure)
+            self._stored.drop(file)
             if failure is None:
                 return table
             # an error of the system has a number; one of fetching is of the storage, whatever it has
@@ -173,31 +170,26 @@ class RowGroups:
         self._files.shut(file)
 
 
-@dataclass
-class _StoredFile:
-    """raw: pyarrow's file. stamp: from before it was opened. held: (offset, bytes) of the row group to decode."""
-
-    raw: Any
-    stamp: Any
-    spans: RowGroupSpans
-    held: list[tuple[int, Any]] = field(default_factory=list)
-
-
 class StoredFiles:
     """Parquet files on a filesystem of pyarrow's, as Mirrors has those behind URLs."""
 
     def __init__(self, footers: Footers) -> None:
         self._footers = footers
-        self._open: dict[int, _StoredFile] = {}
+        self._spans = FileSpans(footers.filesystem, footers.files, content_of)
+        self._layouts: dict[int, RowGroupSpans] = {}  # of open files
+        self._held: dict[int, list[tuple[int, Any]]] = {}  # (offset, bytes) of the row group to decode
 
     def open(self, indices: Iterable[int]) -> dict[int, RowGroupSpans]:
         """The layout of each file. Raises: OSError; ValueError where one is not the file whose footer was read."""
-        found = {}
         for index in indices:
-            if index not in self._open:
-                self._open[index] = self._opened(index)
-            found[index] = self._open[index].spans
-        return found
+            if index not in self._layouts:
+                file = self._footers.files[index]
+                stored = self._read(index, np.array([[file.begin, file.nbytes]]))[0]
+                try:
+                    self._layouts[index] = RowGroupSpans.of_footer(self._footers.names, stored, file.begin)
+                except ValueError as error:
+                    raise incomplete(file.path, "Parquet", error, "") from error
+        return {index: self._layouts[index] for index in indices}
 
     def opening(self, index: int) -> contextlib.AbstractContextManager[Any]:
         """Nothing is needed beside the layout."""
@@ -205,64 +197,35 @@ class StoredFiles:
 
     def read(self, index: int, start: int, stop: int) -> Any:
         """The bytes [start, stop) of an open file."""
-        file = self._open[index]
-        for begin, held in file.held:
+        for begin, held in self._held.get(index, ()):
             if begin <= start and stop <= begin + held.size:
                 return held.slice(start - begin, stop - start)
-        with lap("storage"):
-            return read_whole(file.raw, start, stop)
+        return self._read(index, np.array([[start, stop]]))[0] if start < stop else b""
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
         """Have the bytes of these row groups in memory, of the columns that are read."""
         import pyarrow as pa
 
         for index, groups in wanted.items():
-            file = self._open[index]
-            spans = file.spans.of(groups)
-            with lap("storage"):
-                for run in np.split(spans, np.flatnonzero(spans[1:, 0] > spans[:-1, 1] + _GAP_NBYTES) + 1):
-                    if len(run):
-                        start, stop = int(run[0, 0]), int(run[:, 1].max())
-                        file.held.append((start, pa.py_buffer(read_whole(file.raw, start, stop))))
+            if len(spans := self._layouts[index].of(groups)):
+                cuts = np.flatnonzero(spans[1:, 0] > spans[:-1, 1] + _GAP_NBYTES) + 1
+                runs = np.array([(run[0, 0], run[:, 1].max()) for run in np.split(spans, cuts)])
+                parts = zip(runs[:, 0].tolist(), self._read(index, runs), strict=True)
+                self._held.setdefault(index, []).extend((start, pa.py_buffer(data)) for start, data in parts)
 
-    def check_unchanged(self, index: int, failure: Exception | None) -> None:
-        """Raise ValueError where the file is not as it was opened: less may come of a file that was cut."""
-        if (file := self._open.get(index)) is None:
-            return
-        file.held.clear()
-        path = self._footers.files[index].path
-        with lap("storage"):
-            now = stamp_of(self._footers.filesystem, path)
-        if now != file.stamp:
-            raise changed(path, f"it had (bytes, version) {file.stamp}, and has {now}") from failure
+    def drop(self, index: int) -> None:
+        """The row group is decoded, or is not to be."""
+        self._held.pop(index, None)
 
     def shut(self, index: int) -> None:
-        self._open.pop(index).raw.close()
+        self.drop(index)
+        self._layouts.pop(index, None)
 
-    def _opened(self, index: int) -> _StoredFile:
-        expected, filesystem = self._footers.files[index], self._footers.filesystem
-        path = expected.path
-        with lap("storage"):
-            stamp = stamp_of(filesystem, path)
-            raw = filesystem.open_input_file(path)
-        try:
-            with lap("storage"):
-                opened, found = opened_in(raw, path, lambda _: self._footers.leaves)
-            if found != expected:
-                raise ValueError(
-                    f"{path} held {expected.num_rows} rows in {len(expected.rows)} row groups and "
-                    f"{expected.nbytes:,} bytes when the source was made and holds {found.num_rows} in "
-                    f"{len(found.rows)} and {found.nbytes:,} now, or other data of that size; it was replaced, and "
-                    "reading on would mix two datasets. Make a new source."
-                )
-            try:
-                spans = RowGroupSpans.of_metadata(opened.metadata, self._footers.names, found.begin)
-            except OSError as error:
-                raise incomplete(path, "Parquet", error, "") from error
-        except BaseException:
-            raw.close()
-            raise
-        return _StoredFile(raw, stamp, spans)
+    def close(self) -> None:
+        self._spans.close()
+
+    def _read(self, index: int, spans: Indices) -> list[bytes]:
+        return self._spans.read(index, spans)
 
 
 def _present(opened: Any, leaves: Sequence[str]) -> list[str]:

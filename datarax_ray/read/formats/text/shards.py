@@ -31,8 +31,8 @@ from datarax_ray.read.formats.text.deciding import Decided, Parser, Rows, Sample
 from datarax_ray.read.formats.text.json_syntax import JSONLines
 from datarax_ray.read.formats.text.syntax import BOM, CSV, Lines, Syntax
 from datarax_ray.read.retry import RetriedRun, is_transient, retried
-from datarax_ray.read.streams import rows as elements
-from datarax_ray.read.streams.open_shards import ShardRun
+from datarax_ray.read.streams.open_shards import Broken, ShardRun
+from datarax_ray.read.streams.open_shards import Rows as Elements
 
 SUFFIXES = ("", ".gz", ".zst", ".bz2", ".xz")
 CODECS = ("gzip", "zstd", "bzip2", "xz")  # of the kinds of files
@@ -323,7 +323,7 @@ class _TextRun:
         self._num_rows = 0 if state is None else int(state["rows"])
         self._cut = Cut(self._text, shards.parser.decided.syntax, file.begin if state is None else int(state["nbytes"]))
 
-    def next(self) -> list[elements.Rows] | None:
+    def next(self) -> list[Elements] | None:
         found = self._cut.next()
         if (now := stamp_of(self._shards.filesystem, self._file.path)) != self._stamp:
             raise changed(self._file.path, f"it had (bytes, version) {self._stamp}, and has {now}")
@@ -339,9 +339,9 @@ class _TextRun:
     def close(self) -> None:
         self._text.close()
 
-    def _parts(self, data: bytes, rows: Indices, begin: int) -> list[elements.Rows]:
+    def _parts(self, data: bytes, rows: Indices, begin: int) -> list[Elements]:
         """The columns of runs of rows that can be read, and the broken rows between them."""
-        parts: list[elements.Rows] = []
+        parts: list[Elements] = []
         waiting = [(0, len(rows))]
         while waiting:
             start, stop = waiting.pop()
@@ -352,7 +352,7 @@ class _TextRun:
                 parts.append(self._shards.parser.columns(Rows(some, path, names, stop - start, where)))
             except BrokenRowGroupError as error:
                 if stop - start == 1:
-                    parts.append(elements.Broken(error))
+                    parts.append(Broken(error))
                 else:
                     middle = (start + stop) // 2
                     waiting += [(middle, stop), (start, middle)]

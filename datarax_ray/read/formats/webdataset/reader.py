@@ -8,14 +8,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import re
-import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from braceexpand import UnbalancedBracesError, braceexpand
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
@@ -33,8 +31,6 @@ _ALIKE = (
     "make it so in a transform; in WebDatasetSourceConfig fields=('jpg', 'json.width') chooses members, and fields of "
     "JSON, for every sample"
 )
-_RANGE = re.compile(r"(-?\d+(?=\.\.-?\d)|[A-Za-z](?=\.\.[A-Za-z]))\.\.(-?\d+|[A-Za-z])(?:\.\.-?(\d+))?")
-_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 class WebDatasetReader(RecordsInFiles):
@@ -115,54 +111,17 @@ class WebDatasetReader(RecordsInFiles):
 
 
 def named_by(path: str) -> list[str]:
-    """What a path stands for: itself, where there is a file or folder of that name, else what its braces say."""
-    return [path] if os.path.exists(path) else expand_braces(path)
+    """What a path stands for: itself, where there is a file or folder of that name, else what its braces say.
 
-
-def expand_braces(path: str) -> list[str]:
-    """The paths that a brace pattern stands for, in the order of a shell and of the braceexpand package.
-
-    >>> expand_braces("{train,test}-{08..10}.tar")
-    ['train-08.tar', 'train-09.tar', 'train-10.tar', 'test-08.tar', 'test-09.tar', 'test-10.tar']
-    >>> expand_braces("{a,b{1..2},{x..z..2}}{}.tar")
-    ['a{}.tar', 'b1{}.tar', 'b2{}.tar', 'x{}.tar', 'z{}.tar']
+    >>> named_by("{train,test}-{08..09}.tar"), named_by("{.tar")
+    (['train-08.tar', 'train-09.tar', 'test-08.tar', 'test-09.tar'], ['{.tar'])
     """
-    cuts: list[int] = []  # the first brace, the commas between it and the one that closes it, and that
-    depth = 0
-    for at, letter in enumerate(path):
-        if letter == "{":
-            depth += 1
-            cuts = cuts or [at]
-        elif letter == "}" and depth:
-            depth -= 1
-            if not depth:
-                cuts.append(at)
-                break
-        elif letter == "," and depth == 1:
-            cuts.append(at)
-    else:
+    if os.path.exists(path):
         return [path]
-    inside = path[cuts[0] + 1 : cuts[-1]]
-    if len(cuts) > 2:
-        words = [word for first, last in pairwise(cuts) for word in expand_braces(path[first + 1 : last])]
-    elif found := _RANGE.fullmatch(inside):
-        words = _words_of(*found.groups())
-    else:
-        words = [f"{{{word}}}" for word in expand_braces(inside)]
-    return [path[: cuts[0]] + word + end for word in words for end in expand_braces(path[cuts[-1] + 1 :])]
-
-
-def _words_of(first: str, last: str, step: str | None) -> list[str]:
-    """The words from the first to the last, which are both numbers or both letters."""
-    is_number = not first.isalpha()
-    start, stop = (int(end) if is_number else _LETTERS.index(end) for end in (first, last))
-    sign = 1 if start < stop else -1
-    found = range(start, stop + sign, sign * (int(step or 1) or 1))
-    if not is_number:
-        return [_LETTERS[number] for number in found]
-    is_padded = any(len(end.lstrip("-")) > 1 and end.lstrip("-")[0] == "0" for end in (first, last))
-    width = max(len(first), len(last)) if is_padded else 1
-    return [f"{number:0{width}}" for number in found]
+    try:
+        return list(braceexpand(path, escape=False))
+    except UnbalancedBracesError:
+        return [path]
 
 
 def _in_braces(paths: Any) -> Any:
