@@ -40,12 +40,11 @@ from datarax_ray.read.formats.arrow.types import (
     OnNull,
     is_list,
     is_number,
-    is_tensor,
     is_varying_list,
     plain_type,
     retyped,
     stored,
-    tensor_shape,
+    without_extension,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Field:
         """The field as its type alone decides."""
         from pyarrow import types as t
 
-        kind = kind if is_tensor(kind) else getattr(kind, "storage_type", kind)
+        kind = without_extension(kind)
         parts = [cls.of_type(f"{path}.{part.name}", part.type, fill) for part in kind] if t.is_struct(kind) else []
         value = (fill[path],) if path in fill else ()
         return cls(path, kind, value == (None,), tuple(parts), value)
@@ -138,7 +137,7 @@ class Field:
     def _converted(self, array: pa.Array) -> Columns:
         import pyarrow as pa
 
-        array = _as_stored(array)
+        array = getattr(array, "storage", array)
         if self.is_objects:
             return objects(array)
         t, kind = pa.types, array.type
@@ -146,9 +145,6 @@ class Field:
             if array.null_count or t.is_nested(kind.value_type):
                 return self._converted(array.dictionary_decode())
             return self._converted(array.dictionary)[array.indices.to_numpy()]
-        if is_tensor(kind):
-            flat = _filled(array.storage, self.path, *map(np.ravel, self.fill)) if self.fill else array.storage
-            return _array(flat, self.path).reshape(len(array), *tensor_shape(kind))
         if self.fill:
             array = _filled(array, self.path, *self.fill)
         if self.parts:
@@ -320,7 +316,7 @@ def _decided(field: Field, chunks: list[Any], known: Known) -> Field | None:
     import pyarrow as pa
 
     t, kind = pa.types, field.type
-    chunks = [_as_stored(chunk) for chunk in chunks if len(chunk)]
+    chunks = [getattr(chunk, "storage", chunk) for chunk in chunks if len(chunk)]
     is_known = field.path in known.nulls
     if field.fill or not (chunks or is_known):
         return field
@@ -336,7 +332,7 @@ def _decided(field: Field, chunks: list[Any], known: Known) -> Field | None:
     is_numbers = is_list(kind) and is_number(kind.value_type) and field.path not in known.inside
     if is_numbers and not any(chunk.flatten().null_count for chunk in chunks):
         return Field(field.path, pa.list_(kind.value_type))
-    is_as_stored = not has_nulls and not is_uneven and (t.is_dictionary(kind) or is_tensor(kind))
+    is_as_stored = not has_nulls and not is_uneven and t.is_dictionary(kind)
     return field if is_as_stored else _as_objects(field)
 
 
@@ -353,19 +349,16 @@ def _decided_struct(field: Field, chunks: list[Any], known: Known) -> Field | No
 
 def _has_moved(field: Field, known: Known, path: str, column: Any) -> bool:
     """Whether nulls keep this field of numbers, or this struct, on the host. path, column: of the field around it."""
-    is_numbers = is_tensor(field.type) or (is_list(field.type) and is_number(field.type.value_type))
-    if is_numbers:
+    inner = field.type
+    while is_list(inner):
+        inner = inner.value_type
+    if is_number(inner) and inner != field.type:
         return field.path in known.nulls or (field.path == path and column.null_count > 0)
     return field.is_objects and (is_number(field.type) or bool(field.parts))
 
 
 def _as_objects(field: Field) -> Field:
     return dataclasses.replace(field, is_objects=True)
-
-
-def _as_stored(array: Any) -> Any:
-    """The array without its extension type; Arrow's own tensors as they are."""
-    return array if is_tensor(array.type) else getattr(array, "storage", array)
 
 
 def _is_ragged(kind: Any) -> bool:
@@ -497,25 +490,8 @@ def _count_of_nulls(array: Any) -> str:
 
 
 def objects(array: Any) -> np.ndarray:
-    """The values of an array or a column as Python has them; arrays for Arrow's own tensors."""
-    if is_tensor(array.type):
-        tensors = (each for chunk in getattr(array, "chunks", [array]) for each in _tensors(chunk))
-        return np.fromiter(tensors, object, len(array))
+    """The values of an array or a column as Python has them."""
     return np.fromiter(array.to_pylist(), object, len(array))
-
-
-def _tensors(array: Any) -> Iterator[np.ndarray | list[Any] | None]:
-    """Arrow's own tensors, each in its shape; pyarrow's to_pylist has them flat. One with nulls inside becomes nested
-    lists, as no array has a place for these.
-    """
-    shape, dtype = tensor_shape(array.type), array.type.value_type.to_pandas_dtype()
-    for row in array.storage.to_pylist():
-        if row is None:
-            yield None
-        elif None in row:
-            yield np.array(row, object).reshape(shape).tolist()
-        else:
-            yield np.array(row, dtype).reshape(shape)
 
 
 def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
@@ -528,10 +504,6 @@ def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
 
 
 def rows_of_table(table: Any) -> list[dict[str, Any]]:
-    """The rows as Python has them; nested lists for Arrow's own tensors."""
-    rows: list[dict[str, Any]] = table.to_pylist()
-    for part in table.schema:
-        if is_tensor(part.type):
-            for row, tensor in zip(rows, objects(table[part.name]), strict=True):
-                row[part.name] = tensor.tolist() if isinstance(tensor, np.ndarray) else tensor
+    """The rows as Python has them."""
+    rows: list[dict[str, Any]] = stored(table).to_pylist()
     return rows

@@ -1,7 +1,7 @@
 """Arrow's types: which are the same to us, casts that pyarrow gets wrong, and tables without extension types.
 
 Extension types exist only in processes that registered them (`datasets` and Ray Data do). What a column becomes must
-not depend on that, so tables are taken as they are stored, but for Arrow's own tensors.
+not depend on that, so tables are taken as they are stored; tensors as nested lists of one length.
 """
 
 from __future__ import annotations
@@ -43,23 +43,6 @@ def is_varying_list(kind: Any) -> bool:
     return bool(t.is_list(kind) or t.is_large_list(kind))
 
 
-def is_tensor(kind: Any) -> bool:
-    """Whether this is Arrow's own type of tensors of one shape."""
-    import pyarrow as pa
-
-    return isinstance(kind, pa.FixedShapeTensorType)
-
-
-def tensor_shape(kind: Any) -> list[int]:
-    """The shape of Arrow's own tensors.
-
-    Raises: ValueError for permuted axes: pyarrow (26.0) writes the inverse of what Arrow's specification has.
-    """
-    if list(kind.permutation or ()) not in ([], sorted(kind.permutation or ())):
-        raise ValueError(f"{kind} has its axes in an order that writers mean in two ways; write it without one")
-    return list(kind.shape)
-
-
 def named_type(name: str, kind: Any) -> pa.DataType:
     """The type that column_types gives for a field: Arrow's own, or its name. Raises: ValueError for what is none."""
     import pyarrow as pa
@@ -74,12 +57,20 @@ def named_type(name: str, kind: Any) -> pa.DataType:
 
 
 def without_extension(kind: pa.DataType) -> pa.DataType:
-    """The type that a column of this type is read as: how it is stored, but for Arrow's own tensors and bools."""
+    """The type that a column of this type is read as: how it is stored, but for Arrow's bools, and its tensors of one
+    shape, which are nested lists.
+
+    Raises: ValueError for tensors of permuted axes: pyarrow (26.0) writes the inverse of Arrow's specification.
+    """
     import pyarrow as pa
 
     if getattr(kind, "extension_name", None) == "arrow.bool8":
         return pa.bool_()
-    return kind if is_tensor(kind) else getattr(kind, "storage_type", kind)
+    if isinstance(kind, pa.FixedShapeTensorType):
+        if list(kind.permutation or ()) != sorted(kind.permutation or ()):
+            raise ValueError(f"{kind} has its axes in an order that writers mean in two ways; write it without one")
+        return functools.reduce(pa.list_, reversed(kind.shape), kind.value_type)
+    return getattr(kind, "storage_type", kind)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -101,8 +92,6 @@ def plain_type(kind: pa.DataType) -> str:
     import pyarrow as pa
 
     t = pa.types
-    if is_tensor(kind):
-        return f"tensor{tensor_shape(kind)} of {kind.value_type}"
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(without_extension(kind))
     if t.is_dictionary(kind):
@@ -138,7 +127,9 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
         return pa.chunked_array([retyped(each, kind, repair=repair, rounds=rounds) for each in array.chunks], kind)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
-    array = array if is_tensor(array.type) else getattr(array, "storage", array)
+    if isinstance(array, pa.FixedShapeTensorArray):
+        array = _shaped(array.storage, array.type.shape)
+    array = getattr(array, "storage", array)
     if array.type == kind and not repair:
         return array
     is_null = array.is_null() if array.null_count else None
@@ -187,7 +178,7 @@ def fixed_nbytes(kind: pa.DataType) -> int | None:
 
 
 def stored(table: pa.Table) -> pa.Table:
-    """The table without extension types but Arrow's own tensors. Raises: as with_shapes."""
+    """The table without extension types. Raises: as with_shapes."""
     table = with_shapes(table)
     for index, column in enumerate(table.columns):
         if (kind := storage_type(column.type)) != column.type:
