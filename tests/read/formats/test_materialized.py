@@ -39,8 +39,7 @@ def same(one, other):
     if isinstance(one, np.ndarray | np.generic):
         if (one.dtype, one.shape) != (other.dtype, other.shape):
             return False
-        has_gaps = one.dtype == object or one.dtype.names is not None
-        return same(one.tolist(), other.tolist()) if has_gaps else one.tobytes() == other.tobytes()
+        return same(one.tolist(), other.tolist()) if one.dtype == object else one.tobytes() == other.tobytes()
     if isinstance(one, float):
         return (math.isnan(one) and math.isnan(other)) or repr(one) == repr(other)
     return bool(one == other)
@@ -74,8 +73,6 @@ def test_any_value_comes_back(value):
         np.array([[1.5, -0.0]], ml_dtypes.bfloat16),
         ml_dtypes.bfloat16(2.5),
         np.array([1, -7], ml_dtypes.int4),
-        np.array([(1, 2.0, b"ab")], [("a", "<i4"), ("b", ">f8"), ("c", "S2")]),
-        np.array([(1, [2, 3])], np.dtype([("a", "i1"), ("b", "<i8", (2,))], align=True)),
         np.array([1, None, "x", [2]], object),
         np.asfortranarray(np.arange(6).reshape(2, 3)),
         np.arange(10)[::2],
@@ -125,6 +122,7 @@ def test_what_hypothesis_does_not_make_comes_back(value):
         (datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), r"the element is a datetime, which"),
         (datetime.datetime(2026, 1, 1, fold=1), r"the element is a datetime, which"),
         (np.array([(None,)], [("a", object)]), r"of dtype .*, which cannot be written"),
+        (np.zeros(2, [("a", "<i4"), ("b", ">f8")]), r"of dtype .*, which cannot be written; make a field of each part"),
     ],
 )
 def test_what_would_not_come_back_is_refused_by_its_field(value, message):

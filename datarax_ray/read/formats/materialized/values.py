@@ -101,7 +101,7 @@ def _plain(value: Any, path: Path) -> Any:
         items = _plain_items(value.ravel().tolist(), path)
         return msgpack.ExtType(_OBJECTS, pack([value.shape, is_ragged_row(value), items]))
     if kind is np.ndarray:
-        parts = [dtype_node(value.dtype, path), value.shape, _without_gaps(value).tobytes()]
+        parts = [dtype_node(value.dtype, path), value.shape, value.tobytes()]
         return msgpack.ExtType(_RAGGED if is_ragged_row(value) else _ARRAY, pack(parts))
     remedy = "np.asarray(value)" if hasattr(value, "__array__") else "a dict, a list, numbers, text or NumPy arrays"
     raise UnwritableError(f"{named(path)} is a {kind.__qualname__}, which cannot be written; make it {remedy}")
@@ -109,16 +109,6 @@ def _plain(value: Any, path: Path) -> Any:
 
 def _plain_items(values: Iterable[Any], path: Path) -> list[Any]:
     return [_plain(item, (*path, str(index))) for index, item in enumerate(values)]
-
-
-def _without_gaps(array: np.ndarray) -> np.ndarray:
-    """The array with zeros between the fields of records, where memory may hold anything."""
-    if array.dtype.names is None:
-        return array
-    found = np.zeros(array.shape, array.dtype)
-    for name in array.dtype.names:
-        found[name] = array[name]
-    return found
 
 
 def _extended(code: int, data: bytes) -> Any:
@@ -160,21 +150,19 @@ def _scalar(dtype: np.dtype, data: bytes) -> Any:
 
 
 def dtype_node(dtype: np.dtype, path: Path) -> Any:
-    """A dtype as plain values: the name of one of ml_dtypes (bfloat16, float8), else as NumPy's own files have it.
+    """A dtype as plain values: the name of one of ml_dtypes (bfloat16, float8), else as NumPy has it.
 
-    Raises: UnwritableError for one with Python objects or metadata, with the field.
+    Raises: UnwritableError for one with Python objects, metadata or fields of its own, with the field.
     """
     if dtype.isbuiltin == 2:
         return ["ml_dtypes", dtype.name]
-    if dtype.hasobject or dtype.metadata:
+    if dtype.hasobject or dtype.metadata or dtype.names is not None:
         raise UnwritableError(f"{named(path)} is of dtype {dtype}, which cannot be written; make a field of each part")
-    return dtype.str if dtype.names is None else _as_lists(np.lib.format.dtype_to_descr(dtype))
+    return dtype.str
 
 
 def dtype_of(node: Any) -> np.dtype:
-    if isinstance(node, str):
-        return np.dtype(node)
-    return _named_dtype(node[1]) if node[0] == "ml_dtypes" else np.lib.format.descr_to_dtype(_as_fields(node))
+    return np.dtype(node) if isinstance(node, str) else _named_dtype(node[1])
 
 
 @functools.lru_cache
@@ -182,19 +170,3 @@ def _named_dtype(name: str) -> np.dtype:
     import ml_dtypes  # comes with JAX, and does not load it
 
     return np.dtype(getattr(ml_dtypes, name))
-
-
-def _as_lists(value: Any) -> Any:
-    return list(map(_as_lists, value)) if isinstance(value, list | tuple) else value
-
-
-def _as_fields(node: list[Any]) -> list[Any]:
-    """The fields of a record's dtype: (name, dtype) or (name, dtype, shape), where a name with a title is a tuple."""
-    return [
-        (
-            tuple(name) if isinstance(name, list) else name,
-            _as_fields(dtype) if isinstance(dtype, list) else dtype,
-            *map(tuple, shape),
-        )
-        for name, dtype, *shape in node
-    ]
