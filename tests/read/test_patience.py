@@ -243,7 +243,7 @@ def test_a_filesystem_that_stays_away_is_an_error_of_reading_and_skips_nothing(t
     flaky = FlakyFileSystem()
     reader = ParquetReader.of(str(path), columns=["index"], filesystem=flaky)
     flaky.every = 1
-    with pytest.raises(StorageError, match=r"part-00000\.parquet, row group 0: reading failed 6 times"):
+    with pytest.raises(StorageError, match=r"part-00000\.parquet: reading failed 6 times"):
         of(reader).read(ReadRequest(0, 8))
     with pytest.raises(StorageError, match=r"part-00000\.parquet while it was opened: reading failed 6 times"):
         ParquetReader.of(str(path), filesystem=flaky)

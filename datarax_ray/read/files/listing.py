@@ -212,7 +212,8 @@ def _behind(client: Any, path: str, wanted: Wanted) -> tuple[str, dict[str, Entr
     elif info is not None:
         entries = {entry["name"]: entry for entry in client.ls(path, detail=True)}
     elif shards := shards_at(path):
-        known = {name: _info(client, name) for name in shards} if is_http else client.glob(_set_of(shards), detail=True)
+        all_of_them = re.sub(r"-00000(-of-\d+)$", r"-*\1", shards[0])
+        known = {name: _info(client, name) for name in shards} if is_http else client.glob(all_of_them, detail=True)
         return "shards", {name: entry for name in shards if (entry := known.get(name)) is not None}, []
     elif glob.has_magic(path.partition("?")[0] if is_http else path):  # of http, "?" begins a query
         entries = {name: entry for name, entry in client.glob(path, detail=True).items() if not is_hidden(name, path)}
@@ -228,11 +229,6 @@ def _has_notes(client: Any, folder: str) -> bool:
     """Whether `convert` or `materialize` wrote the files of a folder."""
     exists = os.path.exists if client is None else client.exists
     return any(exists(f"{folder}/{name}") for name in (FINISHED, UNFINISHED))
-
-
-def _set_of(shards: Sequence[str]) -> str:
-    """The glob of all of these shards."""
-    return re.sub(r"-00000(-of-\d+)$", r"-*\1", shards[0])
 
 
 def _info(client: Any, path: str) -> Entry | None:

@@ -110,7 +110,8 @@ class DecodedGroups:
 
     def missing(self, records: Indices) -> Indices:
         """The groups to decode for these rows, ascending."""
-        return np.array([g for g in np.unique(self._groups.of(records)).tolist() if not self._has(g)], np.int64)
+        groups = np.unique(self._groups.of(records)).tolist()
+        return np.array([g for g in groups if not (g in self._kept or g in self._decoded)], np.int64)
 
     def counts(self) -> dict[str, int]:
         """The groups that stay for good and their bytes, and the number of groups decoded so far."""
@@ -195,9 +196,6 @@ class DecodedGroups:
         while len(self._decoded) > 1 and (self._nbytes > self._max_nbytes or self._rows > self._max_rows):
             self._drop(next(iter(self._decoded)))
         return columns
-
-    def _has(self, group: int) -> bool:
-        return group in self._kept or group in self._decoded
 
     def _drop(self, group: int) -> None:
         decoded = self._decoded.pop(group)
@@ -372,10 +370,6 @@ class GroupedRows(Reader):
         group = self._group_of(record)
         file, index = self._places[group]
         return file, index, record - int(self._groups.starts[group]) + sum(self._rows_of_files[file][:index])
-
-    def _on_null(self) -> dict[str, str]:
-        """The values in place of nulls, for the fingerprint; {} without any."""
-        return self._types.on_null.identity()
 
     def __getstate__(self) -> dict[str, Any]:
         return self._given

@@ -111,13 +111,13 @@ def check_folders(paths: Iterable[str], seen: Callable[[str], tuple[int, str | N
     for folder, mine in folders.items():
         shards = _shards_in(folder)
         if shards is None:
-            if _is_there(f"{folder}/{UNFINISHED}"):
+            if is_there(f"{folder}/{UNFINISHED}"):
                 raise not_finished(redacted(folder))
             continue
         remedy = f"or, where that is meant, remove {FINISHED} from there and give a list of files"
         others = sorted(shards.keys() - mine.keys())
         others = others[:_MAX_ASKED] if is_url(folder) else others  # a request each, where some are read alone
-        if missing := [name for name in others if not _is_there(f"{folder}/{name}")]:
+        if missing := [name for name in others if not is_there(f"{folder}/{name}")]:
             raise ValueError(
                 f"{redacted(folder)}: {len(missing)} of the {len(shards)} files that were written there are gone, "
                 f"{missing[0]} the first; copy the folder again, {remedy}"
@@ -160,7 +160,8 @@ def _shards_in(folder: str) -> dict[str, Mapping[str, Any]] | None:
         return None
 
 
-def _is_there(path: str) -> bool:
+def is_there(path: str) -> bool:
+    """Whether a file is there, on a disk or behind a URL."""
     if not is_url(path):
         return os.path.exists(path)
     try:

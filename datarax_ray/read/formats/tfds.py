@@ -16,6 +16,7 @@ from typing import Any
 
 from datarax_ray.read.files.paths import FileSlice
 from datarax_ray.read.files.shards import report_missing
+from datarax_ray.read.formats.inspecting import is_there
 from datarax_ray.read.formats.remote.clients import filesystem_of, is_url, redacted
 from datarax_ray.read.formats.remote.ranges import by_client, read_small
 
@@ -56,7 +57,7 @@ class Prepared:
 
     def there(self, files: Sequence[FileSlice]) -> tuple[FileSlice, ...]:
         """These files without missing shards, which are reported (see report_missing)."""
-        gone = {each.path for each in files if not _is_there(each.path)}
+        gone = {each.path for each in files if not is_there(each.path)}
         if gone:
             names = ", ".join(sorted(map(os.path.basename, gone)))
             report_missing(f"{redacted(self.directory)}: {len(gone)} of the {len(files)} shards are missing: {names}")
@@ -188,13 +189,6 @@ def _read(directory: str, name: str) -> dict[str, Any]:
         return found
     except (ValueError, TypeError) as error:
         raise ValueError(f"{redacted(path)} is no JSON of tfds: {error}; prepare the dataset again") from error
-
-
-def _is_there(path: str) -> bool:
-    if not is_url(path):
-        return os.path.isfile(path)
-    client = filesystem_of(path)
-    return bool(by_client(path, "looking for it", lambda: client.exists(client._strip_protocol(path))))
 
 
 def _stored(path: str) -> bytes | None:

@@ -17,7 +17,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ class HFShards:
         as_objects = (*on_host, *arrays_of_any_length(dataset.features))
         if self.num_shards and iterable_tree.has_arrow(self._dataset) and not holds_files:
             self._look_at_rows(as_objects, portions, on_null)
-        elif self.num_shards and not _gives_arrays(dataset):
+        elif self.num_shards and (dataset._formatting is None or dataset._formatting.is_table):  # else it makes arrays
             self._look_at_elements(dataset.features or {}, as_objects, on_null)
         if self._types is None and self.num_shards and on_null is not None:
             raise ValueError(
@@ -201,7 +201,7 @@ class HFShards:
     def _look_at_rows(self, as_objects: Sequence[str], portions: Portions, on_null: Any) -> None:
         """Decide by the first rows the types of columns, and the number of rows in a portion."""
         dataset = self._dataset.with_format("arrow")
-        first = retried(lambda: _next_table(dataset.iter(FIRST_ROWS)))
+        first = retried(lambda: next(dataset.iter(FIRST_ROWS), None))
         if first is not None:
             self._types = ColumnTypes.of(first, as_objects=as_objects, on_null=on_null)
             self._num_first, self._batch_size = first.num_rows, portions.num_rows(first)
@@ -248,7 +248,7 @@ class _TableRun:
     def next(self) -> list[Rows] | None:
         if self._failure is not None:
             raise self._failure
-        table = _next_table(self._iterator)
+        table = next(self._iterator, None)
         if table is None:
             return None
         try:
@@ -338,19 +338,6 @@ class _ElementRun:
         self._iterator.close()
 
 
-def _next_table(tables: Iterator[Any]) -> Any:
-    """The next table; None at the end. Raises: ValueError where joined tables differ, and errors of reading."""
-    try:
-        return next(tables, None)
-    except ValueError as error:  # as Arrow's errors are
-        if "Schema at index" not in str(error):
-            raise
-        raise ValueError(
-            "the tables of the dataset have not the same columns in the same order, as where concatenate_datasets "
-            f"joins some that differ ({error}); give each its columns by select_columns before they are joined"
-        ) from error
-
-
 def _unlike(these_are: str, first: str, remedy: str, error: Exception) -> ValueError:
     if isinstance(error, UnlikeError) and error.is_of_nulls:
         remedy = f"{error.remedy}; or {remedy}"
@@ -412,8 +399,3 @@ class _Decoder:
         if isinstance(formatter, TensorFormatter):
             return formatter.recursive_tensorize(decoded)
         return without_pil(decoded)
-
-
-def _gives_arrays(dataset: Any) -> bool:
-    """Whether the dataset itself makes arrays of its elements: with_format("numpy"), "torch" or "jax"."""
-    return dataset._formatting is not None and not dataset._formatting.is_table

@@ -44,11 +44,6 @@ _MODES = {
 _PICKLE = "pkl"
 
 
-def is_pickle(encoding: str) -> bool:
-    """Whether it holds pickles, which run code when they are loaded."""
-    return encoding.partition(":")[0] == _PICKLE
-
-
 def decoder_of(encoding: str) -> Decode | None:
     """What makes a value of a column's bytes; None for an encoding that is not known. It raises ValueError.
 
@@ -260,7 +255,7 @@ class _Layout(NamedTuple):
                     f"{shard.path}: column {name!r} is stored as {encoding!r}, which is not known here; "
                     f"columns={others} leaves it out"
                 )
-            if is_read and is_pickle(encoding) and not pickles_as_bytes:
+            if is_read and encoding.partition(":")[0] == _PICKLE and not pickles_as_bytes:
                 raise ValueError(
                     f"{shard.path}: column {name!r} holds pickles, which run what code whoever wrote them put there. "
                     f"columns={others} leaves it out; MDSSourceConfig(pickles_as_bytes=True) gives their bytes, for a "

@@ -71,7 +71,9 @@ class ParquetReader(GroupedRows):
         self._remote = remote
         self._row_groups = RowGroups(footers, remote)
         mirrors = self._row_groups.mirrors
-        self._ahead = None if mirrors is None else ReadAhead(mirrors, self._parts_ahead)
+        self._ahead: ReadAhead | None = None
+        if mirrors is not None:
+            self._ahead = ReadAhead(mirrors, lambda r: map(self._by_file, self._in_parts(r, MAX_REQUEST_NBYTES)))
         self._parts: list[list[int]] = []  # of groups, that the read that runs is to fetch together
 
     @classmethod
@@ -130,7 +132,7 @@ class ParquetReader(GroupedRows):
         """The identity of the data: names without directories, sizes, row counts, fields and their types."""
         found = files_fingerprint(self.footers.files, self.num_records, lambda file: file.rows)
         types = {"schema": digest(self.footers.types), "columns": digest(self._types.described())}
-        return found | types | self._on_null()
+        return found | types | self._types.on_null.identity()
 
     def close(self) -> None:
         self.clear()
@@ -151,9 +153,6 @@ class ParquetReader(GroupedRows):
             parts[-1].append(group)
             room -= self._group_nbytes[group]
         return parts
-
-    def _parts_ahead(self, records: Indices) -> list[dict[int, Indices]]:
-        return list(map(self._by_file, self._in_parts(records, MAX_REQUEST_NBYTES)))
 
     def _by_file(self, groups: Iterable[int]) -> dict[int, Indices]:
         found: dict[int, list[int]] = {}

@@ -42,21 +42,17 @@ class RowGroupSpans:
     end: int
 
     @classmethod
-    def of_metadata(cls, metadata: Any, leaves: Sequence[str], end: int) -> RowGroupSpans:
-        """Raises: as check_chunks."""
-        check_chunks(metadata, leaves)
-        wanted = set(leaves)
-        columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path in wanted]
-        return cls(metadata, columns, end)
-
-    @classmethod
     def of_footer(cls, leaves: Sequence[str], stored: bytes, begin: int) -> RowGroupSpans:
         """stored: a file's bytes from its footer on, which begins there. Raises: ValueError for what is none."""
         import pyarrow as pa
         from pyarrow import parquet
 
+        wanted = set(leaves)
         try:
-            return cls.of_metadata(parquet.read_metadata(pa.BufferReader(stored)), leaves, begin)
+            metadata = parquet.read_metadata(pa.BufferReader(stored))
+            check_chunks(metadata, leaves)
+            columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path in wanted]
+            return cls(metadata, columns, begin)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"its footer does not parse ({error})") from error
 

@@ -15,7 +15,7 @@ import contextlib
 import functools
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,11 +33,6 @@ def redacted(url: str) -> str:
     """
     plain = re.sub(r"(?<=://)[^/@]*@", "", url)
     return plain.partition("?")[0] if "http" in plain.partition("://")[0] else plain
-
-
-def root_of(url: str) -> str:
-    """The scheme and the bucket or host of a URL: "s3://bucket"."""
-    return "/".join(url.split("/", 3)[:3])
 
 
 T = TypeVar("T")
@@ -174,11 +169,8 @@ async def _get_any(client: Any, url: str, start: int | None, stop: int, timeout_
     data = await call("cat_file", path, start=start, end=stop)
     client.invalidate_cache(client._parent(path))
     info = await call("info", path)
-    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", _version_in(info), data)
-
-
-def _version_in(info: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {info[name]}" for name in VERSION_FIELDS if info.get(name) is not None)
+    version = ", ".join(f"{name} {info[name]}" for name in VERSION_FIELDS if info.get(name) is not None)
+    return _answer(url, start, stop, f"bytes {start}-{stop - 1}/{info['size']}", version, data)
 
 
 _SCHEMES = {
@@ -219,7 +211,7 @@ def filesystem(root: str) -> Any:
 
 def filesystem_of(url: str) -> Any:
     """The client for a URL; see filesystem."""
-    return filesystem(root_of(url))
+    return filesystem("/".join(url.split("/", 3)[:3]))
 
 
 async def in_thread(call: Callable[[], T]) -> T:

@@ -9,7 +9,6 @@ A file is its index among those of one reader. Nothing here reads from a storage
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import mmap
 import operator
@@ -26,9 +25,6 @@ PAGE = mmap.PAGESIZE
 Page: TypeAlias = tuple[int, int]
 Run: TypeAlias = tuple[int, int, int]
 T = TypeVar("T", Page, Run)
-
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # linux/falloc.h
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -149,10 +145,8 @@ class Image:
 
     def drop(self, start: int, stop: int) -> None:
         """Give the memory of these bytes back; both are multiples of PAGE, or stop is the end."""
-        length = -(-(stop - start) // PAGE) * PAGE
-        if _LIBC.fallocate(self._fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length)):
-            number = ctypes.get_errno()
-            raise OSError(number, f"no memory could be given back: {os.strerror(number)}")
+        with mmap.mmap(self._fd, stop - start, offset=start) as part:
+            part.madvise(mmap.MADV_REMOVE)
 
     def close(self, _close: Callable[[int], None] = os.close) -> None:  # at exit, the module's `os` may be gone
         fd, self._fd = self._fd, -1

@@ -13,7 +13,7 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.arrow.types import retyped
-from datarax_ray.read.formats.text.syntax import BOM, LONG_DIGITS, Syntax, with_its_bom
+from datarax_ray.read.formats.text.syntax import BOM, LONG_DIGITS, Syntax, lines_in, with_its_bom
 
 _SPACES = np.frombuffer(b" \t\r", np.uint8)
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -45,16 +45,12 @@ class JSONLines(Syntax):
         return data
 
     def rows(self, data: bytes, is_last: bool) -> Indices:
-        held = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(held == ord("\n"))
-        starts = np.concatenate([[0], ends + 1])
-        ends = np.append(ends, len(data))
-        found = np.stack([starts, ends], 1)[: None if is_last else -1]
+        found = lines_in(data)[: None if is_last else -1]
         found = found[found[:, 0] < found[:, 1]]
-        is_row = ~np.isin(held[found[:, 0]], _SPACES)
+        is_row = ~np.isin(np.frombuffer(data, np.uint8)[found[:, 0]], _SPACES)
         for index in np.flatnonzero(~is_row).tolist():
             is_row[index] = bool(data[slice(*found[index])].strip(b" \t\r"))
-        return found[is_row].astype(np.int64)
+        return found[is_row]
 
     def names(self, header: bytes) -> tuple[str, ...]:
         return ()
@@ -209,9 +205,8 @@ def _are_objects(data: bytes) -> bool:
     `null` its process dies (26.0).
     """
     held = np.frombuffer(data, np.uint8)
-    ends = np.append(np.flatnonzero(held == ord("\n")), len(data))
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    ends -= held[np.maximum(ends - 1, 0)] == ord("\r") if len(data) else 0
+    starts, ends = lines_in(data).T
+    ends = ends - (held[np.maximum(ends - 1, 0)] == ord("\r")) if data else ends
     lines = starts < ends
     starts, ends = starts[lines], ends[lines]
     unsure = np.flatnonzero((held[starts] != ord("{")) | (held[ends - 1] != ord("}")))

@@ -211,10 +211,7 @@ class Lines(Syntax):
     suffixes = (".txt", ".text")
 
     def rows(self, data: bytes, is_last: bool) -> Indices:
-        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-        starts = np.concatenate([[0], ends + 1])
-        stops = np.append(ends, len(data))
-        return np.stack([starts, stops], 1).astype(np.int64)[: None if is_last else -1]
+        return lines_in(data)[: None if is_last else -1]
 
     def names(self, header: bytes) -> tuple[str, ...]:
         return ("text",)
@@ -228,6 +225,12 @@ class Lines(Syntax):
 
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
         return iter(())
+
+
+def lines_in(data: bytes) -> Indices:
+    """Where each line is, without its newline: int64 (k, 2). The last one has none."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    return np.stack([np.append(0, ends + 1), np.append(ends, len(data))], 1).astype(np.int64)
 
 
 def with_its_bom(data: bytes) -> bytes:

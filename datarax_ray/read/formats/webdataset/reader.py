@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from braceexpand import UnbalancedBracesError, braceexpand
+from braceexpand import braceexpand
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
@@ -119,7 +119,7 @@ def named_by(path: str) -> list[str]:
         return [path]
     try:
         return list(braceexpand(path, escape=False))
-    except UnbalancedBracesError:
+    except ValueError:  # a brace without another
         return [path]
 
 
