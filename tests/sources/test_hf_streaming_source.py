@@ -465,7 +465,7 @@ def test_a_file_replaced_between_epochs_is_an_error(tmp_path):
     assert source.get_batch(8)["x"].tolist() == list(range(8))
     pq.write_table(pa.table({"x": list(range(500, 508))}), tmp_path / "b")
     (tmp_path / "b").replace(path)
-    with pytest.raises(ValueError, match=r"a.parquet changed since it was first read: its inode was"):
+    with pytest.raises(ValueError, match=r"a.parquet changed while it was read: its inode was"):
         source.get_batch(8)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import itertools
 import logging
 import os
@@ -15,8 +14,7 @@ from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.errors import ChangedError
 from datarax_ray.read.files.listing import Wanted, files_on
-from datarax_ray.read.files.paths import FileSlice, absolute, for_people, warn_of_repeats
-from datarax_ray.read.files.shards import shards_at
+from datarax_ray.read.files.paths import FileSlice, absolute, for_people, is_one_file, warn_of_repeats
 from datarax_ray.read.formats.remote.clients import filesystem_of, redacted, scheme_of
 from datarax_ray.read.retry import retried
 
@@ -62,7 +60,8 @@ def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: b
         filesystem, texts = _wrap(filesystem, texts)
     wanted, found = Wanted(tuple(suffixes)), list[str]()
     for text in texts:
-        found += [text] if unseen and _is_one_file(text) else files_on(filesystem, text, wanted)
+        is_one = unseen and text.startswith(("http://", "https://")) and is_one_file(text)
+        found += [text] if is_one else files_on(filesystem, text, wanted)
     if not wanted.is_quiet:
         warn_of_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
     return filesystem, tuple(found)
@@ -166,12 +165,3 @@ def _wrap(filesystem: Any, texts: list[str]) -> tuple[Any, list[str]]:
     secret |= {redacted(root): root for root in roots}
     secret = {name: url for name, url in secret.items() if name != url}
     return PyFileSystem(FsspecFiles(filesystem, secret)), [names[text] for text in texts]
-
-
-def _is_one_file(url: str) -> bool:
-    """Whether a URL is of http(s) and names one file: servers list files behind a slash alone."""
-    return (
-        url.startswith(("http://", "https://"))
-        and not url.endswith("/")
-        and not (glob.has_magic(url) or shards_at(url))
-    )

@@ -34,7 +34,11 @@ _NO_DATA = re.compile(
     r"|(README|LICENSE)(\.(md|txt|rst))?|_origins-\d{5,}-of-\d{5,}|[^/]+\.(tmp|incomplete|crc))",
     re.IGNORECASE | re.DOTALL,
 )
-_NOTES = (".md", ".json", ".yaml", ".yml", ".html", ".idx", ".lock")
+# Of files beside data, which nobody takes for data of another name: notes, indexes, and other formats.
+_BESIDE = (
+    *(".md", ".json", ".yaml", ".yml", ".html", ".idx", ".lock"),
+    *(".parquet", ".tar", ".arrow", ".npy", ".npz", ".pkl", ".pt", ".bin", ".png", ".jpg"),
+)
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # What people call splits, of folders and of parts of a file's name, as Hugging Face's datasets takes them.
 SPLITS = {
@@ -287,8 +291,8 @@ def _suffix(name: str) -> str:
 
 
 def _warn_of_skipped(said: str, wanted: Wanted, others: Sequence[str]) -> None:
-    """Warn of files of a directory that are not taken, and are no notes."""
-    others = [name for name in others if not is_no_data(name) and _suffix(name).lower() not in _NOTES]
+    """Warn of files of a directory that are not taken, and may be meant."""
+    others = [name for name in others if not is_no_data(name) and _suffix(name).lower() not in _BESIDE]
     packed = [name for name in others if name.lower().endswith(_PACKED) and wanted.has(name[: -len(_suffix(name))])]
     for names, why in (
         (packed, "are compressed; TextStreamSource reads text that is, else unpack them"),

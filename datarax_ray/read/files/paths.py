@@ -211,6 +211,14 @@ def _cut(path: str, start: str, stop: str) -> FileSlice:
     return FileSlice(path, skip, int(stop) - skip if stop else None)
 
 
+def is_one_file(url: str) -> bool:
+    """Whether a URL names one file: as ArrayRecord files are named, or on http(s) without a slash at its end."""
+    is_http = url.startswith(("http://", "https://"))
+    plain = url.partition("?")[0] if is_http else url
+    is_one = not (glob.has_magic(plain) or shards_at(plain) or plain.endswith("/"))
+    return is_one and (is_http or _FILES.has(plain.rpartition("/")[2]))
+
+
 def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
     """The files that a URL names.
 
@@ -218,10 +226,7 @@ def behind_url(url: str, remote: Remote = REMOTE) -> Iterator[FileSlice]:
     """
     client = filesystem_of(url)
     path = client._strip_protocol(url)
-    is_http = url.startswith(("http://", "https://"))
-    plain = url.partition("?")[0] if is_http else url
-    is_one = not (glob.has_magic(plain) or shards_at(plain) or plain.endswith("/"))
-    if is_one and (is_http or _FILES.has(plain.rpartition("/")[2])):
+    if is_one_file(url):
         yield FileSlice(url)
         return
 

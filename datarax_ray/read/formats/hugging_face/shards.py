@@ -26,6 +26,7 @@ from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.owning import own, own_items
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.file_contents import difference, stamp
+from datarax_ray.read.files.filesystems import changed
 from datarax_ray.read.formats.arrow.columns import FIRST_ROWS, ColumnTypes, UnlikeError
 from datarax_ray.read.formats.arrow.elements import ElementTypes, without_pil
 from datarax_ray.read.formats.arrow.types import OnNull
@@ -160,10 +161,7 @@ class HFShards:
         dataset = self._dataset.shard(self.num_shards, shard)
         for path in filter(os.path.isfile, iterable_tree.files_of(dataset)):
             if (seen := self._stamps.setdefault(path, now := stamp(path))) != now:
-                raise ValueError(
-                    f"{path} changed since it was first read: {difference(seen, now)}; reading on would mix two "
-                    "datasets. Put the original back and go on from the last state, or make a new source"
-                )
+                raise changed(path, difference(seen, now))
         if isinstance(self._types, ColumnTypes):
             dataset = dataset.with_format("arrow")
         elif dataset._formatting is not None and dataset._formatting.is_table:

@@ -143,13 +143,8 @@ def _check_named_once(entries: Sequence[Mapping[str, Any]]) -> None:
 
 def _checked(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the index says of a shard. Raises: ValueError, KeyError, TypeError for what is none."""
-    if entry["format"] != "mds":
-        raise ValueError(
-            f"its shards are of the format {entry['format']!r}: JSONLinesSource reads those of json, CSVSource those "
-            "of csv and tsv"
-        )
-    if entry["version"] != _VERSION:
-        raise ValueError(f"it is of version {entry['version']!r}, and {_VERSION} is read")
+    if (entry["format"], entry["version"]) != ("mds", _VERSION):
+        raise ValueError(f"its shards are {entry['format']!r} of version {entry['version']!r}, no 'mds' of {_VERSION}")
     columns = entry["column_names"], entry["column_encodings"], entry["column_sizes"]
     if len({len(each) for each in columns}) != 1 or not all(isinstance(x, str) for each in columns[:2] for x in each):
         raise ValueError("it has not one name, one encoding and one size for each column")
