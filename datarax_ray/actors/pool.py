@@ -256,18 +256,10 @@ class RayPool(Pool):
                     found[asked[ref]] = ray.get(ref)
         return dict(sorted(found.items()))
 
-    def add(self, num_actors: int) -> tuple[int, ...]:
-        """Start more actors; they take their share of the partitions once they run. Returns their ids."""
+    def resize(self, more: int, reason: str) -> tuple[int, ...]:
+        """Have so many actors more, or fewer; see ActorSet.resize."""
         with self._held():
-            return self._set.resize(len(self) + num_actors, "they were added")
-
-    def remove(self, num_actors: int) -> tuple[int, ...]:
-        """End actors: first actors that do not run, then the newest. Others read their requests. Returns their ids.
-
-        Raises: ValueError if no actor would be left.
-        """
-        with self._held():
-            return self._set.resize(len(self) - num_actors, "they were removed")
+            return self._set.resize(len(self) + more, reason)
 
     def rebalance(self) -> dict[int, float]:
         """Let every actor own as much as it was measured to read, at once. Returns the weights other than 1.0."""

@@ -197,14 +197,14 @@ class RaySource(NamedArguments, Source, Closing):
 
         Raises: ValueError for fewer than 1.
         """
-        return self._actors.add(whole("num_actors", num_actors, least=1))
+        return self._actors.resize(whole("num_actors", num_actors, least=1), "they were added")
 
     def remove_actors(self, num_actors: int) -> tuple[int, ...]:
         """End actors while streams run, the newest first; the others take their shares. Returns their ids.
 
         Raises: ValueError for fewer than 1, or where none would be left.
         """
-        return self._actors.remove(whole("num_actors", num_actors, least=1))
+        return self._actors.resize(-whole("num_actors", num_actors, least=1), "they were removed")
 
     def rebalance(self) -> dict[int, float]:
         """Divide the partitions now by the measured speed of the actors; slow actors lose theirs anyway, later.

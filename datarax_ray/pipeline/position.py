@@ -33,8 +33,7 @@ from datarax_ray.read.errors import Skipped
 from datarax_ray.read.forked import check_not_forked
 from datarax_ray.read.stream import is_endless
 from datarax_ray.read.streams.amending import amended_state
-from datarax_ray.sources.base.device import is_traced
-from datarax_ray.sources.base.traced import HostModule
+from datarax_ray.sources.base.device import HostModule, is_traced
 
 logger = logging.getLogger("datarax_ray")
 

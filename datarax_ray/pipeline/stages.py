@@ -33,7 +33,7 @@ from flax import nnx
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import given_note, leaves
-from datarax_ray.sources.base.traced import HostModule
+from datarax_ray.sources.base.device import HostModule
 
 _KEYS = ". For random numbers name a parameter `keys`: it gets a PRNG key for each row, made from its global position"
 

@@ -23,10 +23,9 @@ from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 from datarax_ray.read.streams.indexed import request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM
-from datarax_ray.sources.base.device import put, records_at
+from datarax_ray.sources.base.device import put, records_at, refuse_amended
 from datarax_ray.sources.base.files import warn_of_nulls
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
-from datarax_ray.sources.base.traced import refuse_amended
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 

@@ -25,7 +25,7 @@ from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_given
-from datarax_ray.sources.base.traced import HostModule, TracedBatches
+from datarax_ray.sources.base.device import HostModule, TracedBatches
 
 
 class Opaque:
