@@ -9,7 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,24 +35,6 @@ class DocumentSpec:
     max_length: int | None = None
     too_long: TooLong = "raise"
     are_rows: bool = False
-
-
-class Placer(Protocol):
-    """The placing of documents in one batch."""
-
-    def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
-        """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
-
-        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns the places of
-        the first m documents in the flat batch, the tokens of each (all but for the last), and whether the batch is
-        full.
-        """
-        ...
-
-    @property
-    def used(self) -> Indices:
-        """Tokens in each row that has any: int64 (rows so far,)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -201,6 +183,12 @@ class ConcatPlacer:
     filled: int = 0
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
+        """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
+
+        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns the places of
+        the first m documents in the flat batch, the tokens of each (all but for the last), and whether the batch is
+        full.
+        """
         begin = int(ends[index] - lengths[index]) + skip
         stop = min(int(ends[-1]), begin + self.rows * self.seq_len - self.filled)
         last = int(np.searchsorted(ends, stop))
@@ -213,6 +201,7 @@ class ConcatPlacer:
 
     @property
     def used(self) -> Indices:
+        """Tokens in each row that has any: int64 (rows so far,)."""
         count = -(-self.filled // self.seq_len)
         return np.minimum(self.filled - np.arange(count, dtype=np.int64) * self.seq_len, self.seq_len)
 
@@ -229,7 +218,7 @@ class FirstFitPlacer:
         self._used = np.zeros(self.rows, np.int64)
 
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
-        """As Placer.take; lengths are at most seq_len. A batch without room for the next document is full."""
+        """As ConcatPlacer.take; lengths are at most seq_len. A batch without room for the next document is full."""
         used, starts = self._used, []
         for length in lengths[index:]:
             row = int((used <= self.seq_len - length).argmax())
@@ -243,6 +232,9 @@ class FirstFitPlacer:
     @property
     def used(self) -> Indices:
         return self._used[self._used > 0]
+
+
+Placer: TypeAlias = ConcatPlacer | FirstFitPlacer
 
 
 @dataclass(frozen=True)

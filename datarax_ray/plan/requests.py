@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,29 +12,13 @@ from numpy.typing import NDArray
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
-
-
-class PositionSet(Protocol):
-    """Some positions of a stream. share: the fraction of all positions."""
-
-    @property
-    def share(self) -> float: ...
-
-    def contain(self, positions: Indices) -> NDArray[np.bool_]:
-        """Whether each position is in the set. positions: int64 (k,). Returns bool (k,)."""
-        ...
-
-    def positions_in(self, start: int, stop: int) -> Indices:
-        """Positions of the set in [start, stop), int64 (k,), ascending; millions of other positions cost nothing."""
-        ...
-
-    def first_from(self, position: int) -> int:
-        """The first position of the set from here on; if there is none, `position` or one behind the stream."""
-        ...
+from datarax_ray.plan.trainer_rows import TrainerPositions
 
 
 @dataclass(frozen=True)
 class ListedPositions:
+    """Some positions of a stream, one by one; as TrainerPositions in every other way."""
+
     positions: tuple[int, ...]
     share: ClassVar[float] = 0.0
 
@@ -46,6 +30,9 @@ class ListedPositions:
 
     def first_from(self, position: int) -> int:
         return min((each for each in self.positions if each >= position), default=2**62)
+
+
+PositionSet: TypeAlias = ListedPositions | TrainerPositions
 
 
 @dataclass(frozen=True)

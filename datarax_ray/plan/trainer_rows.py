@@ -143,6 +143,7 @@ class TrainerPositions:
 
     @property
     def share(self) -> float:
+        """The fraction of all positions."""
         return num_rows_in(self.rows.full) / self.rows.batch_size
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:

@@ -25,7 +25,8 @@ from datarax_ray.read.streams.indexed import request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM
 from datarax_ray.sources.base.device import put, records_at, refuse_amended
 from datarax_ray.sources.base.files import warn_of_nulls
-from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule, num_rows
+from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
+from datarax_ray.sources.base.module import num_rows
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 

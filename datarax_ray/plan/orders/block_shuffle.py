@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, EpochOrder, Partitioning, RunRecords, Span, num_spans
@@ -65,8 +66,7 @@ class BlockShuffle(EpochOrder):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("block_size", "window_blocks"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            whole(name, getattr(self, name), least=1)
         if self.groups is not None and self.block_size != 1:
             raise ValueError(
                 f"groups are the blocks where there are any, and block_size is 1 then, got {self.block_size}"

@@ -15,7 +15,6 @@ The price is gaps: positions grow, but do not count elements.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datarax_ray.plan.amendments import Amendments
+from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import reading
@@ -58,14 +58,9 @@ class InterleavedOrder:
     cycle: ClassVar[int] = EPOCH_POSITIONS  # positions in an epoch
 
     def __post_init__(self) -> None:
-        for name in ("num_shards", "turn_size", "seed", "window_size"):
-            object.__setattr__(self, name, operator.index(getattr(self, name)))
-        cipher.check(max(1, self.num_shards), seed=self.seed, rounds=8)
-        if self.num_shards < 1 or self.turn_size < 1 or self.window_size < 1:
-            raise ValueError(
-                f"num_shards, turn_size and window_size must be at least 1, got {self.num_shards}, {self.turn_size} "
-                f"and {self.window_size}"
-            )
+        for name, least in (("num_shards", 1), ("turn_size", 1), ("window_size", 1), ("seed", 0)):
+            object.__setattr__(self, name, whole(name, getattr(self, name), least=least))
+        cipher.check(self.num_shards, seed=self.seed, rounds=8)
         if self.window_size > 1 and not self.is_shuffled:
             raise ValueError(f"window_size={self.window_size} has no use in a stream that is not shuffled")
 

@@ -126,20 +126,16 @@ class RemoteFilesConfig(FilesConfig):
     cache_nbytes: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes))
-        if self.remote_nbytes < 0:
-            raise ValueError(f"remote_nbytes must be at least 0, got {self.remote_nbytes}")
+        object.__setattr__(self, "remote_nbytes", whole("remote_nbytes", self.remote_nbytes, least=0))
         if self.cache_dir is None and self.cache_nbytes is not None:
             raise ValueError(f"cache_nbytes={self.cache_nbytes!r} limits a folder: give it too, as cache_dir")
         if self.cache_dir is not None:
             folder = os.fspath(self.cache_dir)
             if not os.path.isabs(os.path.expanduser(folder)):
                 raise ValueError(f"cache_dir={folder!r} is relative to nothing on other hosts; give an absolute path")
-            nbytes = _fifth_of_disk(folder) if self.cache_nbytes is None else whole("cache_nbytes", self.cache_nbytes)
-            if nbytes < 0:
-                raise ValueError(f"cache_nbytes must be at least 0, got {nbytes}")
+            given = _fifth_of_disk(folder) if self.cache_nbytes is None else self.cache_nbytes
             object.__setattr__(self, "cache_dir", folder)
-            object.__setattr__(self, "cache_nbytes", nbytes)
+            object.__setattr__(self, "cache_nbytes", whole("cache_nbytes", given, least=0))
         super().__post_init__()
 
     @property

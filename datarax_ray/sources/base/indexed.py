@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import jax
 import numpy as np
 from flax import nnx
 
-from datarax_ray.feed.source import one_size
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
@@ -23,7 +21,7 @@ from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import MAX_POSITION, Yields
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.elements.columns import Batch, Columns, leaves
+from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.files.paths import for_people
 from datarax_ray.read.formats.cache import cached
@@ -31,7 +29,7 @@ from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.base.config import SourceConfig
-from datarax_ray.sources.base.module import Opaque, SourceModule
+from datarax_ray.sources.base.module import Opaque, SourceModule, num_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +100,6 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
         self._shown = _Shown()
 
-    def supports_indexed_access(self) -> bool:
-        """False, as for datarax's files: its Pipeline iterates by get_batch, to the end of the last epoch.
-
-        get_batch_at works all the same.
-        """
-        return False
-
     def __len__(self) -> int:
         return len(self._source)
 
@@ -117,9 +108,6 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         if self._set_to() is None:
             self._source.warn_if_over()
         return self
-
-    def __next__(self) -> Any:
-        return self._alone(self._next)
 
     def __getitem__(self, index: int) -> Any:
         """Element `index` of the current epoch's order (of the last epoch at the end); negative from the end.
@@ -153,13 +141,6 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         if isinstance(start, jax.core.Tracer):
             return self._traced.at(self._source, start, size)
         return self._source.get_batch_at(operator.index(start), size)
-
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Batch:
-        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
-
-        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
-        """
-        return self._alone(partial(self._next_batch, one_size(batch_size, size)))
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
@@ -231,11 +212,6 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
             self.current_index.set_value(index)
         self._shown.count += 1
         self._count(num_elements)
-
-
-def num_rows(columns: Columns) -> int:
-    """Rows of columns; 0 of {}."""
-    return next((len(column) for _, column in leaves(columns)), 0)
 
 
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -14,18 +15,23 @@ from flax import nnx
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Turns
-from datarax_ray.feed.source import Source
+from datarax_ray.feed.source import Source, one_size
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.trail import Trail
 from datarax_ray.plan.packing import AnyPacking
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.elements.columns import map_leaves
+from datarax_ray.read.elements.columns import Batch, Columns, leaves, map_leaves
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_given
 from datarax_ray.sources.base.device import HostModule, TracedBatches
+
+
+def num_rows(columns: Columns) -> int:
+    """Rows of columns; 0 of {}."""
+    return next((len(column) for _, column in leaves(columns)), 0)
 
 
 class Opaque:
@@ -79,6 +85,30 @@ class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: igno
         self._source = Source(description, skip_options=skip_options)
         self._alone = Turns().alone  # an element, and the variables that show it, are one step to other threads
         self._traced = self.traced()
+
+    def __next__(self) -> Any:
+        return self._alone(self._next)
+
+    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Batch:
+        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
+
+        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
+        """
+        return self._alone(partial(self._next_batch, one_size(batch_size, size)))
+
+    def _next(self) -> Any:
+        element = self._source.next_element()
+        self._count(1)
+        return element
+
+    def _next_batch(self, batch_size: int) -> Columns:
+        batch = self._source.get_batch(batch_size)
+        self._count(num_rows(batch))
+        return batch
+
+    def supports_indexed_access(self) -> bool:
+        """False: datarax's Pipeline iterates by get_batch, to the end of the last epoch. get_batch_at may work, too."""
+        return False
 
     def describe(self) -> Stream:
         """Everything that decides this stream, as a picklable value: RaySource sends it to its actors."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from flax import nnx
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
-from datarax_ray.read.elements.columns import Batch
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.streams.interleaved import InterleavedStream
 from datarax_ray.read.streams.open_shards import ShardReader
 from datarax_ray.sources.base.config import SourceConfig
-from datarax_ray.sources.base.indexed import num_rows
 from datarax_ray.sources.base.module import Opaque, SourceModule
 
 
@@ -38,12 +35,8 @@ class StreamConfig(SourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("shuffle_buffer_size", "turn_size", "max_connections"):
-            value = getattr(self, name)
-            if value is None and name == "max_connections":
-                continue
-            object.__setattr__(self, name, whole(name, value))
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            if (value := getattr(self, name)) is not None or name != "max_connections":
+                object.__setattr__(self, name, whole(name, value, least=1))
 
 
 Config = TypeVar("Config", bound=StreamConfig)
@@ -85,10 +78,6 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
         """Elements that are shuffled among themselves."""
         return int(self.config.shuffle_buffer_size)
 
-    def supports_indexed_access(self) -> bool:
-        """False: a stream is read in order."""
-        return False
-
     def reset_cache(self) -> None:
         """Nothing to forget: a stream keeps no elements once they are given, also with cacheable=True."""
 
@@ -116,20 +105,6 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
     def __iter__(self) -> Self:
         self._source.warn_if_over()
         return self
-
-    def __next__(self) -> Any:
-        element = self._source.next_element()
-        self._alone(partial(self._count, 1))
-        return element
-
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Batch:
-        """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
-
-        After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
-        """
-        batch = self._source.get_batch(batch_size, size=size)
-        self._alone(partial(self._count, num_rows(batch)))
-        return batch
 
     def reset(self, seed: int | None = None) -> None:
         """Begin again with the first epoch. seed: None, or the seed of the config.
