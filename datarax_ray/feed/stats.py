@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from datarax_ray.feed.timeline import OWN_WORK, STARTING, TRAINER, WAITING, Timeline
-from datarax_ray.plan.orders.proportions import Proportions, Share
+from datarax_ray.plan.orders.mixture import Proportions, Share
 from datarax_ray.plan.packing import NO_PADDING, Padding
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone

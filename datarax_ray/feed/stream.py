@@ -46,7 +46,7 @@ from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYT
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.proportions import Proportions
+from datarax_ray.plan.orders.mixture import Proportions
 from datarax_ray.plan.packing import AnyPacking, DocumentSpec, LengthBatches, Packing
 from datarax_ray.plan.position import MAX_POSITION, earliest
 from datarax_ray.plan.requests import Sharing, Wanted

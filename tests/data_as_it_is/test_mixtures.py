@@ -8,8 +8,7 @@ import pytest
 
 from datarax_ray import ConcatThenSplit, Pipeline, RaySource
 from datarax_ray.actors.recovery import counts_of
-from datarax_ray.plan.orders.mixture import Mixture
-from datarax_ray.plan.orders.proportions import Proportions, Share
+from datarax_ray.plan.orders.mixture import Mixture, Proportions, Share
 from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
 
 NOTHING = "component 1 of the mixture gave no element at"

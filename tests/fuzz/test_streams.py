@@ -8,7 +8,7 @@ import pytest
 
 from datarax_ray.plan import partitions
 from datarax_ray.plan.orders.kinds import GlobalShuffle
-from datarax_ray.plan.shard_scheduling import ShardScheduler
+from datarax_ray.plan.scheduling import ShardScheduler
 from datarax_ray.write import materialize
 from tests.fuzz import pinned_streams, streams
 from tests.fuzz.stream_cases import Case, Leg, Read, draw

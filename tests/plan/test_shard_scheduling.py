@@ -8,7 +8,7 @@ import pytest
 
 from datarax_ray.feed.window import Window
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, Cursor, InterleavedOrder, ShardEnd, ShardReadRequest
-from datarax_ray.plan.shard_scheduling import ShardScheduler
+from datarax_ray.plan.scheduling import ShardScheduler
 from datarax_ray.plan.state import StreamState
 from tests import shards_oracle
 

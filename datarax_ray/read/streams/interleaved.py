@@ -18,7 +18,7 @@ from datarax_ray.plan.orders.interleaved import (
 )
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
-from datarax_ray.plan.shard_scheduling import ShardScheduler
+from datarax_ray.plan.scheduling import ShardScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.read.block import Block, block_of, transformed
 from datarax_ray.read.elements.columns import Columns
