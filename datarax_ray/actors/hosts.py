@@ -23,7 +23,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Nod
 from datarax_ray.actors.connection import RAY_LOCK, Connection, check_can_connect, connect
 from datarax_ray.actors.description import shareable
 from datarax_ray.actors.recovery import first_line
-from datarax_ray.read.errors import FULL, message_of
+from datarax_ray.actors.trial import portable
+from datarax_ray.read.errors import FULL
 
 logger = logging.getLogger("datarax_ray")
 
@@ -118,8 +119,4 @@ def _called(function: Any, item: Any) -> Any:
     except Exception as error:
         host = socket.gethostname()
         error.add_note(f"on {host}")
-        try:
-            ray.cloudpickle.loads(ray.cloudpickle.dumps(error))
-        except Exception:
-            error = RuntimeError(f"{type(error).__name__}: {message_of(error)}")
-        return _Failed(error, ray.get_runtime_context().get_node_id(), host)
+        return _Failed(portable(error), ray.get_runtime_context().get_node_id(), host)

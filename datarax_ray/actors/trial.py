@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ray import cloudpickle
 from ray._private.utils import get_system_memory, get_used_memory  # as Ray counts it: of the container, where in one
 
 from datarax_ray.read.block import Block
@@ -186,7 +187,7 @@ def _named(status: int) -> str:
 def portable(error: BaseException) -> Exception:
     """The error; a RuntimeError with its text where it does not survive pickling or would end the driver."""
     with contextlib.suppress(Exception):  # whatever a foreign class raises there
-        if isinstance(pickle.loads(pickle.dumps(error)), Exception) and isinstance(error, Exception):
+        if isinstance(cloudpickle.loads(cloudpickle.dumps(error)), Exception) and isinstance(error, Exception):
             return error
     return RuntimeError("".join(traceback.format_exception(error)).rstrip())
 
@@ -195,8 +196,6 @@ def main() -> None:
     """The process that tries: takes description and request from one file, answers by another, which argv names."""
     with contextlib.suppress(OSError, AttributeError):  # Linux: it ends with the actor, also where that is killed
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    from ray import cloudpickle
-
     with os.fdopen(int(sys.argv[1]), "rb") as asked, os.fdopen(int(sys.argv[2]), "wb") as answer:
         pickled, request = pickle.load(asked)
         description = pickle.loads(pickled)

@@ -208,7 +208,7 @@ class Source(Uncopied):
                 logger.warning("%s. %s", sample.impure, REMEDY)
         consumed = self._consumer.consumed
         state, trail = state or consumed.state, trail or consumed.trail
-        if trail.is_unverified:
+        if trail.saved is not None and not trail.parts:  # a state was restored, and no row was consumed since
             verify(self.description, self._pool, state, trail, self._bounded(StreamOptions(1, packing=packing)))
 
     def close(self) -> None:

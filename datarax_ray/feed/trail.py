@@ -206,11 +206,6 @@ class Trail:
     changed: tuple[str, ...] = field(default=(), compare=False)
     are_first: bool = field(default=False, compare=False)
 
-    @property
-    def is_unverified(self) -> bool:
-        """Whether a state was restored, and no row was consumed since."""
-        return self.saved is not None and not self.parts
-
     def then(self, batch: Any, state: StreamState, *, is_written: bool, most: int = MAX_ROWS) -> Trail:
         """The trail behind one more batch.
 

@@ -143,13 +143,8 @@ def given_then(weights: Sequence[int], given: Sequence[int], more: Sequence[int]
     return tuple(each - rounds * weight if weight else 0 for each, weight in zip(total, weights, strict=True))
 
 
-def _scale(weights: Sequence[int], index: int) -> int:
-    """given times this compares as given / weight does."""
-    return math.lcm(*filter(None, weights)) // weights[index]
-
-
 def _begins(weights: Sequence[int], given: Sequence[int], index: int, sizes: Indices) -> Any:
     """given / weight, scaled, before each element of a component and behind the last: integers (n + 1,)."""
-    scale = _scale(weights, index)
+    scale = math.lcm(*filter(None, weights)) // weights[index]  # given times this compares as given / weight does
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]) + given[index]
     return (before if int(before[-1]) * scale < _MAX_INT64 else before.astype(object)) * scale
