@@ -4,7 +4,7 @@
 
 writes that many records of 64 bytes, and makes a source over them, shuffled, in a process of its own for each run,
 behind imports and ray.init (0 actors: in that process, without Ray). Runs take turns: a start over these files at the
-first position, and one that goes on from position 10**9.
+first position, and one that goes on from position 10**12.
 CPU seconds are those of the process itself, and of all that Ray started as well, from ray.init on.
 """
 
@@ -26,7 +26,7 @@ from tests.benchmarks.competitors import cpu_s
 from tests.benchmarks.one import ROOT
 from tests.benchmarks.small_files import write
 
-_BATCH, _FAR = 1024, 10**9
+_BATCH, _FAR = 1024, 10**12
 STARTS = (("a start", 0), (f"a start at {_FAR:,}", _FAR))
 
 

@@ -14,6 +14,7 @@ from tests.benchmarks import (
     calls,
     checks,
     device_step,
+    growth,
     hf_streams,
     ingest,
     lengths,
@@ -145,6 +146,13 @@ def test_a_start_is_measured_at_the_first_position_and_far_behind_it() -> None:
 
 
 @pytest.mark.slow
+def test_a_description_grows_with_its_files_and_a_state_with_nothing() -> None:
+    rows = growth.main(["--files", "100,1000", "--records", "1000", "--repeats", "1"])
+    assert [row["records"] for row in rows] == [100_000, 1_000_000]
+    assert rows[1]["driver_nbytes"] < 11 * rows[0]["driver_nbytes"]
+    assert rows[1]["state_nbytes"] == rows[0]["state_nbytes"] < 100
+
+
 def test_a_train_step_counts_the_batches_that_it_waits_for(tmp_path: Path) -> None:
     sizes = ["--records", "20000", "--step-ms", "1", "--data-ms", "1", "--warmup", "0", "--seconds", "0.2"]
     found = train_step.main([*sizes, "--cache-dir", str(tmp_path)])
