@@ -60,7 +60,7 @@ class Gate:
                 self._known[process.worker_id] = ""
             elif index not in self._asked:
                 self._asked[index] = actor.handle.sample.remote(self._name, self._admission.boxes)
-            elif ray.wait([self._asked[index]], timeout=0)[0]:
+            elif self._admission.is_ready and ray.wait([self._asked[index]], timeout=0)[0]:
                 self._hear(actor, process)
             else:
                 actor.state.is_owed = True  # so that it is pinged, and missed where it is silent

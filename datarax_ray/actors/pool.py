@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import logging
 import math
-import pickle
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, ObjectStoreFullErro
 
 from datarax_ray.actors.actor_set import ACTOR_GONE, POLL_S, ActorSet, InFlight
 from datarax_ray.actors.connection import RAY_LOCK, Connection
-from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed
+from datarax_ray.actors.description import Boxed, DescriptionLostError, boxed, unboxed
 from datarax_ray.actors.gate import Gate
 from datarax_ray.actors.membership import Membership
 from datarax_ray.actors.reader_actor import Handed, OtherProcessError, whole
@@ -100,8 +99,13 @@ class RayPool(Pool):
         traits, box = description.traits, boxed(description)
         self._description: Boxed | None = box
         self._reads_ahead = traits.reads_ahead
-        own = partial(pickle.loads, box) if isinstance(box, bytes) else None
-        return Admission() if traits.is_managed else Admission([box], own, strict=strict)
+        return Admission() if traits.is_managed else Admission([box], partial(self._copied, box), strict=strict)
+
+    def _copied(self, box: Boxed) -> Stream:
+        """The description as actors have it: arrays of a large one lie in the object store."""
+        with self._connection.held():
+            found = box if isinstance(box, bytes) else ray.get(box)
+        return unboxed(found) if isinstance(found, bytes) else found
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ from datarax_ray.read.stream import Stream, locks_of, transforms_of
 logger = logging.getLogger("datarax_ray")
 
 MAX_ELEMENTS, MAX_S = 8, 0.2
-_DRIVER_S = 30.0  # a transform that takes longer in the driver is compared among actors alone
+_DRIVER_S = 5.0  # no actor is admitted before; who takes longer in the driver is compared among actors alone
 _LIBRARIES = ("numpy", "opencv-python-headless", "opencv-python", "pillow", "datarax-ray")
 
 REMEDY = (
@@ -197,7 +197,7 @@ class Admission:
     """Compares the sample of each new process with that of the driver; where it has none, with that of the first actor.
 
     boxes: the description, as requests carry it; () where samples are not compared.
-    description: a copy for the driver's own sample, made in a thread while actors start. None for none.
+    description: a copy for the driver's own sample, made in a thread while actors start, within 5 s. None for none.
     strict: a transform that is no function of its element is an error.
     """
 
@@ -208,11 +208,17 @@ class Admission:
         self._strict = strict
         self._reference: tuple[Sample, str] | None = None
         self._reported: set[str] = set()
+        self._own = threading.Thread(target=self._make_own, args=(description,), daemon=True)
         if description is not None:
-            threading.Thread(target=self._make_own, args=(description,), daemon=True).start()
+            self._own.start()
 
-    def _make_own(self, description: Callable[[], Stream]) -> None:
-        if (own := sampled_within(description, _DRIVER_S, is_again=False)) is not None:
+    @property
+    def is_ready(self) -> bool:
+        """Whether samples can be compared: the driver has made its own, or makes none."""
+        return not self._own.is_alive()
+
+    def _make_own(self, description: Callable[[], Stream] | None) -> None:
+        if description is not None and (own := sampled_within(description, _DRIVER_S, is_again=False)) is not None:
             self._reference = own, "the driver"
 
     def refusal(self, sample: Sample | None, where: str) -> str:

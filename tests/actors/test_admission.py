@@ -45,21 +45,24 @@ def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_tha
         Admission(strict=True).refusal(impure, "a")
 
 
-def test_actors_without_a_value_that_the_program_set_are_not_admitted(ray_local, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("count", "slow_s"), [(20, 0.0), (100_000, 1.0)])  # in every request, and by reference
+def test_actors_without_a_value_that_the_program_set_are_not_admitted(ray_local, tmp_path, monkeypatch, count, slow_s):
     (tmp_path / "of_a_user.py").write_text(
-        "SCALE = 1\n\n\nclass Scale:\n    def map(self, element):\n        return {'x': element['x'] * SCALE}\n"
+        "import time\n\nSCALE, SLOW_S = 1, 0\n\n\nclass Scale:\n    def map(self, element):\n"
+        "        time.sleep(SLOW_S)\n        return {'x': element['x'] * SCALE}\n"
     )
+    monkeypatch.delitem(sys.modules, "of_a_user", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     import of_a_user
 
     def source():
         config = RandomAccessSourceConfig(num_epochs=1)
-        return RandomAccessSource(config, {"x": np.arange(1, 20)}, transforms=[of_a_user.Scale()])
+        return RandomAccessSource(config, {"x": np.arange(1, count)}, transforms=[of_a_user.Scale()])
 
     env = {"env_vars": {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}}
     with RaySource(source(), num_actors=1, num_cpus=0.1, runtime_env=env) as same:
         assert same.get_batch(3)["x"].tolist() == [1, 2, 3]
-    of_a_user.SCALE = 5
+    of_a_user.SCALE, of_a_user.SLOW_S = 5, slow_s  # where the driver is late, the actors wait for its sample
     with (
         RaySource(source(), num_actors=1, num_cpus=0.1, runtime_env=env) as other,
         pytest.raises(RuntimeError, match="other bytes than the driver: field 'x' of the element at position 0"),
