@@ -1,12 +1,13 @@
 """From one path, glob or directory to the files that it names on one storage, in sorted order.
 
 The storage is this machine, or a filesystem of fsspec. Whatever could be missed, or read twice, is an error or a
-warning: missing shards, broken links, links that lead upwards, directories that are not searched, files of other
-names, and several splits under one path.
+warning: missing shards, broken links, links that lead upwards, directories that are not searched, files of the same
+format with other names, and several splits under one path.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import logging
 import os
@@ -34,11 +35,7 @@ _NO_DATA = re.compile(
     r"|(README|LICENSE)(\.(md|txt|rst))?|_origins-\d{5,}-of-\d{5,}|[^/]+\.(tmp|incomplete|crc))",
     re.IGNORECASE | re.DOTALL,
 )
-# Of files beside data, which nobody takes for data of another name: notes, indexes, and other formats.
-_BESIDE = (
-    *(".md", ".json", ".yaml", ".yml", ".html", ".idx", ".lock"),
-    *(".parquet", ".tar", ".arrow", ".npy", ".npz", ".pkl", ".pt", ".bin", ".png", ".jpg"),
-)
+_MOST_SUFFIXES = 8  # that are looked at: of a name for each day or number there are thousands
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # What people call splits, of folders and of parts of a file's name, as Hugging Face's datasets takes them.
 SPLITS = {
@@ -280,7 +277,7 @@ def _in_directory(
             f"{advice} Give a glob to take files of other names.{within}"
         )
     if not wanted.is_quiet:
-        _warn_of_skipped(said, wanted, sorted(set(visible).difference(found)))
+        _warn_of_skipped(said, wanted, found[0], sorted(set(visible).difference(found)), look)
         # elsewhere it would be a request for each
         _warn_of_folders(said, [each for each in skipped if not is_local or _holds_wanted(each, wanted)])
     return found, loose
@@ -290,17 +287,33 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1]
 
 
-def _warn_of_skipped(said: str, wanted: Wanted, others: Sequence[str]) -> None:
-    """Warn of files of a directory that are not taken, and may be meant."""
-    others = [name for name in others if not is_no_data(name) and _suffix(name).lower() not in _BESIDE]
+def _warn_of_skipped(said: str, wanted: Wanted, first: str, others: Sequence[str], look: Open | None) -> None:
+    """Warn of files of a directory that look like data, and are not taken. first: of those that are."""
     packed = [name for name in others if name.lower().endswith(_PACKED) and wanted.has(name[: -len(_suffix(name))])]
+    rest = sorted(set(others).difference(packed)) if look is not None else []
     for names, why in (
         (packed, "are compressed; TextStreamSource reads text that is, else unpack them"),
-        (sorted(set(others).difference(packed)), f"are not named {wanted}; give a glob or a list of files"),
+        (_alike(look, first, rest) if rest else [], f"are not named {wanted}; give a glob or a list of files"),
     ):
         if names:
             message = "%s: skipped %d files, %s the first, that %s to have them read as well."
             logger.warning(message, said, len(names), names[0], why)
+
+
+def _alike(look: Any, path: str, others: Sequence[str]) -> list[str]:
+    """The files that are likely of the format of the one at path, by the first file of each suffix."""
+
+    def format_of(name: str) -> str | None:
+        with contextlib.suppress(OSError), look(name) as file:  # whoever reads it tells
+            return sniff.file_format(*sniff.ends(file))
+        return None
+
+    firsts = {_suffix(name).lower(): name for name in reversed(others)}
+    wanted = format_of(path)
+    if wanted in sniff.UNSURE:
+        return []
+    suffixes = {suffix for suffix in sorted(firsts)[:_MOST_SUFFIXES] if format_of(firsts[suffix]) == wanted}
+    return [name for name in others if _suffix(name).lower() in suffixes]
 
 
 def _warn_of_folders(said: str, folders: Sequence[str]) -> None:
