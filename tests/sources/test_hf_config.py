@@ -115,7 +115,9 @@ class TestLoading:
         datasets.load_dataset(str(folder / "files"), split="train", cache_dir=str(folder / "c")).save_to_disk(
             folder / "split"
         )
-        with pytest.raises(ValueError, match="was saved from the split 'train', and split='test' was asked for"):
+        with pytest.raises(
+            ValueError, match="was saved from the split 'train', or without one, and split='test' was asked for"
+        ):
             config(folder, str(folder / "split"), "test").load("S", streaming=streaming)
 
     def test_a_hub_dataset_that_is_not_there_is_an_error_without_asking_the_hub(self, folder, streaming, monkeypatch):

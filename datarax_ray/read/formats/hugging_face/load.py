@@ -128,17 +128,10 @@ class NamedDataset:
             with offline(self.local_files_only):
                 yield kwargs
         except (OSError, ValueError) as error:  # errors of `datasets` are FileNotFoundErrors and ConnectionErrors
-            if self.local_files_only:
+            if self.local_files_only or isinstance(error, ConnectionError):
                 error.add_note(
-                    f"local_files_only=True: {self.name!r} must be a local folder, or be in the cache of `datasets` "
-                    "already; load it once with local_files_only=False, or set cache_dir in download_kwargs to where "
-                    "it is"
-                )
-            elif isinstance(error, ConnectionError):
-                error.add_note(
-                    f"{self.name!r} is neither a local folder nor a format of `datasets`, so the Hugging Face hub was "
-                    "asked, and it cannot be reached from here; give a local folder (save_to_disk, or data files), or "
-                    "dataset="
+                    f"The Hugging Face hub is not asked (local_files_only), or not reached from here: {self.name!r} "
+                    "must be a local folder, or be in the cache of `datasets` already (cache_dir in download_kwargs)"
                 )
             raise
 
@@ -228,16 +221,11 @@ def _load_saved(name: str, split: str, streaming: bool) -> Any:
 def _saved_folder(name: str, split: str) -> str:
     """The folder of one Dataset: of the split, where a DatasetDict was saved."""
     name, base = os.fspath(name), split.partition("[")[0]
-    if os.path.isfile(os.path.join(name, _STATE_FILE)):
-        saved = _read_json(os.path.join(name, _STATE_FILE)).get("_split")
-        if saved is None and base != "train":  # what a user builds has no split, and "train" is the default
+    if (saved := only_split(name)) is not None:
+        if saved != base:
             raise ValueError(
-                f"{name} was saved without a split, and split={split!r} was asked for; leave it out, or name the "
-                "folder of that split"
+                f"{name} was saved from the split {saved!r}, or without one, and split={split!r} was asked for"
             )
-        # a part of a split is named by its slice, as "train[:100]"
-        if saved is not None and saved.partition("[")[0] != base:
-            raise ValueError(f"{name} was saved from the split {saved!r}, and split={split!r} was asked for")
         return name
     splits = _read_json(os.path.join(name, _DICT_FILE))["splits"]
     if base not in splits:
