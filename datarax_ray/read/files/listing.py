@@ -290,7 +290,7 @@ def _suffix(name: str) -> str:
 def _warn_of_skipped(said: str, wanted: Wanted, first: str, others: Sequence[str], look: Open | None) -> None:
     """Warn of files of a directory that look like data, and are not taken. first: of those that are."""
     packed = [name for name in others if name.lower().endswith(_PACKED) and wanted.has(name[: -len(_suffix(name))])]
-    rest = sorted(set(others).difference(packed)) if look is not None else []
+    rest = [name for name in sorted(set(others).difference(packed)) if look is not None and not is_no_data(name)]
     for names, why in (
         (packed, "are compressed; TextStreamSource reads text that is, else unpack them"),
         (_alike(look, first, rest) if rest else [], f"are not named {wanted}; give a glob or a list of files"),
