@@ -38,9 +38,7 @@ def test_a_small_dataset_is_eager_and_gets_every_option(saved):
 def test_a_split_of_what_was_saved_without_one_is_refused(saved, split):
     """All rows came, of whatever split: what is held out would have been trained on."""
     for streaming in (False, True):
-        with pytest.raises(
-            ValueError, match="from the split 'train', or without one, and split='.*' was asked"
-        ):
+        with pytest.raises(ValueError, match="from the split 'train', or without one, and split='.*' was asked"):
             from_hf(saved, split, streaming=streaming)
     assert len(list(from_hf(saved, "train[:3]", num_epochs=1))) == 3
 

@@ -131,7 +131,8 @@ class NamedDataset:
             if self.local_files_only or isinstance(error, ConnectionError):
                 error.add_note(
                     f"The Hugging Face hub is not asked (local_files_only), or not reached from here: {self.name!r} "
-                    "must be a local folder, or be in the cache of `datasets` already (cache_dir in download_kwargs)"
+                    "must be a local folder, or be in the cache of `datasets` already (cache_dir in download_kwargs); "
+                    "give a local folder (save_to_disk, or data files), or dataset="
                 )
             raise
 
