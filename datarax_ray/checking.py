@@ -259,8 +259,8 @@ def look(stream: IndexedStream, cut: tuple[int, int]) -> Seen:
     for start in range(cut[0], cut[1], size):
         records = np.arange(start, min(start + size, cut[1]))
         progress, columns = stream._elements(records, records)
-        block = block_of(progress, columns, None)
-        seen += _seen(Statistics.of(len(records), progress, columns), block, stream.name)
+        statistics = Statistics.of(len(records), progress, columns)  # first: a block takes the elements
+        seen += _seen(statistics, block_of(progress, columns, None), stream.name)
     return seen
 
 

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import socket
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +31,8 @@ from datarax_ray.write.manifest import Manifest, Shard, Unfinished, unfinished
 
 SHARD_NBYTES = 256 * 2**20
 NUM_FIRST = 256  # records that decide the size of a record, and the types of columns
-_REPORT_S = 0.5  # between two reports of the progress of one shard
 
-Report = Callable[[int], None]
+Advance = Callable[[int], None]
 
 
 class ReadRun(Protocol):
@@ -160,29 +158,18 @@ def write_dataset(
 
 
 def _written(
-    write: Callable[[_Task, Report], _Written],
+    write: Callable[[_Task, Advance], _Written],
     tasks: Sequence[_Task],
     num_actors: int | None,
     notes: Unfinished,
     progress: RecordProgress,
 ) -> Iterator[Shard]:
     """The shards, each once it has its name and is noted."""
-    so_far: dict[int, int] = {}  # records, by the number of the task
-
-    def report(counts: Mapping[int, int]) -> None:
-        more = {index: count for index, count in counts.items() if count > so_far.get(index, 0)}  # a task may restart
-        progress.advance(sum(count - so_far.get(index, 0) for index, count in more.items()))
-        so_far.update(more)
-
     if not tasks:
         return
     results: Generator[tuple[int, _Written], None, None]
     if num_actors == 0:
-
-        def write_here(index: int, task: Any) -> tuple[int, _Written]:
-            return index, write(task, lambda count: report({index: count}))
-
-        results = (write_here(index, task) for index, task in enumerate(tasks))
+        results = ((index, write(task, progress.advance)) for index, task in enumerate(tasks))
     else:
         from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
@@ -199,23 +186,26 @@ def _written(
                     )
                 os.replace(task.folder / part, task.folder / name)
             notes.add(written.shard)
-            report({index: task.stop - task.start})
+            progress.advance(task.stop - task.start - (written.shard.num_records if num_actors == 0 else 0))
             yield written.shard
 
 
 def _unseen(count: int) -> None:
-    """The progress of a shard that another host writes is seen once the shard is there."""
+    """Nothing: the records of a shard that another host writes count once the shard is there."""
 
 
-def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _Written:
-    """Write one shard under a name that readers skip. An error of reading or writing leaves no file."""
+def write_shard(read: ReadRun, format: Format, task: _Task, advance: Advance) -> _Written:
+    """Write one shard under a name that readers skip. An error of reading or writing leaves no file.
+
+    advance: is called with the number of records that were written since the last call.
+    """
     part, index = (task.folder / f".{name}.{secrets.token_hex(4)}.part" for name in (task.name, index_of(task.name)))
     if not task.folder.is_dir():
         raise FileNotFoundError(
             f"{task.folder} is not there on {socket.gethostname()}; write to a folder that all hosts share"
         )
     try:
-        count, said = _fill(part, read(task.start, task.stop), format, report)
+        count, said = _fill(part, read(task.start, task.stop), format, advance)
         nbytes, content = part.stat().st_size, head_and_content(str(part))[1]
         origins = said.pop("origins", ()) if isinstance(said, dict) else ()
         parts = {part.name: task.name}
@@ -233,10 +223,10 @@ def write_shard(read: ReadRun, format: Format, task: _Task, report: Report) -> _
     return _Written(parts, shard, socket.gethostname())
 
 
-def _fill(part: Path, items: Iterator[Any], format: Format, report: Report) -> tuple[int, Any]:
+def _fill(part: Path, items: Iterator[Any], format: Format, advance: Advance) -> tuple[int, Any]:
     """Write the items. Returns the number of records, and the value of the reader."""
     writer = format.open(part)
-    count, reported_at = 0, time.monotonic()
+    count = 0
     try:
         with contextlib.closing(items) if isinstance(items, Generator) else contextlib.nullcontext():
             while True:
@@ -245,10 +235,9 @@ def _fill(part: Path, items: Iterator[Any], format: Format, report: Report) -> t
                 except StopIteration as end:
                     said = end.value
                     break
-                count += writer.write(item)
-                if time.monotonic() - reported_at > _REPORT_S:
-                    report(count)
-                    reported_at = time.monotonic()
+                written = writer.write(item)
+                count += written
+                advance(written)
         writer.close()
     except BaseException:
         writer.abandon()

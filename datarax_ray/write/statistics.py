@@ -8,10 +8,9 @@ Source: T. Chan, G. Golub, R. LeVeque, "Updating Formulae and a Pairwise Algorit
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, Self
@@ -213,7 +212,7 @@ class Statistics:
     num_records: of the source.
     num_left_out: records that gave no element.
     num_failed: failures that on_error skipped.
-    fields: by name; "a.b" of b inside a, and with quotes around a name that has a dot itself.
+    fields: by name; "a.b" of b inside a.
     """
 
     num_records: int = 0
@@ -277,35 +276,22 @@ class Statistics:
         return cls(**{**plain, "fields": fields})
 
 
-def fields_of_columns(columns: Any, prefix: str = "") -> dict[str, FieldStatistics]:
-    if not isinstance(columns, Mapping):
-        return {prefix or _NO_NAME: FieldStatistics.of(columns)}
-    found: dict[str, FieldStatistics] = {}
-    for key, column in columns.items():
-        found |= fields_of_columns(column, _field_name(prefix, key))
-    return found
+def fields_of_columns(columns: Any) -> dict[str, FieldStatistics]:
+    return {name: FieldStatistics.of(column) for name, column in _leaves(columns)}
 
 
 def fields_of_elements(elements: Sequence[Any]) -> dict[str, FieldStatistics]:
     values: dict[str, list[Any]] = {}
-
-    def walk(value: Any, name: str) -> None:
-        if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
-            for key, part in value.items():
-                walk(part, _field_name(name, key))
-        else:
-            values.setdefault(name or _NO_NAME, []).append(value)
-
     for element in elements:
-        walk(element, "")
+        for name, value in _leaves(element):
+            values.setdefault(name, []).append(value)
     return {name: FieldStatistics.of(found) for name, found in values.items()}
 
 
-def _field_name(prefix: str, key: str) -> str:
-    """The name of a field inside `prefix`, "" for none. Two fields never share a name.
-
-    >>> _field_name("a", "b"), _field_name("", "a.b")
-    ('a.b', '"a.b"')
-    """
-    name = key if key and not {".", '"'} & set(key) else json.dumps(key, ensure_ascii=False)
-    return f"{prefix}.{name}" if prefix else name
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each field by its name. A dict that is empty, or has other keys than text, is a value."""
+    if not (isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value)):
+        yield name or _NO_NAME, value
+        return
+    for key, part in value.items():
+        yield from _leaves(part, f"{name}.{key}" if name else key)
