@@ -1,7 +1,7 @@
 """How do I train by `ray job submit`, and go on after a stop? As with any script: it joins the cluster that runs it.
 
-    ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/digits --steps 100
-    ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/digits --steps 200 --num-actors 8
+    ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/run --steps 100
+    ray job submit --working-dir examples -- python submit_job.py --checkpoint-dir /ckpt/run --steps 200 --num-actors 8
 
 The second goes on at step 101, with other actors. Data and checkpoints are under paths that every node sees.
 `datarax-ray cluster init` writes a larger job: saved when it is stopped, run again when it fails, of several trainers.
