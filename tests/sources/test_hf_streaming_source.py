@@ -172,6 +172,14 @@ def test_a_state_behind_the_end_of_its_epoch_is_told(corpus, caplog, shuffle):
     source.set_state(source.get_state())
     assert len(list(source)) == num_lines(corpus)
     assert not caplog.messages
+    # nor where the rows that are made again begin behind the turn of a shard that had ended
+    _, states = run_saving(pipeline(source := make(stream(corpus), num_epochs=2, shuffle=shuffle)))
+    source.close()
+    for state in states:
+        resumed = pipeline(make(stream(corpus), num_epochs=2, shuffle=shuffle))
+        resumed.set_state(json.loads(state))
+        list(resumed)
+    assert not [message for message in caplog.messages if "was resumed at" in message]
 
 
 def test_a_peek_consumes_nothing(corpus):

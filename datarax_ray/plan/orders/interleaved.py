@@ -111,7 +111,11 @@ class InterleavedOrder:
         return rounds * self.turn_size + min(max(rest - place * self.turn_size, 0), self.turn_size)
 
     def last_of(self, state: StreamState) -> tuple[int, int] | None:
-        """Shard and ordinal of the last element delivered in the epoch of a state; None at its beginning."""
+        """Shard and ordinal of the last element delivered in the epoch of a state; None at its beginning, and where
+        nobody knows.
+        """
+        if isinstance(state.extra, ShardCursors) and state.extra.is_earlier:
+            return None
         number, offset = divmod(state.position - (0 if state.offset else 1), EPOCH_POSITIONS)
         if number != state.position // EPOCH_POSITIONS:
             return None
@@ -159,11 +163,11 @@ class InterleavedOrder:
         if epoch != state.position // EPOCH_POSITIONS:
             return None
         places = self.places(epoch)
-        cursors = state.extra.cursors if isinstance(state.extra, ShardCursors) else {}
-        for shard, cursor in cursors.items():
+        known = state.extra if isinstance(state.extra, ShardCursors) else ShardCursors(epoch, {}, {})
+        for shard, cursor in known.cursors.items():
             if cursor.ordinal > self.window_start(self.count_before(int(places[shard]), offset)):
                 return None
-        return state._replace(position=position, offset=0, unit="elements")
+        return state._replace(position=position, offset=0, unit="elements", extra=replace(known, is_earlier=True))
 
     def check(self, amendments: Amendments) -> None:
         """Raise ValueError for weights, and for records by number: elements of shards have no number."""
@@ -206,11 +210,14 @@ class ShardCursors(Extra):
     """Cursors of the shards in one epoch, and lengths of shards with a known end.
 
     At other positions shards are read from the beginning of the epoch.
+
+    is_earlier: the position was not saved, and before it may be one of a shard that had ended.
     """
 
     epoch: int
     cursors: Mapping[int, Cursor]
     lengths: Mapping[int, int]
+    is_earlier: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As plain values, for a state. A shard with a known end may have elements after its cursor."""
