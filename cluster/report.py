@@ -16,11 +16,11 @@ from datarax_ray import Pipeline, PipelineStats
 
 @dataclass
 class Report:
-    """Progress as `show(step, line)` every log_every steps: positions/s, loss and waiting share since the last one."""
+    """Progress as `show(step, line)` every log_every steps: records/s, loss and waiting share since the last one."""
 
     show: Callable[[int, str], None]
     log_every: int
-    position: int | None = None
+    num_records: int | None = None
     since: float = 0.0
     waited_s: float = 0.0
 
@@ -28,19 +28,19 @@ class Report:
         self.waited_s += seconds
 
     def step(self, step: int, pipeline: Pipeline, loss: jax.Array) -> None:
-        position = pipeline.position
-        if self.position is None:  # the first step compiles and waits for the actors, and would spoil the rates
-            self._begin(position)
+        if self.num_records is None:  # the first step compiles and waits for the actors, and would spoil the rates
+            self._begin(pipeline.stats().num_records)
         elif step % self.log_every == 0:
             value = float(loss)  # waits for the device, so that the time is that of all the work
             elapsed = time.perf_counter() - self.since
-            rate, share = (position - self.position) / elapsed, self.waited_s / elapsed
-            line = f"step {step}: {rate:,.0f} positions/s, loss {value:.4f}, {share:.0%} waiting for data"
-            self.show(step, f"{line}{_reached(pipeline.stats())}")
-            self._begin(position)
+            stats = pipeline.stats()  # positions of streams have gaps, and those of batches by length move by pools
+            rate, share = (stats.num_records - self.num_records) / elapsed, self.waited_s / elapsed
+            line = f"step {step}: {rate:,.0f} records/s, loss {value:.4f}, {share:.0%} waiting for data"
+            self.show(step, f"{line}{_reached(stats)}")
+            self._begin(stats.num_records)
 
-    def _begin(self, position: int) -> None:
-        self.position, self.since, self.waited_s = position, time.perf_counter(), 0.0
+    def _begin(self, num_records: int) -> None:
+        self.num_records, self.since, self.waited_s = num_records, time.perf_counter(), 0.0
 
 
 def _reached(stats: PipelineStats) -> str:

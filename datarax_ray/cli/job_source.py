@@ -164,7 +164,7 @@ def _parts(fields: Mapping[str, Any], elements: list[Any]) -> dict[str, str]:
     name = json.dumps([*lines, *texts][0])
     if lines:
         parts["num_classes"] = f"{_above(elements, lines[0])}  # more than any token"
-        return parts | {"example": f'{{"tokens": np.asarray(element[{name}], np.int32)}}'}
+        return parts | {"example": f'{{"tokens": np.array(element[{name}], np.int32)}}'}
     parts |= {"num_classes": "256", "advice": f"tokens are the bytes of {name}: put your tokenizer into `example`"}
     return parts | {"example": f'{{"tokens": np.frombuffer(element[{name}].encode(), np.uint8).astype(np.int32)}}'}
 

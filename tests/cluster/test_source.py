@@ -46,7 +46,8 @@ def write_images(folder: Path) -> None:
 def write_tokens(folder: Path) -> None:
     for name in ("train-0", "train-1", "validation-0"):
         documents = [list(range(1, 150 + number)) for number in range(NUM // 2)]
-        pq.write_table(pa.table({"id": range(len(documents)), "input_ids": documents}), folder / f"{name}.parquet")
+        ids = pa.array(documents, pa.list_(pa.int32()))  # as tokenizers have them: np.asarray(ids, np.int32) is ids
+        pq.write_table(pa.table({"id": range(len(documents)), "input_ids": ids}), folder / f"{name}.parquet")
 
 
 def write_tar(folder: Path) -> None:
