@@ -90,11 +90,11 @@ def normalize(batch: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return batch | {"image": batch["image"][..., None].astype(jnp.float32) / 16}
 
 
-def demo(seed: int, checkpoint_dir: Path | None, screen: Screen) -> None:
+def demo(seed: int, screen: Screen) -> None:
     begin = time.monotonic()
     out = screen.err if screen.as_json else screen.out
     with contextlib.ExitStack() as stack:
-        directory = _empty_directory(checkpoint_dir, stack)
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="datarax-ray-demo-")))
         source = train_source(seed)
         num_files = source.describe().reader.fingerprint()["num_files"]
         num_batches = math.ceil(NUM_EPOCHS * len(source) / BATCH_SIZE)
@@ -198,16 +198,3 @@ def local_ray() -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _empty_directory(wanted: Path | None, stack: contextlib.ExitStack) -> Path:
-    if wanted is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="datarax-ray-demo-")))
-    directory = wanted.expanduser().absolute()
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ValueError(
-            f"--checkpoint-dir {directory} is not empty; the demo would mix its steps with what is there. "
-            "Give a new or an empty directory."
-        )
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory

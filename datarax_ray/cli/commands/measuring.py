@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,12 +12,7 @@ app = typer.Typer()
 
 
 @command(app, "demo:demo", short="Train, stop halfway, go on with more actors, compare each batch.")
-def demo(
-    checkpoint_dir: Annotated[
-        Path | None, typer.Option(help="Keep the checkpoint in this empty or new folder. Default: a temporary folder.")
-    ] = None,
-    seed: SeedOption = 0,
-) -> None:
+def demo(seed: SeedOption = 0) -> None:
     """Train on handwritten digits, stop halfway, go on with more actors, and prove that no batch changed.
 
     Runs offline on this machine in well under a minute: a small local Ray, 1,497 packaged images, and a small
