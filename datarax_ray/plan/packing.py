@@ -402,8 +402,9 @@ def _padding(given: AnyPacking) -> dict[str, int]:
 
 
 def _plain(value: Any) -> Any:
-    """A NumPy number as Python's: settings are JSON."""
-    return value.item() if isinstance(value, np.generic) else value
+    """A NumPy number as Python's, and nan as text, for it equals nothing: settings are JSON, and compared."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if value == value else str(value)
 
 
 def _names(fields: str | Iterable[str]) -> tuple[str, ...]:

@@ -216,17 +216,18 @@ def test_whole_sets_and_other_numbers_say_nothing(names: list[str], caplog: pyte
     assert not caplog.messages
 
 
-def test_a_set_is_named_by_its_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["", ".array_record"])
+def test_a_set_is_named_by_its_size(suffix: str, tmp_path: Path) -> None:
     for index in range(3):
-        array_record(tmp_path / f"x.array_record-{index:05d}-of-00003", range(ROWS))
+        array_record(tmp_path / f"x.array_record-{index:05d}-of-00003{suffix}", range(ROWS))
     served = HttpFiles(tmp_path)
     for base in (str(tmp_path), served.url):
         config = ArrayRecordSourceConfig(num_epochs=1)
-        assert len(ArrayRecordSourceModule(config, f"{base}/x.array_record@3")) == 3 * ROWS
-        assert num_rows(f"{base}/x.array_record@3") == 3 * ROWS
-    (tmp_path / "x.array_record-00001-of-00003").unlink()
-    with pytest.raises(ValueError, match="1 of these shards are missing on local, .*00001-of-00003 the first"):
-        load(f"{tmp_path}/x.array_record@3")
-    with pytest.raises(ValueError, match="1 of these shards are missing on http, .*00001-of-00003 the first"):
-        load(f"{served.url}/x.array_record@3")
+        assert len(ArrayRecordSourceModule(config, f"{base}/x.array_record@3{suffix}")) == 3 * ROWS
+        assert num_rows(f"{base}/x.array_record@3{suffix}") == 3 * ROWS
+    (tmp_path / f"x.array_record-00001-of-00003{suffix}").unlink()
+    with pytest.raises(ValueError, match="1 of these shards are missing on local, .*00001-of-00003.* the first"):
+        load(f"{tmp_path}/x.array_record@3{suffix}")
+    with pytest.raises(ValueError, match="1 of these shards are missing on http, .*00001-of-00003.* the first"):
+        load(f"{served.url}/x.array_record@3{suffix}")
     served.close()

@@ -136,6 +136,23 @@ def test_actors_give_the_same_and_go_on_in_the_middle_of_a_pool(ray_local: None)
             assert_equal([on_host(batch) for batch in pipeline], batches[number:])
 
 
+def test_rows_filled_up_with_nan_are_resumed() -> None:
+    def floats(element: dict[str, Any]) -> dict[str, Any]:
+        return {"t": np.arange(element["index"] % 9, dtype=np.float32)}
+
+    def filled() -> Pipeline:
+        source = RandomAccessSource(
+            RandomAccessSourceConfig(num_epochs=1), {"index": np.arange(30)}, transforms=[floats]
+        )
+        return Pipeline(source=source, packing=replace(BY, pad_id=float("nan")), batch_size=6, on_host=True)
+
+    batches, states = run_saving(filled())
+    assert np.isnan(batches[0]["t"]).any()
+    pipeline = filled()
+    pipeline.set_state(json.loads(states[2]))
+    assert_equal([on_host(batch) for batch in pipeline], batches[2:])
+
+
 def test_it_counts_locates_replays_and_shows_the_padding_that_it_saves() -> None:
     with make() as pipeline:
         assert len(pipeline) == 17

@@ -20,7 +20,7 @@ _OF = re.compile(
     r"(?P<before>.*?)(?P<number>\d+)(?P<of>[-_]of[-_])(?P<total>\d+)(?P<after>.*)", re.IGNORECASE | re.DOTALL
 )
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d{3,})(?P<after>\D*)", re.DOTALL)
-_AT = re.compile(r"(?P<before>.*[^/@])@(?P<total>[1-9]\d{0,6})", re.DOTALL)
+_AT = re.compile(r"(?P<before>.*[^/@])@(?P<total>[1-9]\d{0,6})(?P<after>(\.[^/@]+)?)", re.DOTALL)
 _SHOWN = 3
 
 
@@ -62,7 +62,7 @@ def report_missing(said: str) -> None:
 
 
 def shards_at(path: str) -> list[str]:
-    """The shards that "path@6" names, as TFDS and Grain write it; [] for other paths.
+    """The shards that "path@6" or "path@6.parquet" names, as TFDS and Grain write it; [] for other paths.
 
     >>> shards_at("a/train.array_record@2")
     ['a/train.array_record-00000-of-00002', 'a/train.array_record-00001-of-00002']
@@ -71,7 +71,7 @@ def shards_at(path: str) -> list[str]:
     if found is None:
         return []
     total = int(found["total"])
-    return [f"{found['before']}-{number:05d}-of-{total:05d}" for number in range(total)]
+    return [f"{found['before']}-{number:05d}-of-{total:05d}{found['after']}" for number in range(total)]
 
 
 def check_shards(given: str, files: Iterable[str], pattern: str = "") -> None:
