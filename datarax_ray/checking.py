@@ -88,7 +88,7 @@ class Seen:
                 known.update({kind: where for kind, where in list(found.items())[:_MAX_SPECS] if kind not in known})
         return Seen(
             self.statistics + other.statistics,
-            _first(_added(self.faults, other.faults), _MAX_FAULTS),
+            dict(list(_added(self.faults, other.faults).items())[:_MAX_FAULTS]),
             specs,
             _added(self.pictures, other.pictures),
         )
@@ -362,10 +362,6 @@ def _field_problems(name: str, of: FieldStatistics) -> Iterator[Problem]:
             f"field {name!r} has arrays of {spans}, so it stays on the host",
             f"PadTo({{{name!r}: {tuple(most)}}}) makes a dense array of it",
         )
-
-
-def _first(of: Mapping[str, Any], most: int) -> dict[str, Any]:
-    return dict(list(of.items())[:most])
 
 
 def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

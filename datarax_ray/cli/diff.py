@@ -123,13 +123,8 @@ def _of_pipelines(one: Pipeline, other: Pipeline, steps: tuple[int, int] | None)
     lines += [f"  {', '.join(names) or 'the stream has no such row'}" for names in records]
     if records[0] != records[1]:
         lines.append("the row is made of different records: the order, the files or the skipped records differ")
-    elif changed["settings"] or "amendments" in changed:
-        lines.append("the same record gives different rows: the transforms or the contents of the files differ")
     else:
-        lines.append(
-            "the same record gives different rows by the same settings: a transform is no function of its element, or "
-            "a library has another version"
-        )
+        lines.append("the same record gives different rows: a transform, a library or the contents of a file differ")
     return Verdict(False, [*lines, *_lines(changed)], {**found._asdict(), "records": records} | changed)
 
 
