@@ -122,6 +122,11 @@ class FileSpans:
         with lap("storage"):
             return retried(lambda: self._read(index, spans, max_gap), self._files[index].path)
 
+    def shut(self, index: int) -> None:
+        """Close one file. Reading again opens it again."""
+        with self._lock:
+            self._open.pop(index, None)
+
     def close(self) -> None:
         """Close every open file. Reading again opens them again, and looks whether they are the same."""
         with self._lock:

@@ -8,7 +8,6 @@ the bytes that were brought, as of some old writers' files; these are brought th
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,10 +125,9 @@ class RowGroups:
             self._shut(next(iter(self._open)))
         for file, layout in self._files.open(new).items():  # the ends of files behind URLs come at once
             assert isinstance(layout, RowGroupSpans)
-            with self._files.opening(file):  # its metadata is what its end was for
-                nbytes = self._footers.files[file].nbytes
-                source = pa.PythonFile(BytesFile(partial(self._files.read, file), nbytes), mode="r")
-                self._open[file] = parquet.ParquetFile(source, metadata=layout.metadata, **OPENED)
+            nbytes = self._footers.files[file].nbytes
+            source = pa.PythonFile(BytesFile(partial(self._files.read, file), nbytes), mode="r")
+            self._open[file] = parquet.ParquetFile(source, metadata=layout.metadata, **OPENED)
 
     def _table(self, file: int, index: int) -> Any:
         import pyarrow as pa
@@ -187,10 +185,6 @@ class StoredFiles:
                     raise incomplete(file.path, "Parquet", error, "") from error
         return {index: self._layouts[index] for index in indices}
 
-    def opening(self, index: int) -> contextlib.AbstractContextManager[Any]:
-        """Nothing is needed beside the layout."""
-        return contextlib.nullcontext()
-
     def read(self, index: int, start: int, stop: int) -> Any:
         """The bytes [start, stop) of an open file."""
         for begin, held in self._held.get(index, ()):
@@ -216,6 +210,7 @@ class StoredFiles:
     def shut(self, index: int) -> None:
         self.drop(index)
         self._layouts.pop(index, None)
+        self._spans.shut(index)
 
     def close(self) -> None:
         self._spans.close()
