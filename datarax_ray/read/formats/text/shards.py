@@ -101,12 +101,6 @@ class Unpacked(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def close(self) -> None:
         self._file.close()
         super().close()
