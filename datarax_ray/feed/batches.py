@@ -1,5 +1,7 @@
 """From the blocks of consecutive chunks to batches: rows are scattered by position, with one copy and no row in Python.
 
+A batch whose rows one block has alone and in order may show the block's memory, without a copy.
+
 Legend: a row is an index into a global batch. A rank counts the elements of a chunk from 0. An ordinal counts the
 elements of one position, where the position gives several. Ranges are the rows of the batch that this trainer keeps.
 """
@@ -23,7 +25,7 @@ from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.errors import Skipped, advised, gives_fewer
-from datarax_ray.read.reused_memory import ReusedMemory
+from datarax_ray.read.reused_memory import ReusedMemory, lender
 
 # (start, stop, blocks) of consecutive chunks.
 Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
@@ -33,6 +35,8 @@ _FIRST_ROWS = 1024
 _FREE_BATCHES = 2
 # A slice copied costs about what this many 8-byte rows cost by index.
 _MIN_PIECE_ROWS = 128
+# Of the rows of a block, so many are in a batch that shows its memory: whoever keeps the batch keeps the block.
+_MIN_SHOWN_SHARE = 0.25
 # To look for a batch's rows in a block costs some 10 us and 2 for each field, to copy one row of a field 0.4.
 _FEW_ROWS = 12
 _MISSING = np.int64(-1)  # the position of a row that nobody has written
@@ -230,6 +234,19 @@ class _Part:
             for buffer, array in zip(buffers, self.arrays, strict=True):
                 buffer[where] = array[source]
 
+    def shown(self, lo: int, hi: int) -> list[np.ndarray]:
+        """The arrays of elements [lo, hi), where a copy of the large ones is spared: nobody else can have their memory,
+        and not much more is kept with it. [] elsewhere.
+        """
+        found, lenders = [array[lo:hi] for array in self.arrays], [*map(lender, self.arrays)]
+        is_mine = [
+            its > 0 and lenders.count(its) == 1 and array.flags.writeable and array.flags.c_contiguous
+            for array, its in zip(found, lenders, strict=True)
+        ]
+        if not any(is_mine) or hi - lo < _MIN_SHOWN_SHARE * len(self.ranks):
+            return []
+        return [array if its else array.copy() for array, its in zip(found, is_mine, strict=True)]
+
 
 def _shifted(rows: Any, by: int) -> Any:
     return range(rows.start + by, rows.stop + by) if isinstance(rows, range) else rows + by
@@ -304,7 +321,7 @@ class Batcher:
         is_one_to_one = self._yields.is_one_to_one
         ranks = Ranks(start, max(0, stop - start)) if is_one_to_one else Ranks.among(start, stop, blocks)
         parts = [self._part(ranks, block) for block in blocks]
-        if self._batch_size < _FEW_ROWS * len(parts):
+        if self._batch_size < _FEW_ROWS * len(parts) and not (len(parts) == 1 and parts[0].shown(0, self._batch_size)):
             parts = [_Together.of(parts)]
         done, self._done = self._done, 0
         if done and failed_at > start and done > ranks.num_at(start):
@@ -361,6 +378,10 @@ class Batcher:
             at, to = bisect_left(rows, begin), bisect_left(rows, end)
             if at < to:
                 mine = _shifted(rows[at:to], place - begin)
+                if isinstance(mine, range) and len(mine) == num_rows_in(self._ranges):
+                    self._buffers = part.shown(lo + at, lo + to)
+                    if self._buffers:
+                        return
                 self._make_room(int(mine[-1]) + 1, part)
                 part.copy(lo + at, lo + to, mine, self._buffers)
 

@@ -273,7 +273,8 @@ class _Reading:
         elif self._pool is not None:
             found = self._received(self._flow(_window(scheduler, options, options.max_nbytes * share)))
         else:
-            window = _window(scheduler, options, options.max_nbytes * share)
+            cuts = None if wanted.components or options.packing else (start.position, options.batch_size)
+            window = _window(scheduler, options, options.max_nbytes * share, batches=cuts)
             found = read_in_process(window, self._description, options.timings, options.cancelled)
         return _released(found, scheduler, wanted.components), scheduler.extra_at
 

@@ -152,6 +152,8 @@ class Window:
     max_nbytes: bound on the bytes in flight and not yet released.
     max_actor_nbytes: the same for each actor that gets requests; None for no such bound.
     block_nbytes: how large a block should be.
+    batches: where the first batch begins, and the size of all: a chunk of more ends where a batch does, so that a batch
+        can show its rows as they lie in a block. None where blocks have parts of batches alone.
     num_sharing: the trainers of one job that have the same chunks. Chunk sizes count these trainers alone, since
         each trainer learns of other drivers at another time.
 
@@ -167,8 +169,11 @@ class Window:
         max_actor_nbytes: int | None = None,
         block_nbytes: int = TARGET_BLOCK_NBYTES,
         num_sharing: int = 1,
+        batches: tuple[int, int] | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self._batches = None if chunk_size else batches
+        self._stop = 0 if batches is None else batches[0]  # of the last chunk
         self._num_sharing = num_sharing
         self._chunk_size = chunk_size
         self._max_nbytes = max_nbytes
@@ -198,7 +203,13 @@ class Window:
             self._waiting = [part for part in asks if (part.chunk, part.request.first_partition) > last]
             return [part for part in asks if (part.chunk, part.request.first_partition) <= last]
         while self._may_open():
-            found = self.scheduler.next_chunk(self._size, self._owners)
+            size = (
+                self._size
+                if self._batches is None or self._chunk_size
+                else whole_batches(self._size, self._stop, *self._batches)
+            )
+            found = self.scheduler.next_chunk(size, self._owners)
+            self._stop = found.stop
             parts = [Part(self._num_opened, nth, actor, request) for nth, (actor, request) in enumerate(found.requests)]
             self._chunks.append(_Chunk(self._num_opened, found.start, found.stop, found.size, self._size, parts))
             self._num_opened += 1
@@ -374,6 +385,16 @@ class Window:
         assert part not in self._waiting, part
         assert part.index not in chunk.arrived, part
         return chunk
+
+
+def whole_batches(size: int, start: int, first: int, batch_size: int) -> int:
+    """Positions in a chunk from start on that are at most `size`, and end with a batch where that is possible.
+
+    >>> whole_batches(111, 0, 0, 64), whole_batches(111, 16, 0, 64), whole_batches(40, 0, 0, 64)
+    (64, 48, 40)
+    """
+    excess = (start + size - first) % batch_size
+    return size - excess if excess < size else size
 
 
 def next_chunk_size(

@@ -14,6 +14,7 @@ from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, sha
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import stack
 from datarax_ray.read.errors import Skipped
+from datarax_ray.read.reused_memory import ReusedMemory
 
 
 def element(position):
@@ -132,6 +133,56 @@ def test_a_batch_is_not_changed_by_later_ones_nor_by_its_block():
     assert as_rows(first) == rows_of([0, 1])
     first.columns["x"][:] = 7
     assert as_rows(second) == rows_of([2, 3])
+
+
+def lent(rows):
+    array = ReusedMemory(1, min_nbytes=1).empty(rows.shape, rows.dtype)
+    array[:] = rows
+    return array
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+ROWS = np.arange(64 * 16, dtype="i4").reshape(64, 16)
+
+
+@pytest.mark.parametrize(
+    ("columns", "cuts", "is_shown"),
+    [
+        ({"x": lent(ROWS)}, [[(0, 64)]], [True, True]),
+        ({"x": lent(ROWS[:8])}, [[(0, 8)]], [True]),  # a short last one
+        ({"x": lent(ROWS), "y": np.arange(64)}, [[(0, 64)]], [True, True]),
+        ({"x": lent(ROWS)}, [[(0, 32)], [(32, 64)]], [True, True]),
+        ({"x": lent(ROWS)}, [[(0, 24)], [(24, 64)]], [False, True]),  # the first has rows of two blocks
+        ({"x": lent(ROWS)}, [[(0, 24), (24, 64)]], [False, True]),
+        ({"x": ROWS.copy()}, [[(0, 64)]], [False, False]),  # somebody else may have it
+        ({"x": read_only(lent(ROWS))}, [[(0, 64)]], [False, False]),
+        (dict.fromkeys("xy", lent(ROWS)), [[(0, 64)]], [False, False]),  # who writes to one field would write to both
+        ({"x": lent(np.repeat(ROWS, 4, axis=0))}, [[(0, 256)]], [False] * 8),  # it would keep eight times its memory
+        ({"x": lent(ROWS)[:, 4:]}, [[(0, 64)]], [False, False]),
+    ],
+)
+def test_a_batch_shows_its_block_where_nobody_else_can_have_the_memory_and_most_of_it_is_the_batch(
+    columns, cuts, is_shown
+):
+    count = len(columns["x"])
+    batcher = Batcher(TrainerRows(32), start=0, stop=count)
+    whole, want = Block(np.arange(count), columns), {name: column.copy() for name, column in columns.items()}
+    batches = batches_of(batcher, *[(c[0][0], c[-1][1], [whole.part(*each) for each in c]) for c in cuts])
+    assert [np.shares_memory(batch.columns["x"], columns["x"]) for batch in batches] == is_shown
+    for name, column in want.items():
+        assert np.array_equal(np.concatenate([batch.columns[name] for batch in batches]), column)
+    assert np.concatenate([batch.positions for batch in batches]).tolist() == list(range(count))
+    assert not any(np.shares_memory(batch.positions, whole.positions) for batch in batches)
+
+
+def test_a_few_large_rows_are_shown_too():
+    columns = {"x": lent(ROWS[:8])}
+    for first in batches_of(Batcher(TrainerRows(4), start=0, stop=8), (0, 8, [Block(np.arange(8), columns)])):
+        assert np.shares_memory(first.columns["x"], columns["x"])
 
 
 def columns_block(start, columns):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from datarax_ray import ConcatThenSplit, Pipeline, RaySource
+from datarax_ray import ConcatThenSplit, DecodeRaw, Pipeline, RaySource
 from datarax_ray.feed import batches
+from datarax_ray.read.formats.array_record import reader
 from datarax_ray.read.reused_memory import ReusedMemory
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
@@ -21,7 +22,7 @@ from datarax_ray.sources import (
     ParquetSource,
     ParquetSourceConfig,
 )
-from tests.data import DropThirds, decode
+from tests.data import DropThirds, decode, write_file
 from tests.resume import on_host
 from tests.tables import write_tables
 
@@ -43,6 +44,21 @@ def test_a_device_array_stays_as_it_is_whatever_comes_after_it():
         assert (np.asarray(result) == 2 * number).all()
     for number, array in placed:
         assert (np.asarray(array) == number).all()
+
+
+def test_memory_that_a_device_array_showed_comes_back_without_a_wait_for_the_collector():
+    memory, addresses = ReusedMemory(max_free=2), set()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            batch = memory.empty((1024, 1024), np.dtype("float32"))
+            addresses.add(batch.ctypes.data)
+            jax.device_put(batch).block_until_ready()
+            del batch
+    finally:
+        gc.enable()
+    assert len(addresses) <= 2
 
 
 def test_a_step_that_is_given_a_batch_to_write_to_writes_to_no_later_one():
@@ -98,13 +114,20 @@ def late_device(request, monkeypatch):
     device = LateDevice(request.param)
     monkeypatch.setattr(jax, "device_put", device.device_put)
     monkeypatch.setattr(jax, "make_array_from_callback", device.make_array_from_callback)
-    monkeypatch.setattr(batches, "ReusedMemory", partial(ReusedMemory, min_nbytes=1))
+    for module in (batches, reader):
+        monkeypatch.setattr(module, "ReusedMemory", partial(ReusedMemory, min_nbytes=1))
     return device
 
 
 def array_record(files, *transforms):
     config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
     return ArrayRecordSourceModule(config, files, transforms=[decode, *transforms])
+
+
+def rows(directory):
+    path = write_file(directory / "rows.array_record", (np.arange(i, i + 16, dtype="i4").tobytes() for i in range(100)))
+    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
+    return ArrayRecordSourceModule(config, path, transforms=[DecodeRaw("int32", (16,))])
 
 
 def tokens(element):
@@ -128,6 +151,7 @@ def over_two():
 
 STREAMS = {
     "records": lambda files, _: (array_record(files), {}),
+    "rows as they are read": lambda _, directory: (rows(directory), {}),
     "made when they are asked for": lambda files, _: (array_record(files), {"prefetch": 0}),
     "behind a filter": lambda files, _: (array_record(files, DropThirds()), {}),
     "a last one filled up": lambda files, _: (array_record(files), {"pad_remainder": True}),

@@ -21,10 +21,13 @@ from hypothesis import strategies as st
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.read import file_contents as contents
+from datarax_ray.read import reused_memory
+from datarax_ray.read.decode.raw import DecodeRaw
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.array_record import open_files
 from datarax_ray.read.formats.array_record.reader import CACHED_NBYTES, ArrayRecordReader, reading
+from datarax_ray.read.reused_memory import lender
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
@@ -190,10 +193,13 @@ def test_a_truncated_file_is_refused_wherever_it_was_cut(tmp_path, large):
         refused(path, "is not a complete ArrayRecord file: .*cut short")
 
 
-def test_no_flipped_byte_gives_other_records(tmp_path):
+@pytest.mark.parametrize(
+    ("read", "group_size", "size"), [("read", 2, 20), ("read_rows", 1, 20), ("read_rows", 1, 3000)]
+)
+def test_no_flipped_byte_gives_other_records(tmp_path, read, group_size, size):
     # Anything but the records that were written is an error, when the file is opened or when it is read.
-    good = [bytes([i]) * 20 for i in range(6)]
-    path = write_file(tmp_path / "small.array_record", good, 2)
+    good = [bytes([i]) * size for i in range(1, 7)]
+    path = write_file(tmp_path / "small.array_record", good, group_size, "zstd" if size < 1000 else "uncompressed")
     content, flipped = path.read_bytes(), tmp_path / "flipped.array_record"
     outcomes = set()
     used = [i for i in range(0, len(content), 1) if content[i]]
@@ -203,7 +209,7 @@ def test_no_flipped_byte_gives_other_records(tmp_path):
         flipped.write_bytes(broken)
         try:
             reader = ArrayRecordReader.of(flipped)
-            got = reader.read(np.arange(reader.num_records))
+            got = list(getattr(reader, read)(np.arange(reader.num_records)))
             reader.close()
         except (ValueError, RuntimeError) as error:
             outcomes.add(type(error))
@@ -453,6 +459,38 @@ def test_a_first_record_of_many_times_the_others_size_needs_no_room_for_as_many_
     found = reader.read_rows(asked)
     assert (found[0], set(found[1:])) == (want[0], {b"small"})
     reader.close()
+
+
+def test_a_file_is_looked_at_once_for_all_rows_that_are_read_of_it(tmp_path, monkeypatch):
+    paths = [write_file(tmp_path / f"{index}.array_record", of_side(6, index)) for index in range(2)]
+    reader = ArrayRecordReader.of(paths)
+    reader.read_rows(np.arange(12))
+    looks = []
+    monkeypatch.setattr(open_files, "stamp", lambda path: looks.append(path) or contents.stamp(path))
+    reader.read_rows(np.arange(12))
+    assert looks == list(map(str, paths))
+    reader.close()
+
+
+def test_memory_of_rows_is_taken_again_once_nobody_has_a_block(tmp_path, monkeypatch):
+    description = IndexedStream(
+        ArrayRecordReader.of(write_file(tmp_path / "a.array_record", of_side(60, 0))),
+        order_of(60),
+        transforms=(DecodeRaw("uint8", (SIDE,)),),
+    )
+
+    def address(start, stop):
+        block = description.read(ReadRequest(start, stop))
+        assert lender(block.columns["data"])
+        return block.columns["data"].ctypes.data
+
+    monkeypatch.setattr(reused_memory, "gc", SimpleNamespace(collect=int))
+    gc.collect()
+    gc.disable()  # nothing that was read may wait for it
+    try:
+        assert len({address(0, 40), address(20, 60), address(0, 41)}) == 1
+    finally:
+        gc.enable()
 
 
 def test_a_corrupt_record_names_its_file_and_index(corrupt):

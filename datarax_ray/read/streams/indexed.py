@@ -83,25 +83,24 @@ def read_records(
     parts: list[tuple[range, Any]] = []  # which of them, in their order
     call = Call(lambda *_: None, "reading", catch=ChildProcessError if ended else reader.traits.broken)
 
-    def read(first: int, stop: int) -> bool:
-        """Read these records; after an error read them in parts, since the error names no record. Returns whether
-        later records are wanted.
-        """
-        try:
-            if ended:
-                raise ChildProcessError(f"every process that reads it ends: {ended}")
-            parts.append((range(first, stop), reader.read_at(positions[first:stop], records[first:stop], in_rows)))
-            return True
-        except BaseException as error:
-            if stop - first == 1:
-                return asked.fail_or_skip(first, call, int(records[first]), error)
-            if not is_of_data(error, call.catch):
-                raise
-        step = -(-(stop - first) // _PARTS)
-        return all(read(at, min(at + step, stop)) for at in range(first, stop, step))
-
+    # After an error they are read in parts, since it names no record. No function that calls itself: Python would keep
+    # it, and with it all records, until it collects cycles.
+    todo = [(0, len(records))]
     with lap("reading"):
-        read(0, len(records))
+        while todo:
+            first, stop = todo.pop()
+            try:
+                if ended:
+                    raise ChildProcessError(f"every process that reads it ends: {ended}")
+                parts.append((range(first, stop), reader.read_at(positions[first:stop], records[first:stop], in_rows)))
+            except BaseException as error:
+                if stop - first > 1:
+                    if not is_of_data(error, call.catch):
+                        raise
+                    step = -(-(stop - first) // _PARTS)
+                    todo += reversed([(at, min(at + step, stop)) for at in range(first, stop, step)])
+                elif not asked.fail_or_skip(first, call, int(records[first]), error):
+                    break  # later records are not wanted
     if sum(len(those) for those, _ in parts) < len(records):
         asked.keep([index for those, _ in parts for index in those])
     return asked, _joined(parts, asked)

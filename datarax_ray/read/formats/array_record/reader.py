@@ -12,7 +12,7 @@ import itertools
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from datarax_ray.read.formats.remote.pages import RemoteFile
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote
 from datarax_ray.read.formats.remote.read_ahead import ReadAhead
 from datarax_ray.read.retry import retried
+from datarax_ray.read.reused_memory import ReusedMemory
 from datarax_ray.read.stream import ReaderTraits
 
 # Measured, on one core with zstd. `read(start, stop)` decodes each group that it touches: 4 us for one record in a
@@ -45,6 +46,13 @@ _LIST_MIN_RECORDS_PER_GROUP = 3
 # Of records that are read before they are copied to their places: so many are in the core's cache still. Measured,
 # beside reading all of a block first: 64 B 2.4 us a record to 2.2, 4 KB 10.7 to 10.2, 150 KB 63 to 58.
 CACHED_NBYTES = 64 * 2**10
+# Records from this size on go to their rows one by one; of smaller ones a copy costs less than its call.
+_ALONE_NBYTES = 2 * 2**10
+# Blocks whose memory waits for the next ones; batches, which may show it, are let go of one by one.
+_FREE_BLOCKS = 2
+
+
+T = TypeVar("T")
 
 
 class UnevenError(Exception):
@@ -83,6 +91,7 @@ class ArrayRecordReader(FilesReader):
         self._decoded: DecodedGroups | None = None  # made with the first read
         self._broken_groups: set[int] = set()  # groups that do not decode as a whole
         self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
+        self._memory = ReusedMemory(_FREE_BLOCKS)
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
         self._decoding = ThreadLock()  # taken before the other
 
@@ -188,17 +197,15 @@ class ArrayRecordReader(FilesReader):
 
     def _read_rows(self, records: Indices, size: int) -> FixedRecords:
         """As read_rows, where all records are of one size. Raises: UnevenError where they are not."""
-        places, first, found = np.argsort(records), 0, list[bytes]()
-        rows = np.empty((len(records), size), np.uint8)
-        few = max(1, CACHED_NBYTES // max(1, size))
+        places, first = np.argsort(records), 0
+        with self._lock:
+            rows = self._memory.empty((len(records), size), np.dtype(np.uint8))
         for index, chosen in self._by_file(records[places]):
-            step = len(chosen) if reading(chosen, 1) == "range" else few
-            for lo in range(0, len(chosen), step):
-                found += self._read_chosen(index, chosen[lo : lo + step])
-                if len(found) >= few:
-                    put(rows, places[first : first + len(found)], found)
-                    first, found = first + len(found), []
-        put(rows, places[first:], found)
+            fill = functools.partial(read_to_rows, rows=rows, wanted=chosen, places=places[first : first + len(chosen)])
+            first += len(chosen)
+            sizes: list[int] = self._read_file(index, chosen, fill)
+            if not {size}.issuperset(sizes):
+                raise UnevenError
         return FixedRecords(rows)
 
     def origin(self, record: int) -> str:
@@ -323,11 +330,11 @@ class ArrayRecordReader(FilesReader):
         }
         return self._read_file(index, wanted, ways[reading(wanted, group_size)])
 
-    def _read_file(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
-        """What read(reader) gives: the records with these indices in the file, ascending."""
+    def _read_file(self, index: int, wanted: Indices, read: Callable[[Any], list[T]]) -> list[T]:
+        """What read(reader) gives: the records with these indices in the file, ascending, or something of each."""
         return retried(lambda: self._read_once(index, wanted, read), self.files[index].name)
 
-    def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[bytes]]) -> list[bytes]:
+    def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[T]]) -> list[T]:
         """As _read_file, once. Of a file behind a URL, what the disk cache has may be damaged, and what was
         fetched may have been bent on its way: only bytes that were fetched anew show that a record is broken.
         """
@@ -399,8 +406,32 @@ def read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_
     return found
 
 
-def put(rows: np.ndarray, places: Indices, found: Sequence[bytes]) -> None:
-    """Write records to rows of their own. places: int64 (k,), the row of each. Raises: UnevenError."""
-    if not {rows.shape[1]}.issuperset(map(len, found)):
-        raise UnevenError
-    rows[places] = np.ndarray((len(found), rows.shape[1]), np.uint8, b"".join(found))
+def read_to_rows(reader: Any, rows: np.ndarray, wanted: Indices, places: Indices) -> list[int]:
+    """Read records of a file, each stored alone, to rows of their own, while the core's cache has them.
+
+    rows: uint8 (n, size). wanted: ascending indices in the file. places: int64 (k,), the row of each.
+
+    Returns the size of each record; one of another size leaves its row as it is.
+    """
+    size, indices = rows.shape[1], wanted.tolist()
+    sizes: list[int] = []
+    way = reading(wanted, 1)
+    if way != "range" and size >= _ALONE_NBYTES:
+        flat = rows.data.cast("B")
+        for index, place in zip(indices, places.tolist(), strict=True):
+            record = reader.read(index, index + 1)[0]
+            sizes.append(len(record))
+            if len(record) == size:
+                flat[place * size : (place + 1) * size] = record
+        return sizes
+    step = len(indices) if way == "range" else max(1, CACHED_NBYTES // max(1, size))
+    for lo in range(0, len(indices), step):
+        if way == "range":
+            found = reader.read(indices[0], indices[-1] + 1)
+        else:
+            found = [reader.read(index, index + 1)[0] for index in indices[lo : lo + step]]
+        of_found = list(map(len, found))
+        sizes += of_found
+        if {size}.issuperset(of_found):
+            rows[places[lo : lo + step]] = np.ndarray((len(found), size), np.uint8, b"".join(found))
+    return sizes
