@@ -35,7 +35,7 @@ _FIRST_ROWS = 1024
 _FREE_BATCHES = 2
 # A slice copied costs about what this many 8-byte rows cost by index.
 _MIN_PIECE_ROWS = 128
-# Of the rows of a block, so many are in a batch that shows its memory: whoever keeps the batch keeps the block.
+# Of a block's memory, at least so much is in a batch that shows it: whoever keeps the batch keeps the block.
 _MIN_SHOWN_SHARE = 0.25
 # To look for a batch's rows in a block costs some 10 us and 2 for each field, to copy one row of a field 0.4.
 _FEW_ROWS = 12
@@ -240,12 +240,14 @@ class _Part:
         """
         found, lenders = [array[lo:hi] for array in self.arrays], [*map(lender, self.arrays)]
         is_mine = [
-            its > 0 and lenders.count(its) == 1 and array.flags.writeable and array.flags.c_contiguous
+            its is not None
+            and lenders.count(its) == 1
+            and array.flags.writeable
+            and array.flags.c_contiguous
+            and array.nbytes >= _MIN_SHOWN_SHARE * len(its)
             for array, its in zip(found, lenders, strict=True)
         ]
-        if not any(is_mine) or hi - lo < _MIN_SHOWN_SHARE * len(self.ranks):
-            return []
-        return [array if its else array.copy() for array, its in zip(found, is_mine, strict=True)]
+        return [a if its else a.copy() for a, its in zip(found, is_mine, strict=True)] if any(is_mine) else []
 
 
 def _shifted(rows: Any, by: int) -> Any:

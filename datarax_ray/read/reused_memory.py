@@ -66,12 +66,12 @@ class ReusedMemory:
         return None
 
 
-def lender(array: np.ndarray) -> int:
-    """Which array of a ReusedMemory has the memory that this one shows: a number; 0 where none has."""
+def lender(array: np.ndarray) -> Any:
+    """The buffer, of a ReusedMemory's array, whose memory an array shows; None where it shows other memory."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    return id(base) if id(base) in _LENT else 0
+    return base if id(base) in _LENT else None
 
 
 def _aligned(nbytes: int) -> np.ndarray:

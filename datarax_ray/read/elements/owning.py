@@ -223,7 +223,7 @@ def _shows_own_memory(array: np.ndarray) -> bool:
     owner, base = array, array.base
     while type(base) is np.ndarray and sys.getrefcount(base) <= _ONE_HOLDER:
         owner, base = base, base.base
-    is_own = owner.flags.owndata if base is None else type(base) is bytes or id(base) == lender(array)
+    is_own = owner.flags.owndata if base is None else type(base) is bytes or base is lender(array)
     return is_own and (not array.dtype.hasobject or _has_constants(array))
 
 

@@ -233,6 +233,7 @@ class ArrayRecordReader(FilesReader):
         if self._ahead is not None:
             self._ahead.forget()
         with self._lock:
+            self._memory = ReusedMemory(_FREE_BLOCKS)
             self._open.close_all()
             if self._mirrors is not None:
                 self._mirrors.close()
