@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders.interleaved import (
@@ -27,7 +27,7 @@ from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Order, Partitionin
 from datarax_ray.plan.partitions import ReadRequest, owners_in
 from datarax_ray.plan.position import next_multiple, pieces
 from datarax_ray.plan.requests import EVERYTHING, Request, Wanted
-from datarax_ray.plan.state import Extra, StreamState
+from datarax_ray.plan.state import StreamState
 
 # Pieces of a split request. A record that ends its process is found in as many dead processes as the logarithm of the
 # chunk to this base: 5 of 2**15 positions, where halving takes 15.
@@ -105,22 +105,6 @@ class Scheduler(Protocol):
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
         """Event: a request's block has arrived. learned: see Block.learned."""
-        ...
-
-
-class StreamScheduler(Scheduler, Protocol):
-    """A scheduler that knows the delivered part of the stream, and so its state."""
-
-    def extra_at(self, position: int) -> Extra | None:
-        """The extra of a state at a position in a chunk not released, or behind an element before it."""
-        ...
-
-    def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
-        """Event: everything before `stop` was delivered. has_elements, may_come: of the last chunk, see Block.
-
-        Returns a line for the log after 1, 2, 4, 8, ... epochs without an element. Raises: RuntimeError if no epoch
-        will have one; see EmptyEpochs.
-        """
         ...
 
 
@@ -235,9 +219,14 @@ class RecordScheduler:
         pass
 
     def extra_at(self, position: int) -> None:
-        """None: a position is all."""
+        """The extra of a state at a position in a chunk not released, or behind an element before it: none here."""
 
     def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
+        """Event: everything before `stop` was delivered. has_elements, may_come: of the last chunk, see Block.
+
+        Returns a line for the log after 1, 2, 4, 8, ... epochs without an element. Raises: RuntimeError if no epoch
+        will have one; see EmptyEpochs.
+        """
         if may_come:
             self._may_come_until = stop
         if has_elements or self._wanted.positions is not None:  # where trainers count positions, nothing is dropped
@@ -428,3 +417,7 @@ class ShardScheduler:
             epoch.cursors |= known.cursors
             epoch.lengths |= known.lengths
         return epoch
+
+
+# Each knows the delivered part of its stream, and so its state.
+StreamScheduler: TypeAlias = RecordScheduler | ShardScheduler

@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.plan.arguments import flag
-from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS, blocks_in_window
+from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, blocks_in_window
 from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.elements.transforms import listed

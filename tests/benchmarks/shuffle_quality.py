@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
-from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, order_of
 
 GROUP, LABEL, BATCH = 256, 1024, 1024
 WINDOWS = [4**power for power in range(7)]

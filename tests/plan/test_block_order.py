@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
-from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, order_of
 
 
 @pytest.mark.parametrize("n", [64 * 8 * 5, 64 * 8 * 5 + 3])

@@ -19,7 +19,7 @@ from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
-from datarax_ray.plan.orders.block_shuffle import BlockShuffle
+from datarax_ray.plan.orders.kinds import BlockShuffle
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,

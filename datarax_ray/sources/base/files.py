@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.plan.arguments import mapping, names, whole
-from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
+from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.files.paths import kept

@@ -15,8 +15,7 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders import cipher
-from datarax_ray.plan.orders.block_shuffle import WINDOW_BLOCKS
-from datarax_ray.plan.orders.kinds import Shuffle, order_of
+from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, Shuffle, order_of
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import MAX_POSITION, Yields
