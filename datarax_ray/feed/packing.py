@@ -130,7 +130,7 @@ class _Placing:
         order = order[position[order] < failed_at]
         position, length = position[order], length[order]
         ends = np.cumsum(length)
-        size = self._packing.unit_sizes(length)
+        size = length if self._packing.unit == "tokens" else np.ones_like(length)
         units = np.cumsum(size) - size
         units = units - units[np.arange(len(position)) - ordinals(position)]
         digest = np.concatenate(digests)[order] if digests else None

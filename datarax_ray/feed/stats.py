@@ -400,16 +400,6 @@ class Timings:
         """Event: the stream has ended, or moved: until the next batch the trainer does other work."""
         self._is_interrupted = True
 
-    @property
-    def num_records(self) -> int:
-        """Of stats(), at once."""
-        return self._num_records
-
-    @property
-    def waits(self) -> float:
-        """Likewise."""
-        return self._waited_s / self._elapsed_s if self._elapsed_s else 0.0
-
     def stats(
         self,
         num_actors: int | None,

@@ -66,10 +66,6 @@ class Packing(NamedArguments, ABC):
         """How actors make documents of elements."""
 
     @abstractmethod
-    def unit_sizes(self, lengths: Indices) -> Indices:
-        """The units in documents of these lengths: int64 (k,) both."""
-
-    @abstractmethod
     def placer(self, rows: int) -> Placer:
         """A packer of one batch of so many rows."""
 
@@ -123,9 +119,6 @@ class ConcatThenSplit(Packing):
     def documents(self) -> DocumentSpec:
         return DocumentSpec(_names(self.fields))
 
-    def unit_sizes(self, lengths: Indices) -> Indices:
-        return lengths
-
     def first_token(self, name: str) -> int | None:
         return self.bos_token_id if name in (self.bos_fields or ()) else None
 
@@ -163,9 +156,6 @@ class FirstFitPack(Packing):
     @property
     def documents(self) -> DocumentSpec:
         return DocumentSpec(_names(self.fields), self.seq_len, self.too_long)
-
-    def unit_sizes(self, lengths: Indices) -> Indices:
-        return np.ones_like(lengths)
 
     def placer(self, rows: int) -> Placer:
         return FirstFitPlacer(rows, self.seq_len)
