@@ -25,7 +25,7 @@ class Gate:
 
     def __init__(self, actors: ActorSet, admission: Admission, name: str) -> None:
         self._actors, self._admission, self._name = actors, admission, name
-        self._asked: dict[int, ray.ObjectRef] = {}  # for a sample, by actor
+        self._asked: dict[int, tuple[str, ray.ObjectRef]] = {}  # by actor, the process that is to give a sample
         self._ended: dict[int, str] = {}  # the process that ended over its sample: later ones are asked for none
         self._known: dict[str, str] = {}  # of each process, why it may not read; "" where it may
         self._last: tuple[Any, tuple[int, ...]] = None, ()
@@ -33,7 +33,7 @@ class Gate:
     @property
     def pings(self) -> list[ray.ObjectRef]:
         """The calls that are not answered."""
-        return list(self._asked.values())
+        return [ref for _, ref in self._asked.values()]
 
     def nodes(self) -> Mapping[int, str]:
         """The nodes of actors that may read."""
@@ -52,6 +52,8 @@ class Gate:
             return actors.ready
         if self._last[0] is actors.running:
             return self._last[1]
+        pings = self.pings
+        answered = set(ray.wait(pings, num_returns=len(pings), timeout=0)[0]) if pings else set()
         for index, process in actors.running.items():
             actor = actors.actors[index]
             if process.worker_id in self._known:
@@ -59,8 +61,8 @@ class Gate:
             if self._ended.get(index, process.worker_id) != process.worker_id:
                 self._known[process.worker_id] = ""
             elif index not in self._asked:
-                self._asked[index] = actor.handle.sample.remote(self._name, self._admission.boxes)
-            elif self._admission.is_ready and ray.wait([self._asked[index]], timeout=0)[0]:
+                self._asked[index] = process.worker_id, actor.handle.sample.remote(self._name, self._admission.boxes)
+            elif self._admission.is_ready and self._asked[index][1] in answered:
                 self._hear(actor, process)
             else:
                 actor.state.is_owed = True  # so that it is pinged, and missed where it is silent
@@ -76,11 +78,13 @@ class Gate:
 
     def _hear(self, actor: Actor, process: Process) -> None:
         """Event: the actor answers with a sample, or its process has ended over it."""
+        asked, ref = self._asked.pop(actor.index)
         try:
-            worker_id, sample = ray.get(self._asked.pop(actor.index))
+            worker_id, sample = ray.get(ref)
         except RayError as error:
-            self._ended[actor.index] = process.worker_id
-            self._actors.failed(actor, error)
+            self._ended[actor.index] = asked
+            if asked == process.worker_id:  # else its end was known before
+                self._actors.failed(actor, error)
             return
         self._known[worker_id] = why = self._admission.refusal(sample, f"{process.node_id[:12]} ({process.host})")
         if why and actor.state.num_failures == 0:  # it may be tried again, and again
