@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ class Gate:
     def __init__(self, actors: ActorSet, admission: Admission, name: str) -> None:
         self._actors, self._admission, self._name = actors, admission, name
         self._asked: dict[int, tuple[str, ray.ObjectRef]] = {}  # by actor, the process that is to give a sample
-        self._ended: dict[int, str] = {}  # the process that ended over its sample: later ones are asked for none
+        self._num_ended: Counter[int] = Counter()  # processes of an actor that ended over their samples, in a row
         self._known: dict[str, str] = {}  # of each process, why it may not read; "" where it may
         self._last: tuple[Any, tuple[int, ...]] = None, ()
 
@@ -58,7 +59,7 @@ class Gate:
             actor = actors.actors[index]
             if process.worker_id in self._known:
                 continue
-            if self._ended.get(index, process.worker_id) != process.worker_id:
+            if self._num_ended[index] > 1:  # a transform ends them, and reading says at which record
                 self._known[process.worker_id] = ""
             elif index not in self._asked:
                 self._asked[index] = process.worker_id, actor.handle.sample.remote(self._name, self._admission.boxes)
@@ -82,10 +83,11 @@ class Gate:
         try:
             worker_id, sample = ray.get(ref)
         except RayError as error:
-            self._ended[actor.index] = asked
+            self._num_ended[actor.index] += 1
             if asked == process.worker_id:  # else its end was known before
                 self._actors.failed(actor, error)
             return
+        self._num_ended[actor.index] = 0
         self._known[worker_id] = why = self._admission.refusal(sample, f"{process.node_id[:12]} ({process.host})")
         if why and actor.state.num_failures == 0:  # it may be tried again, and again
             logger.error("reader actor %d is not admitted: %s", actor.index, why)
