@@ -33,8 +33,8 @@ class Gate:
 
     @property
     def pings(self) -> list[ray.ObjectRef]:
-        """The calls that are not answered."""
-        return [ref for _, ref in self._asked.values()]
+        """The calls that are not answered; none before their answers can be compared."""
+        return [ref for _, ref in self._asked.values()] if self._admission.is_ready else []
 
     def nodes(self) -> Mapping[int, str]:
         """The nodes of actors that may read."""
@@ -63,7 +63,7 @@ class Gate:
                 self._known[process.worker_id] = ""
             elif index not in self._asked:
                 self._asked[index] = process.worker_id, actor.handle.sample.remote(self._name, self._admission.boxes)
-            elif self._admission.is_ready and self._asked[index][1] in answered:
+            elif self._asked[index][1] in answered:
                 self._hear(actor, process)
             else:
                 actor.state.is_owed = True  # so that it is pinged, and missed where it is silent
