@@ -119,7 +119,7 @@ class OfItsProcess:
     def map(self, element: dict[str, Any]) -> dict[str, Any]:
         if self.ends and os.getpid() != self.driver and element["index"] == 7:
             os._exit(1)
-        return element | {"index": element["index"] + (os.getpid() != self.driver)}
+        return element | {"index": element["index"] + (not self.ends and os.getpid() != self.driver)}
 
 
 @pytest.mark.parametrize(
