@@ -33,7 +33,8 @@ class MixtureSource(PositionedSourceModule, pytree=False):  # type: ignore[call-
     length: the number of elements; None to end before the first record that a source with a finite num_epochs lacks, or
         never.
     strict: a source that gives no element in a whole pass (a filter drops all of it) is an error; else a warning, and
-        the others go on without it. `Pipeline.stats` has the part that each source gives, beside its weight.
+        the others go on without it. With a stream or weights_by it is an error always: its turn would never end.
+        `Pipeline.stats` has the part that each source gives, beside its weight.
 
     Of the first n records, source c has its share of n to less than 4 records at any n, and with two sources to less
     than 1. Filters and flat_maps act after the choice of a record. Each source goes through its own epochs, in its own
