@@ -2,15 +2,16 @@
 
     python -m tests.benchmarks.start [--files 1000] [--records 1000000] [--actors 0,2] [--repeats 5]
 
-writes that many records of 64 bytes, and makes a source over them, shuffled, in a process of its own for each run,
-behind imports and ray.init (0 actors: in that process, without Ray). Runs take turns: a start over these files at the
-first position, and one that goes on from position 10**12.
-CPU seconds are those of the process itself, and of all that Ray started as well, from ray.init on.
+writes that many records of 64 bytes, and takes a Pipeline's first batch of them, shuffled, in a process of its own for
+each run: from the import of this package on, behind those of JAX, Flax and Ray, and ray.init (0 actors: without Ray).
+Runs take turns: a start over these files at the first position, and one that goes on from position 10**12.
+CPU seconds are those of the process itself, and of all that Ray started as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -27,27 +28,40 @@ from tests.benchmarks.one import ROOT
 from tests.benchmarks.small_files import write
 
 _BATCH, _FAR = 1024, 10**12
+PARTS = ("import", "source", "pipeline", "first batch")
 STARTS = (("a start", 0), (f"a start at {_FAR:,}", _FAR))
 
 
 def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]:
-    """Seconds from ray.init to the first batch, those of CPU, and of these the process' own; records of the batch."""
-    from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, RaySource
-    from datarax_ray.feed.stream import StreamOptions
+    """Seconds from the package's import to the first batch on the device, and of each part; CPU seconds of all
+    processes, and of these the process' own.
+    """
+    import flax.nnx  # noqa: F401 - as users do before
+    import jax
 
+    jax.block_until_ready(jax.device_put(0))
     if num_actors:
         import ray
 
         ray.init(address="local", num_cpus=num_actors + 2, include_dashboard=False, log_to_driver=False)
-    began, cpu_before, own_before = time.perf_counter(), cpu_s(), time.process_time()
+    times, cpu_before, own_before = [time.perf_counter()], cpu_s(), time.process_time()
+    from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline, RaySource
+
+    times.append(time.perf_counter())
     config = ArrayRecordSourceConfig(shuffle=True, num_epochs=-1)
     source: Any = ArrayRecordSourceModule(config, folder, transforms=[DecodeRaw("uint8", (64,), "x")])
+    times.append(time.perf_counter())
     if num_actors:
         source = RaySource(source, num_actors=num_actors, num_cpus=0.5)
-    batch = next(source.batches(position, StreamOptions(_BATCH)))
-    found = {"seconds": time.perf_counter() - began, "own_cpu_s": time.process_time() - own_before}
-    found |= {"cpu_s": cpu_s() - cpu_before, "records": len(batch.positions)}
-    source.close()
+    pipeline = Pipeline(source=source, batch_size=_BATCH)
+    pipeline.seek(position)
+    times.append(time.perf_counter())
+    batch = next(iter(pipeline))
+    times.append(time.perf_counter())
+    found = dict(zip(PARTS, (later - earlier for earlier, later in itertools.pairwise(times)), strict=True))
+    found |= {"seconds": times[-1] - times[0], "own_cpu_s": time.process_time() - own_before}
+    found |= {"cpu_s": cpu_s() - cpu_before, "records": len(batch["x"])}
+    pipeline.close()
     return found
 
 
@@ -97,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 print(
                     f"{f'{num_actors} actors' if num_actors else 'one process'}, {what}: {median(seconds):.2f} s "
                     f"({seconds[0]:.2f} to {seconds[-1]:.2f}), {middle['cpu_s']:.2f} s of CPU, "
-                    f"{middle['own_cpu_s']:.2f} of them in the program itself",
+                    f"{middle['own_cpu_s']:.2f} of them in the program itself; "
+                    + ", ".join(f"{part} {middle[part]:.2f} s" for part in PARTS),
                     flush=True,
                 )
     return lines

@@ -81,6 +81,7 @@ JOINS: dict[str, tuple[tuple[list[Any], Any], tuple[list[Any], Any], Any]] = {
     "fixed list": (([[1, 2], None], pa.list_(INT32, 2)), ([[1], [], None], INTS), INTS),
     "two fixed lists": (([[1, 2]], pa.list_(INT32, 2)), ([[1]], pa.list_(INT32, 1)), None),
     "fixed lists of more": (([[1, 2], None], pa.list_(INT32, 2)), ([[3, 4]], pa.list_(INT64, 2)), pa.list_(INT64, 2)),
+    "view of lists": (([[1], None, [2]], pa.list_view(INT32)), ([[1, 2]], pa.large_list(INT64)), pa.list_(INT64)),
     "lists of lists": (([[[1]]], pa.list_(INTS)), ([[[2], None], []], LONGS), LONGS),
     "null": (([None], pa.null()), ([[1]], INTS), INTS),
     "list of null": (([[], [None]], pa.list_(pa.null())), ([["a"]], pa.list_(TEXT)), pa.list_(TEXT)),
@@ -178,7 +179,13 @@ FILES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Any], Any]] = 
         [[1, 2], [3, 4]],
         "int64",
     ),
-    "views of lists": ([{"x": pa.array([[1], None], pa.list_view(INT32))}], {}, [[1], None], None),
+    "views of lists": ([{"x": pa.array([[1], [2]], pa.list_view(INT32))}, {"x": [[3]]}], {}, [[1], [2], [3]], "int64"),
+    "views in a struct, in many lengths": (
+        [{"x": pa.array([{"a": [1]}, {"a": [2, 3]}], struct(a=pa.large_list_view(INT8)))}],
+        {},
+        [{"a": [1]}, {"a": [2, 3]}],
+        None,
+    ),
     "bools in a byte": (
         [{"x": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], INT8))}, {"x": [True]}],
         {},

@@ -6,6 +6,7 @@ write a new version, in which a row may have another index; the files of the old
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from datarax_ray.read.formats.file_spans import BrokenRecordError
 from datarax_ray.read.formats.remote.clients import redacted
 from datarax_ray.read.retry import retried
 from datarax_ray.read.stream import Reader, ReaderTraits
+
+logger = logging.getLogger("datarax_ray")
 
 _FIRST_ROWS = 4096  # tell the size of a row, and decide the types of columns where there is more than:
 _WHOLE_NBYTES = 256 * 2**20  # of rows, which are read in some tenths of a second
@@ -72,6 +75,15 @@ class LanceReader(Reader):
         mean_nbytes = first.nbytes // len(first)
         if num_records * mean_nbytes <= _WHOLE_NBYTES:
             rows = dataset.to_table(columns=names)
+        elif num_records > len(first):
+            logger.info(
+                "%s: the first %s of %s rows decide which columns have nulls and lists of many lengths, since Lance "
+                "counts neither. A later one breaks its row, unless on_null={column: 'host'} is set. `datarax-ray "
+                "check` reads all rows",
+                redacted(uri),
+                f"{len(first):,}",
+                f"{num_records:,}",
+            )
         fragments = [
             [[os.path.basename(file.path) for file in fragment.data_files()], str(fragment.deletion_file())]
             for fragment in dataset.get_fragments()

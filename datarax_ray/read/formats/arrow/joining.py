@@ -10,6 +10,7 @@ from typing import Any
 from datarax_ray.plan.arguments import nearest
 from datarax_ray.read.formats.arrow.types import (
     is_list,
+    is_list_view,
     named_type,
     plain_type,
     retyped,
@@ -182,7 +183,7 @@ def joined(one: Any, other: Any, *, small: Container[str] = (), strict: bool = F
             kinds = [kind.field(name).type if kind.get_field_index(name) >= 0 else pa.null() for kind in (one, other)]
             found.append(joined(*kinds, small=small, strict=strict, path=f"{path}.{name}"))
         return None if None in found else pa.struct(list(zip(names, found, strict=True)))
-    if is_list(one) and is_list(other):
+    if all(is_list(kind) or is_list_view(kind) for kind in (one, other)):
         sizes = {kind.list_size for kind in (one, other) if t.is_fixed_size_list(kind)}
         if len(sizes) > 1 or (strict and sizes):
             return None

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from datarax_ray.plan.plain_values import digest
 
 if TYPE_CHECKING:
@@ -36,11 +38,18 @@ def is_list(kind: Any) -> bool:
     return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))
 
 
-def is_varying_list(kind: Any) -> bool:
-    """Whether this is a list whose type leaves the length open."""
+def is_list_view(kind: Any) -> bool:
+    """Whether this is a list whose offsets and lengths stand apart."""
     from pyarrow import types as t
 
-    return bool(t.is_list(kind) or t.is_large_list(kind))
+    return bool(t.is_list_view(kind) or t.is_large_list_view(kind))
+
+
+def is_varying_list(kind: Any) -> bool:
+    """Whether this is a list, or a view of one, whose type leaves the length open."""
+    from pyarrow import types as t
+
+    return bool(t.is_list(kind) or t.is_large_list(kind) or is_list_view(kind))
 
 
 def named_type(name: str, kind: Any) -> pa.DataType:
@@ -75,13 +84,16 @@ def without_extension(kind: pa.DataType) -> pa.DataType:
 
 @functools.lru_cache(maxsize=1024)
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type without extensions (as without_extension), at any depth."""
+    """The type without extensions (as without_extension) and without views of lists, at any depth."""
     import pyarrow as pa
 
     kind = without_extension(kind)
     if pa.types.is_struct(kind):
         parts = [part.with_type(storage_type(part.type)) for part in kind]
         return kind if parts == list(kind) else pa.struct(parts)
+    if is_list_view(kind):
+        made = pa.list_ if pa.types.is_list_view(kind) else pa.large_list
+        return made(storage_type(kind.value_type))
     if is_list(kind) and (inner := storage_type(kind.value_type)) != kind.value_type:
         return pa.list_(inner, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
     return kind
@@ -114,7 +126,8 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
     """The array or column as of this type: a result of `joining.joined`, or of storage_type, or the array's own type
     with lists of one length. A field that a struct lacks is null.
 
-    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), and breaks extension types in structs (24).
+    Not by pyarrow's cast: it makes too few of nulls in lists (26.0), breaks extension types in structs (24), and loses
+    values of views of lists behind a null, or out of their order (26.0).
     repair: rebuild an array of this very type, which may hold lists of too few nulls, as pyarrow's parser of JSON makes
     them. rounds: integers may lose digits as floats; else no value changes.
     Raises: pyarrow.ArrowInvalid for lists of another length, and for values that the type does not hold.
@@ -130,6 +143,7 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
     if isinstance(array, pa.FixedShapeTensorArray):
         array = _shaped(array.storage, array.type.shape)
     array = getattr(array, "storage", array)
+    array = _without_view(array) if is_list_view(array.type) else array
     if array.type == kind and not repair:
         return array
     is_null = array.is_null() if array.null_count else None
@@ -157,6 +171,16 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
         if pa.types.is_list(kind):
             return retyped(array.cast(pa.list_(array.type.value_type)), kind)
     return array.cast(kind, safe=not (rounds and pa.types.is_integer(array.type) and pa.types.is_floating(kind)))
+
+
+def _without_view(array: pa.Array) -> pa.Array:
+    """A view of lists as lists."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = np.concatenate([[0], np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())])
+    mask = array.is_null() if array.null_count else None
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), array.flatten(), mask=mask)
 
 
 def fixed_nbytes(kind: pa.DataType) -> int | None:
