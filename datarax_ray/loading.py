@@ -131,7 +131,7 @@ def load(
     on_null: a value in place of nulls, "host" or "error", for all fields or by field, of Parquet, Lance, text and
         Hugging Face; see RowGroupsConfig.
     schema: of Parquet, "widen" to read a field of several types as one that holds all, "strict" for an error.
-    fields: of tar files, the members that every sample has.
+    fields: of tar files, the members, and fields of JSON members ("json.width"), that every sample has.
     missing: of tar files, for samples that lack a member: "error", "skip" to leave them out, "none" to give None.
     missing_shards: "error" for shards that names promise and that are not there, "warn" to go on without; None is
         "error".

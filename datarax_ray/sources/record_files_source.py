@@ -58,10 +58,11 @@ class WebDatasetSourceConfig(BlocksConfig):
     shuffle_block_size: with shuffle, permute blocks of this many neighbouring samples, then samples within windows of
         64 blocks. Each block is one read: faster for remote files. None for single samples.
     decode: decode members by their extensions (DecodeExtensions) before any transform; False to keep bytes.
-    fields: the members of a sample to read; None for all.
+    fields: the members of a sample to read, and of a JSON member single fields, as "json.width"; None for all members.
     missing: what becomes of a sample that lacks one of the fields, or, where none are named, a member that any other
         sample has. With "error" the source refuses the files, and lists how many samples of each lack which; "skip"
-        leaves such samples out, and the log counts them by file; "none" gives None.
+        leaves such samples out, and the log counts them by file; "none" gives None. A field that a JSON object lacks is
+        known only when the sample is read: then it is a broken record, unless missing is "none".
 
     >>> WebDatasetSourceConfig(shuffle=True, shuffle_block_size=100, num_epochs=3).decode
     True
@@ -87,7 +88,7 @@ class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # ty
 
     Samples are those of the `webdataset` package: "__key__", and the members of the key by extension, in lower case.
     Members of a key may lie apart. Every sample of a stream has the same fields (config.fields, config.missing); a
-    transform may add or remove fields. A JSON object is one dict on the host.
+    transform may add or remove fields. A JSON object is one dict on the host, unless config.fields names fields of it.
 
     Raises: FileNotFoundError or ValueError at construction for paths without files, for a cut or compressed tar, and
     for samples that lack a member;
@@ -100,7 +101,10 @@ class WebDatasetSource(FilesSource[WebDatasetSourceConfig], pytree=False):  # ty
     def _opened(self, config: WebDatasetSourceConfig) -> tuple[WebDatasetReader, dict[str, Any]]:
         fields, missing = config.fields, config.missing
         reader = WebDatasetReader.of(self.paths, filesystem=self.filesystem, fields=fields, missing=missing)
-        decoders = (DecodeExtensions(),) if config.decode else ()
+        chosen = {name: its for name, its in (reader.fields or {}).items() if its}
+        if chosen and not config.decode:
+            raise ValueError(f"fields names fields of {sorted(chosen)}, and decode=False reads no JSON; leave one out")
+        decoders = (DecodeExtensions(json_fields=chosen, fills=missing == "none"),) if config.decode else ()
         return reader, {"block_size": config.shuffle_block_size, "decoders": decoders}
 
 

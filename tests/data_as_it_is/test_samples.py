@@ -51,6 +51,11 @@ SAMPLES = {
         {"fields": ["cls", "txt", "__key__"]},
         [{"__key__": f"k{i}", "cls": i, "txt": f"t{i}"} for i in range(5)],
     ),
+    "fields of JSON": (
+        WHOLE,
+        {"fields": ("cls", "json.w")},
+        [{"__key__": f"k{i}", "cls": i, "json": {"w": i}} for i in range(5)],
+    ),
     "skip": (LACKING, {"missing": "skip"}, [A, D]),
     "skip of fields": (
         LACKING,
@@ -82,6 +87,16 @@ SAMPLES = {
             {"__key__": "c", "json": {"w": 3}},
         ],
     ),
+    "a key of JSON that some lack": (
+        KEYS,
+        {"fields": ("json.c",), "missing": "none"},
+        [{"__key__": key, "json": {"c": value}} for key, value in (("a", "x"), ("b", "y"), ("c", None))],
+    ),
+    "a key of JSON that some lack, skipped": (
+        KEYS,
+        {"fields": ("json.c",), "on_error": "skip", "max_skipped": 2},
+        [{"__key__": key, "json": {"c": value}} for key, value in (("a", "x"), ("b", "y"))],
+    ),
     "keys that come again": (
         members(("a", {"txt": 1}), ("b", {"txt": 2}), ("a", {"txt": 3})),
         {},
@@ -89,7 +104,7 @@ SAMPLES = {
     ),
 }
 SAMPLES["in any order"][2].extend(WHOLE_ROWS[i] for i in (1, 0, 4, 3, 2))
-OVER_ACTORS = ("by extension", "skip of members apart", "JSON keys that differ")
+OVER_ACTORS = ("by extension", "skip of members apart", "JSON keys that differ", "a key of JSON that some lack")
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in OVER_ACTORS])
@@ -122,6 +137,8 @@ REFUSED = [
     (LACKING, {"fields": ("txt",)}, r"1 of 4 samples lack a member that fields names"),
     (LACKING, {"fields": ("text",)}, r"names 'text', and no .* members are cls, txt\. Did you mean 'txt'\?"),
     (WHOLE, {"fields": ("cls.w",)}, "names 'cls.w', and no sample has such a member"),
+    (WHOLE, {"fields": ("json", "json.w")}, "fields names 'json' and fields of it"),
+    (WHOLE, {"fields": ("json.w",), "decode": False}, "decode=False reads no JSON"),
     (LACKING[2:4], {"missing": "skip"}, "2 of 2 samples lack"),
     (WHOLE, {"missing": "drop"}, "missing is one of 'error', 'skip', 'none', got 'drop'"),
 ]
@@ -152,11 +169,15 @@ def test_skipped_samples_are_counted_by_file_and_a_state_knows_of_them(tmp_path,
         make(tmp_path, missing="skip", fields=("cls", "txt")).set_state(source.get_state())
 
 
-def test_fields_that_differ_name_the_settings(tmp_path):
+def test_a_key_that_a_json_object_lacks_and_fields_that_differ_name_the_settings(tmp_path):
     write_tar(tmp_path / "x.tar", KEYS)
+    with pytest.raises(
+        RecordError, match=r"x\.tar\[2\] .*'c\.json' lacks \['c'\], and has \['w'\].*missing='none'.*on_error"
+    ):
+        rows(pipeline(make(tmp_path, fields=("json.c",))))
     config = WebDatasetSourceConfig(num_epochs=1)
     opened = WebDatasetSource(config, tmp_path, transforms=[lambda sample: dict(sample["json"])])
-    with pytest.raises(RecordError, match=r"fields \['c', 'w'\] in one element.*fields=\('jpg', 'cls'\)"):
+    with pytest.raises(RecordError, match=r"fields \['c', 'w'\] in one element.*fields=\('jpg', 'json\.width'\)"):
         rows(pipeline(opened))
 
 

@@ -42,6 +42,8 @@ def test_pictures_labels_and_json_become_a_batch(pictures):
     assert np.asarray(batch["png"])[:, 0, 0, 0].tolist() == list(range(6))
     assert batch["cls"].tolist() == list(range(6))
     assert batch["json"].tolist() == [{"size": [4, i]} for i in range(6)]
+    chosen = batches(make(pictures, fields=("json.size",)), 6)[0]
+    assert chosen["json"]["size"].tolist() == [[4, i] for i in range(6)]
     assert batch["__key__"].tolist() == [f"train/{i}" for i in range(6)]
 
 

@@ -145,7 +145,10 @@ def _member_of(info: tarfile.TarInfo) -> Member:
 logger = logging.getLogger("datarax_ray")
 
 Missing = Literal["error", "skip", "none"]
+# Of each member that is read, the fields of its JSON object that are; () for the whole member.
+Fields = dict[str, tuple[str, ...]]
 
+JSON = ("json", "jsn")
 _MAX_LISTED = 10
 
 
@@ -174,11 +177,12 @@ class IndexedTar:
 
 
 def index_tar(filesystem: Any, fields: Iterable[str] | None, path: str) -> IndexedTar:
-    """Walk over the headers of a tar. fields: the members that are read; None for all.
+    """Walk over the headers of a tar. fields: to be read, as they are asked for; None for all.
 
     Raises: ValueError with the path for what is no whole tar.
     """
-    walk = _Walk(path, None if fields is None else set(fields))
+    wanted = None if fields is None else {name for field in fields for name in (field, field.partition(".")[0])}
+    walk = _Walk(path, wanted)
     file = indexed(filesystem, path, "tar", walk, BUFFER_NBYTES)
     firsts = None if len(walk.counts) == sum(walk.counts) else np.cumsum([0, *walk.counts])
     kinds = {kind: index for index, kind in enumerate(walk.kinds)}
@@ -238,16 +242,33 @@ class _Walk:
             )
 
 
-def fields_of(tars: Sequence[IndexedTar], asked: Sequence[str] | None) -> tuple[str, ...]:
-    """The members to read, None for all that there are. Raises: ValueError for one that no sample has."""
+def fields_of(tars: Sequence[IndexedTar], asked: Sequence[str] | None) -> Fields:
+    """The members to read; all that there are where nobody asks for some.
+
+    Raises: ValueError for a field that no sample has.
+
+    >>> tars = [IndexedTar(None, (frozenset({"jpg", "json"}),), np.zeros(1, np.int64))]
+    >>> fields_of(tars, ["jpg", "json.width", "json.height"])
+    {'jpg': (), 'json': ('width', 'height')}
+    """
     known = sorted({extension for tar in tars for kind in tar.kinds for extension in kind})
-    fields = known if asked is None else [field for field in dict.fromkeys(asked) if field != KEY]
-    if unknown := [field for field in fields if field not in known]:
-        raise ValueError(
-            f"fields names {unknown[0]!r}, and no sample has such a member. The members are {', '.join(known)}."
-            f"{nearest(unknown, known)}"
-        )
-    return tuple(fields)
+    fields: Fields = {}
+    for field in known if asked is None else dict.fromkeys(asked):
+        member, _, key = field.partition(".")
+        its = () if field in known else (*fields.get(member, ()), key)
+        if field in known:
+            member = field
+        elif field == KEY:
+            continue
+        elif not key or member not in JSON or member not in known:
+            raise ValueError(
+                f"fields names {field!r}, and no sample has such a member. The members are {', '.join(known)}."
+                f"{nearest([field], known)} One field of a JSON member is 'json.width', say"
+            )
+        if member in fields and (() in (its, fields[member])):
+            raise ValueError(f"fields names {member!r} and fields of it; give the whole object, or fields of it")
+        fields[member] = its
+    return fields
 
 
 def whole_samples(

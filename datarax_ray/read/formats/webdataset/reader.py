@@ -22,12 +22,15 @@ from datarax_ray.read.elements.columns import HostDict
 from datarax_ray.read.files.filesystems import find_on
 from datarax_ray.read.formats.file_spans import BrokenRecordError, IndexedFile, RecordsInFiles
 from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
-from datarax_ray.read.formats.webdataset.index import KEY, Missing, fields_of, index_tar, samples, whole_samples
+from datarax_ray.read.formats.webdataset.index import KEY, Fields, Missing, fields_of, index_tar, samples, whole_samples
 from datarax_ray.read.stream import ReaderTraits
 
 _END = bytes(1024)  # ends a tar
 _GAP_NBYTES = 32 * 1024  # between members that are read: to read it along takes less than another read
-_ALIKE = "make it so in a transform; WebDatasetSourceConfig(fields=('jpg', 'cls')) chooses members for every sample"
+_ALIKE = (
+    "make it so in a transform; in WebDatasetSourceConfig fields=('jpg', 'json.width') chooses members, and fields of "
+    "JSON, for every sample"
+)
 
 
 class WebDatasetReader(RecordsInFiles):
@@ -37,7 +40,7 @@ class WebDatasetReader(RecordsInFiles):
     of a sample, None for those that it lacks; None for the members that are there.
     """
 
-    def __init__(self, filesystem: Any, files: Sequence[IndexedFile], fields: tuple[str, ...] | None = None) -> None:
+    def __init__(self, filesystem: Any, files: Sequence[IndexedFile], fields: Fields | None = None) -> None:
         super().__init__(filesystem, files, fields=fields)
         self.fields = fields
 
@@ -64,7 +67,7 @@ class WebDatasetReader(RecordsInFiles):
                 "named key.extension."
             )
         known = fields_of(tars, fields)
-        files = whole_samples(tars, known, missing, is_named=fields is not None)
+        files = whole_samples(tars, list(known), missing, is_named=fields is not None)
         is_even = all(len(kind) == len(known) for tar in tars for kind in tar.kinds)
         return cls(filesystem, files, None if fields is None and (is_even or missing == "skip") else known)
 
@@ -74,9 +77,7 @@ class WebDatasetReader(RecordsInFiles):
 
     def fingerprint(self) -> dict[str, Any]:
         """See RecordsInFiles; with the members that are read, where they are not those that are there."""
-        return super().fingerprint() | (
-            {} if self.fields is None else {"columns": digest([[name, []] for name in sorted(self.fields)])}
-        )
+        return super().fingerprint() | ({} if self.fields is None else {"columns": digest(sorted(self.fields.items()))})
 
     def _stored(self, index: int, numbers: Indices) -> list[bytes]:
         file = self.files[index]
@@ -181,6 +182,8 @@ class DecodeExtensions:
     to be run. A member that is None stays None.
 
     max_unpacked_nbytes: what a member in gz or npz may unpack to, at most; else it is refused before memory is full.
+    json_fields: of JSON members, the fields to read of their objects, which are fields of the element then.
+    fills: give None for such a field where an object lacks it, in place of an error.
 
     >>> DecodeExtensions().map({"__key__": "7", "cls": b"3", "seg.txt": b"abc", "jpg": b"..."})
     {'__key__': '7', 'cls': 3, 'seg.txt': 'abc', 'jpg': b'...'}
@@ -188,17 +191,40 @@ class DecodeExtensions:
 
     max_unpacked_nbytes = 2**30  # far above a sample's, and what a few MB of zeros in gz would exceed
 
-    def __init__(self, max_unpacked_nbytes: int | None = None) -> None:
+    def __init__(
+        self,
+        max_unpacked_nbytes: int | None = None,
+        *,
+        json_fields: Mapping[str, Sequence[str]] | None = None,
+        fills: bool = False,
+    ) -> None:
         if max_unpacked_nbytes is not None:
             self.max_unpacked_nbytes = max_unpacked_nbytes
+        self._json_fields, self._fills = dict(json_fields or {}), fills
 
     def map(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Raises: ValueError for bytes that are not what their extension says, naming the member."""
         limit, key = self.max_unpacked_nbytes, sample[KEY]
-        return {
+        found = {
             name: value if name == KEY or value is None else _decoded(key, name, value, limit)
             for name, value in sample.items()
         }
+        for name, fields in self._json_fields.items():
+            found[name] = self._chosen(f"{key}.{name}", found[name], fields)
+        return found
+
+    def _chosen(self, where: str, value: Any, fields: Sequence[str]) -> dict[str, Any]:
+        held = {} if value is None else value
+        if not isinstance(held, dict):
+            raise ValueError(
+                f"{where!r} is a {type(value).__name__}, no object, and its fields {list(fields)} are to be read"
+            )
+        if not self._fills and (lacking := [field for field in fields if field not in held]):
+            raise ValueError(
+                f"{where!r} lacks {lacking}, and has {sorted(held)}. In WebDatasetSourceConfig missing='none' gives "
+                "None for a field, and on_error='skip' leaves such samples out"
+            )
+        return {field: held.get(field) for field in fields}
 
 
 def _decoded(key: str, name: str, data: bytes, max_unpacked_nbytes: int) -> Any:
