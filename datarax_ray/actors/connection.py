@@ -224,20 +224,34 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
 
 
 def cluster_here(*, of_programs: bool = False) -> str | None:
-    """The address of the cluster that `ray start` began last on this host (in RAY_TMPDIR, where set); None for none.
+    """The address of the cluster on this host, None for none: of the last `ray start`, in whatever --temp-dir.
 
-    of_programs: if there is none, also a Ray of another --temp-dir, or that a program has started for itself.
-    Raises: ConnectionError where several such run.
+    Where RAY_TMPDIR is set, it is looked for in that directory alone.
+
+    of_programs: if there is none, also a Ray that a program has started for itself.
+    Raises: ConnectionError where several run, and Ray's own directory names none of them.
     """
-    last = services.find_bootstrap_address(None)
-    if last is None and of_programs:
-        if len(found := services.find_gcs_addresses()) > 1:
+    if (last := services.find_bootstrap_address(None)) is None:
+        raylets = [args for args in _raylets() if args["temp_dir"].is_relative_to(os.environ.get("RAY_TMPDIR", "/"))]
+        found = {args["gcs"] for args in raylets if services.find_bootstrap_address(args["temp_dir"]) is not None}
+        if not found and of_programs:
+            found = {args["gcs"] for args in raylets}
+        if len(found) > 1:
             raise ConnectionError(
                 f"several Rays run on this host: {', '.join(sorted(found))}. Set RAY_ADDRESS to one of them; a program "
                 "may also set RAY_ADDRESS=local, for a Ray of its own"
             )
         last = next(iter(found), None)
     return last and services.canonicalize_bootstrap_address(last)
+
+
+def _raylets() -> Iterator[dict[str, Any]]:
+    """temp_dir and gcs (HOST:PORT) of each Ray node that runs on this host, by the arguments of its process."""
+    for process in services.psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or [""]  # None for a process that has ended, or of another user
+        args = dict(arg.split("=", 1) for arg in command if "=" in arg)
+        if Path(command[0]).name == "raylet" and {"--temp_dir", "--gcs-address"} <= args.keys():
+            yield {"temp_dir": Path(args["--temp_dir"]), "gcs": args["--gcs-address"]}
 
 
 def _attach(address: str, source: str) -> None:

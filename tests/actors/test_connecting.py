@@ -4,8 +4,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ray._private import services
 
@@ -111,23 +114,57 @@ def test_a_cluster_that_answers_is_not_waited_for(caplog):
     assert not caplog.records
 
 
+@pytest.mark.slow  # and other programs of this machine find it while it runs
+def test_a_head_with_a_directory_of_its_own_is_found():
+    """RaySource said "no cluster is running here", and started a local Ray beside it."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        port = free_port()
+        options = ["--num-cpus=1", "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}/own"]
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={port}", *options]
+        try:
+            subprocess.run(ray, env=kept, check=True, capture_output=True, timeout=120)
+            program = "from datarax_ray.actors import connection as at; print(at.cluster_here()); at.connect(1, 1.0)"
+            done = subprocess.run(
+                [sys.executable, "-c", program], env=kept, capture_output=True, text=True, timeout=120
+            )
+            assert done.stdout.strip().endswith(f":{port}"), done.stderr
+            assert "starting a local Ray" not in done.stderr
+            listed = [sys.executable, "-m", "datarax_ray", "pool", "list"]
+            done = subprocess.run(listed, env=kept, capture_output=True, text=True, timeout=120)
+            assert (done.returncode, done.stdout.strip()) == (0, "the cluster has no pool of reader actors"), (
+                done.stderr
+            )
+        finally:
+            for process in psutil.process_iter(["cmdline"]):
+                if folder in " ".join(process.info["cmdline"] or []):
+                    process.kill()
+
+
 @pytest.mark.parametrize(
-    ("last", "running", "of_programs", "found"),
+    ("last", "started", "others", "of_programs", "found"),
     [
-        ("10.0.0.1:6379", ["10.0.0.1:6380"], False, "10.0.0.1:6379"),  # in Ray's own directory
-        (None, ["10.0.0.1:7"], False, None),  # a Ray that ends with its program, say
-        (None, ["10.0.0.1:7"], True, "10.0.0.1:7"),
-        (None, ["10.0.0.1:6380", "10.0.0.1:6381"], True, "several Rays run on this host: 10.0.0.1:6380, 10.0.0.1"),
-        (None, [], True, None),
+        ("10.0.0.1:6379", ["10.0.0.1:6380"], [], False, "10.0.0.1:6379"),  # in Ray's own directory
+        (None, ["10.0.0.1:6380"], ["10.0.0.1:7"], False, "10.0.0.1:6380"),  # with --temp-dir
+        (None, ["10.0.0.1:6380"] * 2, [], False, "10.0.0.1:6380"),  # two nodes of one cluster
+        (None, ["10.0.0.1:6380", "10.0.0.1:6381"], [], False, "several Rays run on this host: 10.0.0.1:6380, 10.0.0.1"),
+        (None, [], ["10.0.0.1:7"], False, None),  # a Ray that ends with its program
+        (None, [], ["10.0.0.1:7"], True, "10.0.0.1:7"),
+        (None, [], [], True, None),
     ],
 )
 def test_there_is_one_way_to_find_a_cluster_here(
-    last: str | None, running: list[str], of_programs: bool, found: str | None, monkeypatch: Any
+    last: str | None, started: list[str], others: list[str], of_programs: bool, found: str | None, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(services, "find_bootstrap_address", lambda at: last)
-    monkeypatch.setattr(services, "find_gcs_addresses", lambda: set(running))
+    directories = {f"/tmp/ours-{index}": address for index, address in enumerate(started)}
+    raylets = [*directories.items(), *(("/tmp/ray", address) for address in others)]
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda at: last if at is None else directories.get(str(at)))
+    monkeypatch.setattr(connection, "_raylets", lambda: ({"temp_dir": Path(at), "gcs": gcs} for at, gcs in raylets))
     if found is not None and found.startswith("several"):
         with pytest.raises(ConnectionError, match=found):
             connection.cluster_here(of_programs=of_programs)
     else:
         assert connection.cluster_here(of_programs=of_programs) == found
+    monkeypatch.setenv("RAY_TMPDIR", "/elsewhere")
+    assert connection.cluster_here() == last
