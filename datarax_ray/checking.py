@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from datarax_ray.feed.source import source_under
 from datarax_ray.feed.stream import StreamOptions, chunks
-from datarax_ray.plan.arguments import named_arguments
+from datarax_ray.plan.arguments import named_arguments, whole
 from datarax_ray.plan.orders.kinds import FileOrder
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import pieces
@@ -24,6 +25,8 @@ from datarax_ray.read.block import Block, block_of
 from datarax_ray.read.decode import DecodeImage
 from datarax_ray.read.elements.columns import FieldSpec, leaves, spec
 from datarax_ray.read.files.sniff import DECODERS, record_format
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
+from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream, run_of
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.write.statistics import FieldStatistics, Moments, Statistics, fields_of_columns
@@ -32,6 +35,7 @@ _NUM_TASKS = 64  # of all records: progress is shown when a task ends
 _MIN_TASK_RECORDS = 2**12  # each task opens files
 _MAX_FAULTS, _MAX_NAMES = 20, 3  # kinds of faults, and records that are named for each
 _MAX_SPECS = 8  # of one field
+_IN_MEMORY = (RandomAccessReader, ArraysReader, DatasetReader)  # a copy for each thread would be one of the data
 _NUMBER = re.compile(r"\d+")
 _MAGIC = (b"\x89PNG", b"\xff\xd8\xff")  # of PNG and JPEG
 
@@ -160,7 +164,7 @@ class Checked:
 
 
 @named_arguments
-def check(source: Any, *, num_actors: int | None = 0, console: Console | None = None) -> Checked:
+def check(source: Any, *, num_actors: int | None = 0, num_threads: int = 2, console: Console | None = None) -> Checked:
     """Read all of a source's data once, and report what a run over it would meet.
 
     The result has counts, statistics of each field, the records that cannot be read, decoded or transformed, the
@@ -170,6 +174,7 @@ def check(source: Any, *, num_actors: int | None = 0, console: Console | None = 
     source: a source, a mixture (each component by itself), or a Pipeline or RaySource over one. Its transforms run.
     num_actors: Ray tasks that read at the same time; 0 for this process, without Ray; None for one per CPU of the
         cluster but one. A stream of shards is read in this process.
+    num_threads: of this process, where it reads.
     console: shows the progress; None for no progress.
 
     Raises: TypeError for what is no source; OSError where files are gone.
@@ -184,6 +189,7 @@ def check(source: Any, *, num_actors: int | None = 0, console: Console | None = 
     source = source_under(source)
     if not callable(getattr(source, "describe", None)):
         raise TypeError(f"check takes a source, or a Pipeline over one, got {shown(source)}")
+    whole("num_threads", num_threads, least=1)
     streams = _components(source.describe())
     total = sum(stream.order.num_records for _, stream in streams if isinstance(stream, IndexedStream))
     found = []
@@ -191,8 +197,9 @@ def check(source: Any, *, num_actors: int | None = 0, console: Console | None = 
         for name, stream in streams:
             is_skipping = stream.on_error != "raise"
             stream = replace(stream, num_epochs=1, on_error="skip")
+            parts = _parts(stream, num_actors, num_threads)
             seen = Seen()
-            for part in _parts(stream, num_actors):
+            for part in parts:
                 seen += part
                 progress.advance(part.statistics.num_records)
             found.append(Component(name, seen, tuple(problems(seen, is_skipping=is_skipping))))
@@ -218,7 +225,7 @@ def _components(stream: Any, name: str = "") -> list[tuple[str, Any]]:
     return [each for k, part in enumerate(parts) for each in _components(part, f"{prefix}component {k}")]
 
 
-def _parts(stream: Any, num_actors: int | None) -> Iterator[Seen]:
+def _parts(stream: Any, num_actors: int | None, num_threads: int) -> Iterator[Seen]:
     """What runs of records hold, in file order."""
     if not isinstance(stream, IndexedStream):
         yield from _forwards(stream)
@@ -226,18 +233,31 @@ def _parts(stream: Any, num_actors: int | None) -> Iterator[Seen]:
     count = stream.order.num_records
     stream = replace(stream, order=FileOrder(count, stream.order.seed))
     cuts = _cuts(count, stream.reader.groups.starts if stream.reader.traits.keeps_groups else None)
-    if num_actors == 0:
+    if num_actors != 0:
+        from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
+
+        waiting: dict[int, Seen] = {}
+        due = 0
+        for index, seen in on_hosts(functools.partial(look, stream), cuts, num_actors):
+            waiting[index] = seen
+            while due in waiting:
+                yield waiting.pop(due)
+                due += 1
+        return
+    if len(cuts) == 1 or num_threads == 1 or isinstance(stream.reader, _IN_MEMORY):
         yield from (look(stream, cut) for cut in cuts)
         return
-    from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
+    from ray import cloudpickle  # here: it takes what people define in a script, and help must come at once
 
-    waiting: dict[int, Seen] = {}
-    due = 0
-    for index, seen in on_hosts(functools.partial(look, stream), cuts, num_actors):
-        waiting[index] = seen
-        while due in waiting:
-            yield waiting.pop(due)
-            due += 1
+    pickled = cloudpickle.dumps(stream)
+
+    def apart(cut: tuple[int, int]) -> Seen:
+        own: IndexedStream = cloudpickle.loads(pickled)  # a reader answers one thread at a time
+        with closing(own):
+            return look(own, cut)
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        yield from pool.map(apart, cuts)
 
 
 def _cuts(num_records: int, starts: Any) -> list[tuple[int, int]]:

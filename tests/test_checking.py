@@ -57,8 +57,9 @@ def table(tmp_path):
     return tmp_path
 
 
-def test_a_table_has_its_counts_nulls_lengths_and_batch(table):
-    found = only(load(table))
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_table_has_its_counts_nulls_lengths_and_batch(table, num_threads):
+    found = only(load(table), num_threads=num_threads)
     statistics = found.seen.statistics
     assert (statistics.num_records, statistics.num_elements, statistics.num_failed) == (40_000, 40_000, 0)
     fields = statistics.fields
