@@ -76,12 +76,12 @@ def _only(directory: str, found: list[epath.Path]) -> Saved:
     return Saved(found[0], read_state(found[0]))
 
 
-def show(directory: str, screen: Screen) -> None:
+def show(directory: str, screen: Screen, *, all: bool = False) -> None:
     saved = find(directory)
-    screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved))
+    screen.answer({"directory": str(saved.directory), "state": saved.state}, _lines(saved, with_digests=all))
 
 
-def _lines(saved: Saved) -> Iterator[RenderableType]:
+def _lines(saved: Saved, *, with_digests: bool) -> Iterator[RenderableType]:
     position, settings = saved.state.get("position"), flattened(saved.state)
     if not isinstance(position, int):
         yield f"{saved.directory}: goes on at position {position!r}"
@@ -91,7 +91,7 @@ def _lines(saved: Saved) -> Iterator[RenderableType]:
         yield f"amended {each}"
     table = Table("setting", "value", box=box.SIMPLE)
     for name, value in settings.items():
-        if not (name.startswith(_PROOFS) or name.endswith(".code") or _DIGEST.fullmatch(str(value))):
+        if with_digests or not (name.startswith(_PROOFS) or name.endswith(".code") or _DIGEST.fullmatch(str(value))):
             table.add_row(name, _shown(value))
     yield table
 

@@ -103,10 +103,10 @@ def diff(
 
 
 @command(checkpoint, "checkpoint:show")
-def show_state(directory: StateArgument) -> None:
+def show_state(
+    directory: StateArgument, all: Annotated[bool, typer.Option("--all", help="Also show the digests.")] = False
+) -> None:
     """Show a saved state: the position where the stream goes on, its epoch, batches and amendments, and its settings.
-
-    With --json also its digests.
 
     \b
     Example:
