@@ -86,7 +86,7 @@ LONG = (
     (120, "test_every_source test_job test_examples"),
     (90, "test_scan test_pages test_streams"),
     (60, "test_faults test_hf_streaming_source test_chaos test_demo test_meshes test_conformance"),
-    (40, "test_node_files test_killed_driver test_loader test_changed_programs test_amendments"),
+    (40, "test_killed_driver test_loader test_changed_programs test_amendments"),
     (
         30,
         "test_real test_interrupt test_nodes test_closing test_benchmarks_run test_fuzz test_documents_grain test_site",

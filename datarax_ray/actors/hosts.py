@@ -44,20 +44,19 @@ class _Failed:
 
 
 def on_hosts(
-    function: Callable[[Any], Any], each: Sequence[Any], num_actors: int | None, num_cpus: float = 1.0
+    function: Callable[[Any], Any], each: Sequence[Any], num_actors: int | None
 ) -> Generator[tuple[int, Any], None, None]:
     """Call function(item) for every item. Yields the number and the result of a call when it ends.
 
     function: travels once. It runs again if its process or host is lost, so its result must not depend on the run.
     num_actors: calls at a time, None for one per CPU of the cluster but one.
-    num_cpus: of a call.
 
     Raises: the error of a call, an OSError only after a second host had it too; RuntimeError for a call that is lost
     again and again.
     """
     check_can_connect()
     with RAY_LOCK:
-        limit, num_cpus = connect(num_actors, num_cpus)
+        limit, num_cpus = connect(num_actors, 1.0)
         connection = Connection()
         shared = shareable(function)
         options = {"num_cpus": num_cpus, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}

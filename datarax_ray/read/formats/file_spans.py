@@ -278,7 +278,7 @@ def files_fingerprint(files: Sequence[Any], num_records: int, of: Callable[[Any]
 
 
 def content_of(raw: Any, nbytes: int) -> str:
-    """A digest of some bytes of a file of this size (identity.contents). raw: it, opened by pyarrow."""
+    """A digest of some bytes of a file of this size; see file_contents. raw: it, opened by pyarrow."""
     content = hashlib.sha256()
     for start, stop in sampled_spans(nbytes, _TAIL_NBYTES):
         content.update(read_whole(raw, start, stop))

@@ -49,7 +49,7 @@ class RecordFile:
         KiB, so those of one dataset often have one size and count.
     version, footer: of a file behind a URL, its version as its storage names it, and where its footer begins; "" of a
         file on this machine.
-    stamp: of a file on this machine, see contents.lasting_stamp.
+    stamp: of a file on this machine, see file_contents.lasting_stamp.
     """
 
     path: str
