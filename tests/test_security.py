@@ -26,7 +26,7 @@ _RUNS_CODE = {"eval", "exec", "compile"}
 _UNPICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle"}
 # Of their own making: an error, to see that it survives the way to the driver; a dataset closed to give files back.
 _ALLOWED = {
-    ("actors/trial.py", "pickle.loads(pickle.dumps(error))"),
+    ("actors/trial.py", "cloudpickle.loads(cloudpickle.dumps(error))"),
     ("actors/description.py", "pickle.loads(found)"),  # from the driver
     ("actors/description.py", "pickle.loads(description)"),
     ("actors/hosts.py", "pickle.loads(function)"),
