@@ -11,6 +11,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
 from tests.http_files import HttpFiles
+from tests.waiting import until_all_run
 
 SHARDS, ROWS = 4, 30
 
@@ -85,10 +86,10 @@ def test_a_server_that_stays_busy_is_an_error_that_says_so(server, monkeypatch):
 @pytest.mark.usefixtures("ray_local")
 def test_all_actors_together_read_no_more_shards_at_once_than_max_connections(server):
     source = make(server, max_connections=1)
-    server.peak = 0
-    server.refusals = 1
     server.delay_s = 0.02  # in which requests that run side by side are counted
     with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=20) as distributed:
+        until_all_run(distributed)  # their first elements are read by each of them
+        server.peak, server.refusals = 0, 1
         got = [x for batch in distributed.batches(0, StreamOptions(7)) for x in batch.columns["x"].tolist()]
         readers = [stats for stats in distributed.stats().values() if stats["num_elements"]]
     assert got == WANT

@@ -24,7 +24,7 @@ class StreamConfig(SourceConfig):
     shuffle_buffer_size: elements in such a window; all are in memory.
     turn_size: elements that a shard gives before the next shard's turn.
     max_connections: shards that all actors together read at the same time, so connections to the storage; None for one
-        by each actor.
+        by each actor. Not counted: each actor's first elements, when it starts.
     """
 
     shuffle: bool = False
