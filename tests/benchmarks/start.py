@@ -45,13 +45,15 @@ def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]
 
         ray.init(address="local", num_cpus=num_actors + 2, include_dashboard=False, log_to_driver=False)
     times, cpu_before, own_before = [time.perf_counter()], cpu_s(), time.process_time()
-    from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline, RaySource
+    from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline
 
     times.append(time.perf_counter())
     config = ArrayRecordSourceConfig(shuffle=True, num_epochs=-1)
     source: Any = ArrayRecordSourceModule(config, folder, transforms=[DecodeRaw("uint8", (64,), "x")])
     times.append(time.perf_counter())
     if num_actors:
+        from datarax_ray import RaySource
+
         source = RaySource(source, num_actors=num_actors, num_cpus=0.5)
     pipeline = Pipeline(source=source, batch_size=_BATCH)
     pipeline.seek(position)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -22,6 +22,9 @@ F = TypeVar("F")
 T = TypeVar("T")
 
 _MAX_OPENERS = 32  # opening waits for storage, not for a core
+# Files that take so little each, beside a start, are looked at in this thread: among threads 1,000 files in the page
+# cache took 0.90 s of CPU and 0.63 s, alone 0.36 s of both.
+_FAST_S, _START_S = 0.001, 0.05
 _QUIET_S = 2.0  # what takes longer shows how far it is
 
 
@@ -42,10 +45,8 @@ def inspect_all(
         except (OSError, ValueError) as error:
             return [], [error]
 
-    with ThreadPoolExecutor(min(_MAX_OPENERS, len(files))) as pool:
-        coming: Any = pool.map(outcome, files)
-        with contextlib.closing(coming):  # an interrupt looks at no more
-            outcomes: list[tuple[list[T], list[Exception]]] = list(_shown(coming, len(files)))
+    with contextlib.closing(_each(outcome, files, alone=not is_url(str(name(files[0]))))) as coming:
+        outcomes: list[tuple[list[T], list[Exception]]] = list(_shown(coming, len(files)))
     failed = [error for _, errors in outcomes for error in errors]
     if len(failed) == 1:
         raise failed[0]
@@ -54,6 +55,19 @@ def inspect_all(
         more = f"\n  and {len(failed) - 10} more" if len(failed) > 10 else ""
         raise ValueError(f"{len(failed)} of {len(files)} files cannot be read:{shown}{more}")
     return [said for found, _ in outcomes for said in found]
+
+
+def _each(call: Callable[[F], T], files: Sequence[F], *, alone: bool) -> Generator[T, None, None]:
+    """The results of calls for each file, in their order: in this thread while they are fast, else in many."""
+    began, count = time.monotonic(), 0
+    while alone and count < len(files) and time.monotonic() - began < _START_S + count * _FAST_S:
+        yield call(files[count])
+        count += 1
+    if count < len(files):
+        with ThreadPoolExecutor(min(_MAX_OPENERS, len(files) - count)) as pool:
+            coming: Any = pool.map(call, files[count:])
+            with contextlib.closing(coming):  # an interrupt looks at no more
+                yield from coming
 
 
 def nothing_in(files: Sequence[str], what: str = "records") -> str:
