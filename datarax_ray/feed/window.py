@@ -203,11 +203,7 @@ class Window:
             self._waiting = [part for part in asks if (part.chunk, part.request.first_partition) > last]
             return [part for part in asks if (part.chunk, part.request.first_partition) <= last]
         while self._may_open():
-            size = (
-                self._size
-                if self._batches is None or self._chunk_size
-                else whole_batches(self._size, self._stop, *self._batches)
-            )
+            size = self._size if self._batches is None else whole_batches(self._size, self._stop, *self._batches)
             found = self.scheduler.next_chunk(size, self._owners)
             self._stop = found.stop
             parts = [Part(self._num_opened, nth, actor, request) for nth, (actor, request) in enumerate(found.requests)]

@@ -13,9 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from tests.benchmarks.competitors import cpu_s
-from tests.benchmarks.one import ROOT
+from tests.benchmarks.one import answer_of
 from tests.benchmarks.small_files import write
 
 _BATCH, _FAR = 1024, 10**12
@@ -67,22 +64,6 @@ def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]
     return found
 
 
-def _run(folder: Path, num_actors: int, position: int) -> dict[str, float]:
-    what = json.dumps([str(folder), num_actors, position])
-    with tempfile.TemporaryDirectory() as scratch:
-        answer = Path(scratch) / "found.json"  # a file: Ray's own processes write to the standard output too
-        subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.start", "--one", what, str(answer)],
-            cwd=ROOT,
-            env=os.environ | {"JAX_PLATFORMS": "cpu"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        found: dict[str, float] = json.loads(answer.read_text())
-        return found
-
-
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each number of actors and kind of start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             found: list[list[dict[str, float]]] = [[] for _ in STARTS]
             for _ in range(options.repeats):
                 for runs, (_, position) in zip(found, STARTS, strict=True):
-                    runs.append(_run(folder, num_actors, position))
+                    runs.append(
+                        answer_of(["-m", "tests.benchmarks.start", "--one"], [str(folder), num_actors, position])
+                    )
             for runs, (what, _) in zip(found, STARTS, strict=True):
                 middle = {name: median(run[name] for run in runs) for name in runs[0]}
                 lines.append({"actors": num_actors, "what": what} | middle)
