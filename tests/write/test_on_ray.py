@@ -101,7 +101,11 @@ def test_calls_that_are_stopped_clean_up(tmp_path):
         until(lambda: len(list(tmp_path.iterdir())) == 2)
         _thread.interrupt_main()
 
-    threading.Thread(target=stop, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        list(hosts.on_hosts(hold, [str(tmp_path)] * 3, 2, num_cpus=0.1))
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(hosts.on_hosts(hold, [str(tmp_path)] * 3, 2))
+    finally:
+        stopping.join()  # it would fail the test that runs after its time
     assert list(tmp_path.iterdir()) == []
