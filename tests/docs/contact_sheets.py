@@ -5,6 +5,7 @@ The photograph is scikit-learn's china.jpg, by dany13, CC BY 2.0.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def pictures(steps: tuple[Any, ...]) -> np.ndarray:
 
 def main(folder: Path) -> None:
     for name, steps in SHEETS.items():
-        line = line_of(pictures(steps))
+        line = line_of(pictures(steps), itertools.repeat(""))
         cv2.imwrite(str(folder / f"{name}.jpg"), line[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, 80])
 
 
