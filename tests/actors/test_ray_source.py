@@ -26,12 +26,7 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-    ParquetSource,
-    ParquetSourceConfig,
-)
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, ParquetSource, ParquetSourceConfig
 from tests import oracle
 from tests.clusters import living_actors
 from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files

@@ -12,10 +12,7 @@ import pytest
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-)
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.data import AddNoise, DropThirds, decode, write_file, write_files
 from tests.http_files import HttpFiles
 

@@ -7,16 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from datarax_ray.actors.sizing import (
-    GONE_S,
-    Decision,
-    Entry,
-    PoolSeen,
-    Scaler,
-    Wish,
-    to_json,
-    wish_key,
-)
+from datarax_ray.actors.sizing import GONE_S, Decision, Entry, PoolSeen, Scaler, Wish, to_json, wish_key
 from datarax_ray.actors.source import limits
 
 ONE = Entry("team", "train/1", "0f", "aa", "01", "host", 7, "3", 3, {"10.0.0.1": 3}, at=100.0)

@@ -22,13 +22,7 @@ from typing import Any
 import datasets
 
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import (
-    HFStreamingConfig,
-    HFStreamingSource,
-    MixtureSource,
-    ParquetSource,
-    ParquetSourceConfig,
-)
+from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, MixtureSource, ParquetSource, ParquetSourceConfig
 from tests.benchmarks.hf_streams import SHARDS, written
 
 WEIGHTS = (3, 1)

@@ -152,10 +152,7 @@ def test_the_job_runs_on_a_cluster_as_it_was_written(kind: str, folder_of: Calla
 
 
 FIELDS: list[tuple[dict[str, Any], str]] = [
-    (
-        {"x": [1.5, 2.5], "name": [None, None]},
-        r"the data has name \(objects\), x \(float64 \(\)\): name its",
-    ),
+    ({"x": [1.5, 2.5], "name": [None, None]}, r"the data has name \(objects\), x \(float64 \(\)\): name its"),
     ({"image": [b"", b""], "label": ["a", "b"]}, r"label \(objects\)"),
 ]
 

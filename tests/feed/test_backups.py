@@ -11,11 +11,7 @@ from datarax_ray.feed.window import Part, Window
 from datarax_ray.plan.partitions import ReadRequest
 from datarax_ray.plan.requests import EVERYTHING
 from datarax_ray.plan.state import StreamState
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-    MixtureSource,
-)
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, MixtureSource
 from tests.data import write_files
 from tests.feed.pools import OneActor
 from tests.feed.test_flow import KINDS, EndAt, told

@@ -311,12 +311,7 @@ class Kind:
 def test_a_state_is_read_as_it_was_written_with_its_count():
     consumed = Consumed(at(6), 1, skips(3, 6))
     saved = json.loads(json.dumps(consumed.to_json({"batch_size": 3}, Kind.order)))
-    assert saved == {
-        "version": 1,
-        "position": 6,
-        "settings": {"batch_size": 3},
-        "statistics": {"num_skipped": 3},
-    }
+    assert saved == {"version": 1, "position": 6, "settings": {"batch_size": 3}, "statistics": {"num_skipped": 3}}
     assert Consumed.from_json(saved, Kind(), {"batch_size": 3}) == Consumed(at(6), 3)
     with pytest.raises(DriftError, match="batch_size"):
         Consumed.from_json(saved, Kind(), {"batch_size": 4})

@@ -57,11 +57,7 @@ def stream(description, start=0, pool=None, **options):
 def wanted_batches(paths, shuffle, *, num_epochs, transforms, batch_size, drop_remainder=False):
     records = oracle.stored(paths)
     elements = oracle.elements(
-        records,
-        seed=SEED if shuffle == "global" else None,
-        num_epochs=num_epochs,
-        transforms=transforms,
-        rng_seed=SEED,
+        records, seed=SEED if shuffle == "global" else None, num_epochs=num_epochs, transforms=transforms, rng_seed=SEED
     )
     return oracle.batches(elements, batch_size, num_epochs * len(records), drop_remainder)
 
@@ -111,15 +107,7 @@ def test_trainers_rows_joined_by_rank_are_the_batch(sets, kind, process_count, c
     description = describe(sets[23], transforms=TRANSFORMS[kind])
     want = wanted_batches(sets[23], "global", num_epochs=3, transforms=TRANSFORMS[kind], batch_size=12)
     ranks = [
-        list(
-            stream(
-                description,
-                batch_size=12,
-                process_index=rank,
-                process_count=process_count,
-                chunk_size=chunk_size,
-            )
-        )
+        list(stream(description, batch_size=12, process_index=rank, process_count=process_count, chunk_size=chunk_size))
         for rank in range(process_count)
     ]
     for parts, (stop, columns) in zip(zip(*ranks, strict=True), want, strict=True):

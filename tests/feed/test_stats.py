@@ -54,10 +54,7 @@ def but(up_s=11.0, busy_s=10.0, **changes):
             but(busy_s=1.0, reading={"reading": 4.0}, num_lost=9),
             "(max_nbytes=). 9 requests were lost with their actors: see timel",
         ),
-        (
-            but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}),
-            "assembling batches for 64% of the time",
-        ),
+        (but(making={"waiting": 1.0, "assembling": 7.0, "placing": 2.0}), "assembling batches for 64% of the time"),
         (but(making={"waiting": 1.0, "placing": 9.0}, has_stages=True), "smaller fields, and make the stages cheaper"),
         (but(making={"waiting": 1.0, "placing": 9.0}), "placing batches for 82% of the time: use larger batches"),
         (but(num_running=2, num_actors=8), "in the actors (75% of the reading): 2 of 8 actors run; the oth"),

@@ -295,9 +295,7 @@ def _hf_stream(_: Path, case: Case) -> Any:
     config = HFStreamingConfig(shuffle=case.shuffle != "none", shuffle_buffer_size=BUFFER, turn_size=TURN, **common)
     shards = min(NUM_SHARDS, case.num_records)
     return HFStreamingSource(
-        config,
-        dataset=_table(case.num_records).to_iterable_dataset(num_shards=shards),
-        transforms=transforms_of(case),
+        config, dataset=_table(case.num_records).to_iterable_dataset(num_shards=shards), transforms=transforms_of(case)
     )
 
 

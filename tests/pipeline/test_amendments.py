@@ -147,18 +147,11 @@ class TestSkip:
 
     @pytest.mark.usefixtures("ray_local")
     @pytest.mark.parametrize(
-        "case",
-        [
-            "filter",
-            *(pytest.param(case, marks=pytest.mark.slow) for case in ("positions", "records", "tokens")),
-        ],
+        "case", ["filter", *(pytest.param(case, marks=pytest.mark.slow) for case in ("positions", "records", "tokens"))]
     )
     def test_any_actors_and_trainers_give_the_same(self, files, case):
         options = {"packing": ConcatThenSplit(16, "x")} if case == "tokens" else {}
-        mine = {
-            "tokens": [decode, Tokens()],
-            "filter": [decode, DropThirds(), AddNoise(), numbers],
-        }
+        mine = {"tokens": [decode, Tokens()], "filter": [decode, DropThirds(), AddNoise(), numbers]}
         transforms = mine.get(case, [])
         want = amended(of_files(files, *transforms), 1, options=options, skip=SKIPPED, every_epoch=case == "records")
         state = json.dumps(want.get_state())

@@ -109,11 +109,7 @@ def test_a_label_that_is_no_class_is_nan_in_its_row_and_the_next():
         (lambda: Mixup(5, label="y"), {}, "there is no field 'y'; the element has 'image', 'label'"),
         (lambda: Mixup(), {}, r"labels are int32 \(8,\); .* num_classes=10, .* and num_classes is None"),
         (lambda: Mixup(5, label="image"), {}, r"labels are uint8 \(8, 40, 36, 3\); .* num_classes is 5"),
-        (
-            lambda: Mixup(5),
-            {"process_index": 0, "process_count": 2},
-            r"0 \(Mixup\) mixes rows .* by rank",
-        ),
+        (lambda: Mixup(5), {"process_index": 0, "process_count": 2}, r"0 \(Mixup\) mixes rows .* by rank"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused(stage, options, message):

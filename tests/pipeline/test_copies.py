@@ -56,20 +56,9 @@ SOURCES = {
     ),
     "mixture": lambda: MixtureSource([arrays(), arrays()], length=N),
 }
-HOLDERS = {
-    "pipeline": pipeline,
-    "host source": lambda: Source(arrays().describe()),
-    **SOURCES,
-}
-WAYS = {
-    "copy.copy": copy.copy,
-    "copy.deepcopy": copy.deepcopy,
-    "pickle": pickle.dumps,
-}
-NNX_WAYS = {
-    "nnx.clone": nnx.clone,
-    "nnx.merge": lambda module: nnx.merge(*nnx.split(module)),
-}
+HOLDERS = {"pipeline": pipeline, "host source": lambda: Source(arrays().describe()), **SOURCES}
+WAYS = {"copy.copy": copy.copy, "copy.deepcopy": copy.deepcopy, "pickle": pickle.dumps}
+NNX_WAYS = {"nnx.clone": nnx.clone, "nnx.merge": lambda module: nnx.merge(*nnx.split(module))}
 
 
 def begun(make):

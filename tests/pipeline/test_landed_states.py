@@ -166,8 +166,7 @@ KINDS: dict[str, Callable[[Path], Pipeline]] = {
     ),
     "hugging face": lambda d: piped(
         HFEagerSource(
-            HFEagerConfig(shuffle=True, num_epochs=2),
-            dataset=datasets.Dataset.from_dict({"index": list(range(N))}),
+            HFEagerConfig(shuffle=True, num_epochs=2), dataset=datasets.Dataset.from_dict({"index": list(range(N))})
         )
     ),
     "random access": lambda d: piped(random_access()),

@@ -69,10 +69,7 @@ MIXED = {
             Mixture(WeightSchedule([(0, [3, 1, 0]), (70, [1, 1, 2]), (90, [1, 1, 1])], num_steps=3), seed=5),
             tuple(ORDERS[name][0] for name in ("file", "global", "groups")),
         ),
-        {
-            "weights": {"points": [[0, [3, 1, 0]], [70, [1, 1, 2]], [90, [1, 1, 1]]], "num_steps": 3},
-            "seed": 5,
-        },
+        {"weights": {"points": [[0, [3, 1, 0]], [70, [1, 1, 2]], [90, [1, 1, 1]]], "num_steps": 3}, "seed": 5},
     ),
 }
 ALL = ORDERS | MIXED

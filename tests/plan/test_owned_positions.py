@@ -29,13 +29,11 @@ MIXED = {
         Mixture((3, 5, 1, 7), 1), (*[ORDERS[name] for name in ("global", "groups", "blocks")], order_of(40_007))
     ),
     "changed": MixtureOrder(
-        Mixture((7, 2), 3, ((900, (5, 1)),)),
-        (order_of(700, 1, "global"), order_of(50_001, 1, "global")),
+        Mixture((7, 2), 3, ((900, (5, 1)),)), (order_of(700, 1, "global"), order_of(50_001, 1, "global"))
     ),
 }
 MIXED["schedule"] = MixtureOrder(
-    Mixture(WeightSchedule([(0, [1, 0]), (90_000, [1, 3]), (150_000, [0, 1])], num_steps=5), 3),
-    MIXED["changed"].orders,
+    Mixture(WeightSchedule([(0, [1, 0]), (90_000, [1, 3]), (150_000, [0, 1])], num_steps=5), 3), MIXED["changed"].orders
 )
 MIXED["nested"] = MixtureOrder(Mixture((2, 1), 9), (MIXED["mixture"], ORDERS["small windows"]))
 ALL = ORDERS | MIXED
