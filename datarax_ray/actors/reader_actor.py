@@ -39,8 +39,6 @@ _SHARED_NBYTES = 2 * DEPTH * TARGET_BLOCK_NBYTES
 
 # Ray sends less within the answer (max_direct_call_object_size), so that there is no object to bring.
 _MIN_OBJECT_NBYTES = 100 * 1024
-# A transform that hangs does so in a read too, which names its record.
-_SAMPLE_S = 5.0
 # Of reads that nobody waits for: far more than all trainers have on their way to one actor.
 _MAX_FORGOTTEN = 10_000
 # Of those that are asked for and have not begun: far more than one trainer has on its way to one actor.
@@ -205,7 +203,7 @@ class ReaderActor:
         held = self._held(name)
         if not held.is_sampled:
             held.is_sampled = True
-            held.sample = sampled_within(lambda: unboxed(boxes[0]), _SAMPLE_S)
+            held.sample = sampled_within(lambda: unboxed(boxes[0]))
         return self._worker_id, held.sample
 
     @ray.method(concurrency_group="control")

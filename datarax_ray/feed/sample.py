@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
+import socket
 import sys
 import threading
 import time
@@ -33,7 +35,7 @@ from datarax_ray.read.stream import Stream, locks_of, transforms_of
 logger = logging.getLogger("datarax_ray")
 
 MAX_ELEMENTS, MAX_S = 8, 0.2
-_DRIVER_S = 5.0  # no actor is admitted before; who takes longer in the driver is compared among actors alone
+MAX_WAIT_S = 30.0  # for the first elements of a process, whose transforms may load models first
 _LIBRARIES = ("numpy", "opencv-python-headless", "opencv-python", "pillow", "datarax-ray")
 
 REMEDY = (
@@ -93,8 +95,10 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
     return Sample(rows, impure, releases())
 
 
-def sampled_within(description: Callable[[], Stream], seconds: float, *, is_again: bool = True) -> Sample | None:
-    """The sample of a description, made in a thread; None where it takes longer than that."""
+def sampled_within(
+    description: Callable[[], Stream], seconds: float = MAX_WAIT_S, *, is_again: bool = True
+) -> Sample | None:
+    """The sample of a description, made in a thread; None, with a warning, where it takes longer than that."""
     found: list[Sample | None] = []
 
     def make() -> None:
@@ -106,6 +110,14 @@ def sampled_within(description: Callable[[], Stream], seconds: float, *, is_agai
         thread = threading.Thread(target=make, name="datarax_ray-sample", daemon=True)
         thread.start()
         thread.join(seconds)
+        if thread.is_alive():
+            logger.warning(
+                "process %d on host %s makes no element within %g s, so its elements are not compared with those of "
+                "other processes",
+                os.getpid(),
+                socket.gethostname(),
+                seconds,
+            )
     return found[0] if found else None
 
 
@@ -197,7 +209,8 @@ class Admission:
     """Compares the sample of each new process with that of the driver; where it has none, with that of the first actor.
 
     boxes: the description, as requests carry it; () where samples are not compared.
-    description: a copy for the driver's own sample, made in a thread while actors start, within 5 s. None for none.
+    description: a copy for the driver's own sample, made in a thread while actors start; for MAX_WAIT_S, no actor is
+        admitted before. None for none.
     strict: a transform that is no function of its element is an error.
     """
 
@@ -218,7 +231,7 @@ class Admission:
         return not self._own.is_alive()
 
     def _make_own(self, description: Callable[[], Stream] | None) -> None:
-        if description is not None and (own := sampled_within(description, _DRIVER_S, is_again=False)) is not None:
+        if description is not None and (own := sampled_within(description, is_again=False)) is not None:
             self._reference = own, "the driver"
 
     def refusal(self, sample: Sample | None, where: str) -> str:
