@@ -16,7 +16,7 @@ from datarax_ray.cli.arguments import pipeline_of
 from datarax_ray.cli.checkpoint import STEP, Saved, amendments_in, find
 from datarax_ray.cli.inspect import caption_of, is_picture, line_of, png_of
 from datarax_ray.cli.screen import Screen
-from datarax_ray.feed.origins import NoBatchError
+from datarax_ray.feed.origins import NoBatchError, Origin
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.read.lines import written_whole
 from datarax_ray.write.arrow import schema_of, table_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("datarax_ray")
 
-Batches = Iterator[tuple[int, Any]]  # each with its step
+Batches = Iterator[tuple[int, Any, list[Origin]]]  # each with its step, and the origins of its rows
 
 
 def locate(
@@ -74,7 +74,8 @@ def replay(
     try:
         with pipeline_of(target) as pipeline, written_whole(output) as part:
             state = _counted_from(pipeline, checkpoint, run)
-            count = write(part, enumerate(pipeline.replay(first, stop, state), first))
+            found = pipeline.replay_with_origins(first, stop, state)
+            count = write(part, ((step, *each) for step, each in enumerate(found, first)))
     except NoBatchError as error:
         raise ValueError(str(error)) from None
     end = "" if first + count == stop else f"; the stream ended at {first + count}, before {stop}"
@@ -125,7 +126,7 @@ def _columns(batch: Any) -> dict[str, np.ndarray]:
 def _write_npz(path: Path, batches: Batches) -> int:
     arrays: dict[str, Any] = {}
     count = 0
-    for step, batch in batches:
+    for step, batch, _ in batches:
         columns = _columns(batch)
         if objects := [name for name, column in columns.items() if column.dtype == object]:
             raise ValueError(f"an .npz holds numbers, and {', '.join(objects)} are none; write a .parquet")
@@ -137,18 +138,25 @@ def _write_npz(path: Path, batches: Batches) -> int:
 
 
 def _write_parquet(path: Path, batches: Batches) -> int:
-    """Write each row with its step and number."""
+    """Write each row with its step and number, and the record it was made of; of a packed row a list of records."""
     writer: Any = None
     count = 0
     try:
-        for step, batch in batches:
+        for step, batch, origins in batches:
             columns = _columns(batch)
-            if taken := {"step", "row"} & columns.keys():
+            if taken := {"step", "row", "record"} & columns.keys():
                 raise ValueError(
-                    f"a .parquet has columns step and row of its own, and so have the batches: {taken}; write an .npz"
+                    f"a .parquet has columns step, row and record of its own, and so have the batches: {taken}; "
+                    "write an .npz"
                 )
             rows = len(next(iter(columns.values())))
-            columns = {"step": np.full(rows, step), "row": np.arange(rows)} | columns
+            records = np.empty(rows, object)
+            for origin in origins:
+                if origin.places is None:
+                    records[origin.row] = origin.record
+                else:
+                    records[origin.row] = [*(records[origin.row] or ()), origin.record]
+            columns = {"step": np.full(rows, step), "row": np.arange(rows), "record": records} | columns
             writer = writer or pq.ParquetWriter(path, schema_of(columns))
             writer.write_table(table_of(columns, writer.schema))
             count += 1
@@ -161,7 +169,7 @@ def _write_parquet(path: Path, batches: Batches) -> int:
 def _write_sheet(path: Path, batches: Batches) -> int:
     """Write the first field of pictures, uint8 (rows, height, width, 1 or 3): a line for each batch, with captions."""
     lines = []
-    for step, batch in batches:
+    for step, batch, _ in batches:
         columns = _columns(batch)
         pictures = next((column for column in columns.values() if len(column) and is_picture(column[0])), None)
         if pictures is None:

@@ -66,6 +66,11 @@ def origins(description: Stream, start: StreamState, options: StreamOptions, ste
         return [Origin(row, *of) for row, of in enumerate(zip(records, positions, strict=True))]
     read = partial(batches, description, None)
     (batch,) = replayed(description, read, start, options, step, step + 1)
+    return origins_in(batch, description, start, options)
+
+
+def origins_in(batch: HostBatch, description: Stream, start: StreamState, options: StreamOptions) -> list[Origin]:
+    """The origins of all rows of a batch behind `start`, by row."""
     if batch.pieces is not None:
         assert isinstance(options.packing, Packing)
         records = _locations(description, batch.pieces.position, start, options.packing.documents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from flax import nnx
 from jax.sharding import NamedSharding
 
+from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Consumed, Consumer
-from datarax_ray.feed.origins import Origin, origins, replayed, rows_are_counted
+from datarax_ray.feed.origins import Origin, origins, origins_in, replayed, rows_are_counted
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.producing import BatchProducer, Source
@@ -210,9 +211,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
 
         Raises: as locate.
         """
-        self._check_usable()
-        start = self._consumed_in(state).state
-        batches = replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
+        _, batches = self._replayed(first, stop, state)
 
         def columns() -> Iterator[Any]:
             with contextlib.closing(batches):
@@ -220,6 +219,26 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
                     yield batch.columns
 
         return columns()
+
+    def replay_with_origins(
+        self, first: int, stop: int, state: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[Batch, list[Origin]]]:
+        """The batches of `replay`, each with the origins of its rows as `locate` gives them, from one read."""
+        start, batches = self._replayed(first, stop, state)
+
+        def pairs() -> Iterator[tuple[Any, list[Origin]]]:
+            with contextlib.closing(batches):
+                for batch in batches:
+                    yield batch.columns, origins_in(batch, self.source.describe(), start, self._options)
+
+        return pairs()
+
+    def _replayed(
+        self, first: int, stop: int, state: Mapping[str, Any] | None
+    ) -> tuple[StreamState, Generator[HostBatch, None, None]]:
+        self._check_usable()
+        start = self._consumed_in(state).state
+        return start, replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
 
     def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
         """(position, offset in its record, digest) of each state, from where the digest of `state` begins to the end.

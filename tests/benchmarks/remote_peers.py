@@ -123,7 +123,7 @@ class WebDataset:
 class Ours:
     """This one, in one process: ArrayRecord in groups, shuffled by blocks of these, and no cache on the disk."""
 
-    name, package = "in-process, blocks of groups", "datarax_ray.sources"
+    name, package = "in-process, blocks of groups", "datarax_ray.sources.array_record_source"
 
     @staticmethod
     def write(folder: str, count: int) -> None:

@@ -153,9 +153,19 @@ def test_batches_are_written_as_they_were(train, tmp_path, suffix):
     table = pq.read_table(path)
     assert table["step"].to_pylist() == [12] * 6 + [13] * 2
     assert table["row"].to_pylist() == [0, 1, 2, 3, 4, 5, 0, 1]
-    assert table["index"].to_pylist() == [int(x) for step in (12, 13) for x in batches[step]["index"]]
+    indices = [int(x) for step in (12, 13) for x in batches[step]["index"]]
+    assert table["index"].to_pylist() == indices
+    assert table["record"].to_pylist() == [f"range(0, 40)[{x}]" for x in indices]
     tensor = table["picture"].combine_chunks().to_numpy_ndarray()
     assert (tensor == np.concatenate([batches[12]["picture"], batches[13]["picture"]])).all()
+
+
+def test_a_packed_row_is_written_with_the_records_of_its_pieces(train, tmp_path):
+    with pipeline_of(f"{train}:packed") as pipeline:
+        pieces = [(step, each.row, each.record) for step in (2, 3) for each in pipeline.locate(step)]
+    replay(f"{train}:packed", (2, 4), tmp_path / "rows.parquet", screen())
+    rows = pq.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert [(each["step"], each["row"], record) for each in rows for record in each["record"]] == pieces
 
 
 def test_pictures_become_a_sheet_with_a_line_for_each_batch(train, tmp_path):
@@ -179,7 +189,7 @@ def test_what_a_file_cannot_hold_is_said_and_leaves_none(train, tmp_path):
             replay(f"{train}:make", (0, 1), tmp_path / name, screen())
     with pytest.raises(ValueError, match="no field holds pictures"):
         replay(f"{train}:packed", (0, 1), tmp_path / "a.png", screen())
-    with pytest.raises(ValueError, match="has columns step and row of its own"):
+    with pytest.raises(ValueError, match="has columns step, row and record of its own"):
         replay(f"{train}:named", (0, 1), tmp_path / "a.parquet", screen())
     with pytest.raises(ValueError, match="there is no batch 99"):
         replay(f"{train}:make", (99, 100), tmp_path / "a.parquet", screen())

@@ -72,7 +72,7 @@ def replay(
     """Write batches that a model saw to a file, as they were before the pipeline's stages.
 
     The file gets its name when it is complete. An .npz has an array STEP/FIELD for each batch and field; a .parquet has
-    the columns step and row.
+    the columns step, row, and record: the file and record that the row was made of.
 
     \b
     Examples:
