@@ -15,7 +15,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline, RaySource
+from datarax_ray import ConcatThenSplit, FirstFitPack, LengthBatches, Pipeline, RaySource
 from datarax_ray.sources import (
     HFStreamingConfig,
     HFStreamingSource,
@@ -55,6 +55,7 @@ STREAMS = {
     "padded": FEW,
     "concat then split": ("interleaved", "data x seq across hosts"),
     "first fit": ("interleaved", "replicated"),
+    "by length": FEW,
     "mixture": ("fsdp and data", "model across hosts"),
     "stream of shards": FEW,
 }
@@ -94,7 +95,7 @@ def source_of(stream: str, directory: str) -> Any:
         return records(85, tokens, DropFifths(), Noise())  # 136 rows
     if stream == "padded":
         return records(75, tokens, DropFifths(), Noise())  # 120 rows
-    if stream in ("concat then split", "first fit"):
+    if stream in ("concat then split", "first fit", "by length"):
         return records(150, document)
     if stream == "mixture":
         both = [records(n, tokens, Noise(), seed=n, num_epochs=-1) for n in (70, 50)]
@@ -112,7 +113,11 @@ def add_uniform(batch: dict[str, Any], keys: jax.Array) -> dict[str, Any]:
 
 
 def pipeline(stream: str, source: Any, **options: Any) -> Pipeline:
-    packings = {"concat then split": ConcatThenSplit(SEQ_LEN), "first fit": FirstFitPack(SEQ_LEN)}
+    packings = {
+        "concat then split": ConcatThenSplit(SEQ_LEN),
+        "first fit": FirstFitPack(SEQ_LEN),
+        "by length": LengthBatches(boundaries=(3, 5, 8), num_batches=3),
+    }
     is_padded = stream == "padded"
     return Pipeline(
         source=source,
@@ -192,7 +197,7 @@ def main(process_index: int, num_processes: int, port: int, directory: str, out:
         streams = dict.fromkeys(("records", "behind a filter"), tuple(MESHES))
     if ray_address:
         ray.init(ray_address, namespace="job", log_to_driver=False)
-        streams = {"records": FEW[:1], "behind a filter": FEW, "concat then split": FEW[1:]}
+        streams = {"records": FEW[:1], "behind a filter": FEW, "concat then split": FEW[1:], "by length": FEW}
     report = {}
     for stream, meshes in streams.items():
         source = source_of(stream, directory)
