@@ -6,7 +6,6 @@ every answer names the version of the file.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import resource
 import weakref
@@ -14,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.file_contents import Stamp, difference, head_and_content, lasting_stamp, stamp
 from datarax_ray.read.files.filesystems import changed
 from datarax_ray.read.formats.array_record.files import RecordFile, open_file
@@ -39,7 +37,6 @@ class OpenFiles:
         self._files = files
         self._mirrors = mirrors
         self._open: OrderedDict[int, Any] = OrderedDict()
-        self._cached: dict[int, Any] = {}  # of some that are open: what reads them in the disk cache
         # of files that were opened, and were those that were counted; every read checks that they still are
         self._stamps: dict[int, Stamp] = {}
         self._index_nbytes = 0
@@ -47,10 +44,10 @@ class OpenFiles:
 
     @property
     def num_descriptors(self) -> int:
-        return len(self._open) + len(self._cached) + (0 if self._mirrors is None else self._mirrors.num_open)
+        return len(self._open) + (0 if self._mirrors is None else self._mirrors.num_open)
 
     def reader_of(self, index: int) -> Any:
-        """What reads a file, which is opened where it is not open, and others closed for it where there are too many.
+        """The reader of a file, opened if need be. While too many files are open, closes those read longest ago.
 
         Raises: as files.open_file; ValueError where it is not the file that was counted.
         """
@@ -69,15 +66,6 @@ class OpenFiles:
         self._index_nbytes += self._files[index].index_nbytes
         return reader
 
-    def cached_reader_of(self, index: int, wanted: Indices) -> Any:
-        """What reads these records in the disk cache; None where that does not have them all."""
-        if self._mirrors is None or not (self._files[index].version and self._mirrors.is_cached(index, wanted)):
-            return None
-        if index not in self._cached and (path := self._mirrors.cached_path(index)):
-            with contextlib.suppress(OSError, ValueError):  # its end is damaged there
-                self._cached[index] = open_file(path)
-        return self._cached.get(index)
-
     def _opened(self, index: int) -> Any:
         if self._mirrors is None or not self._files[index].version:
             return open_file(self._files[index].path)
@@ -87,8 +75,6 @@ class OpenFiles:
 
     def close(self, index: int) -> None:
         self._open.pop(index).close()
-        if (cached := self._cached.pop(index, None)) is not None:
-            cached.close()
         if self._mirrors is not None:
             self._mirrors.shut(index)
         self._index_nbytes -= self._files[index].index_nbytes
@@ -107,7 +93,7 @@ class OpenFiles:
         )
 
     def _check_replaced(self, index: int, reader: Any) -> None:
-        """Raise ValueError for a file that is not the one that was counted; once it was, its stamp is enough."""
+        """Raise ValueError for a file that was replaced since it was counted. Asked once for each opened file."""
         if index in self._stamps or self._files[index].version:
             return
         file = self._files[index]

@@ -50,6 +50,7 @@ CACHED_NBYTES = 64 * 2**10
 _ALONE_NBYTES = 2 * 2**10
 # Blocks whose memory waits for the next ones; batches, which may show it, are let go of one by one.
 _FREE_BLOCKS = 2
+_UNEVEN = -1  # the size of records of several sizes
 
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class ArrayRecordReader(FilesReader):
         self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
         self._broken_groups: set[int] = set()  # groups that do not decode as a whole
-        self._sizes: set[int] = set()  # of records that are to lie in one array, until there are two
+        self._size: int | None = None  # of all records so far; _UNEVEN once they are of several
         self._memory = ReusedMemory(_FREE_BLOCKS)
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
         self._decoding = ThreadLock()  # taken before the other
@@ -174,16 +175,16 @@ class ArrayRecordReader(FilesReader):
         """As read, for callers that take FixedRecords: these come in writable memory, where records are stored alone
         and are of one size.
         """
-        if self._is_in_rows and len(records) and not self._sizes:
+        if not (self._is_in_rows and len(records)):
+            return self.read(records)
+        if self._size is None:
             found = self.read(records[:1] if self._ahead is None else records)  # a request for one would be one more
-            self._sizes |= set(map(len, found))
+            self._size = len(found[0]) if len(set(map(len, found))) == 1 else _UNEVEN
             if self._ahead is not None:
                 return found
-        sizes = self._sizes.copy()  # as other threads add to it
-        if not (self._is_in_rows and len(records) and len(sizes) == 1):
+        if (size := self._size) == _UNEVEN:
             return self.read(records)
         THREADS.check()
-        (size,) = sizes
         try:
             if self._ahead is None:
                 return self._read_rows(records, size)
@@ -192,7 +193,7 @@ class ArrayRecordReader(FilesReader):
                     self._fetch(self._mirrors, list(self._by_file(np.unique(records))))
                 return self._read_rows(records, size)
         except (UnevenError, MemoryError):  # the first record may be a thousand times as large as others
-            self._sizes.add(-1)
+            self._size = _UNEVEN
             return self.read(records)
 
     def _read_rows(self, records: Indices, size: int) -> FixedRecords:
@@ -239,9 +240,8 @@ class ArrayRecordReader(FilesReader):
                 self._mirrors.close()
 
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
-        """What a read of these records wants of files behind URLs and the disk cache does not have: a part, or none."""
-        mirrors, parts = self._mirrors, self._by_file(self._needed(records))
-        far = {i: at for i, at in parts if self.files[i].version and mirrors and not mirrors.is_cached(i, at)}
+        """What a read of these records wants of files behind URLs: a part, or none."""
+        far = {index: wanted for index, wanted in self._by_file(self._needed(records)) if self.files[index].version}
         return [far] if far else []
 
     def _needed(self, records: Indices) -> Indices:
@@ -254,7 +254,10 @@ class ArrayRecordReader(FilesReader):
         return np.concatenate(groups) if groups else np.empty(0, np.int64)
 
     def _read_all(self, records: Indices) -> Sequence[bytes]:
-        if self._room and len(records) and not self._are_near_broken(records):
+        are_near_broken = bool(self._broken_groups) and not self._broken_groups.isdisjoint(
+            self.groups.of(records).tolist()
+        )
+        if self._room and len(records) and not are_near_broken:
             with contextlib.suppress(RuntimeError):  # of a group that may be several, one of them broken: these alone
                 return self._read_decoded(records)
         wanted, where = np.unique(records, return_inverse=True)
@@ -269,9 +272,6 @@ class ArrayRecordReader(FilesReader):
         if len(where) < 2:
             return found
         return list(operator.itemgetter(*where.tolist())(found))
-
-    def _are_near_broken(self, records: Indices) -> bool:
-        return bool(self._broken_groups) and not self._broken_groups.isdisjoint(self.groups.of(records).tolist())
 
     def _read_decoded(self, records: Indices) -> Sequence[bytes]:
         if (decoded := self._decoded) is None:
@@ -299,11 +299,12 @@ class ArrayRecordReader(FilesReader):
         except RuntimeError:
             self._broken_groups.add(group)
             raise
-        if len(self._sizes) < 2:
-            self._sizes |= set(map(len, found))
-            if len(self._sizes) > 1:
+        if self._size != _UNEVEN:
+            size = len(found[0]) if self._size is None else self._size
+            if {size} != set(map(len, found)):
+                self._size = _UNEVEN
                 raise UnevenError
-            (size,) = self._sizes
+            self._size = size
             return {"": np.ndarray((len(found), size), np.uint8, b"".join(found))}
         rows = np.empty(len(found), object)
         rows[:] = found
@@ -318,8 +319,7 @@ class ArrayRecordReader(FilesReader):
             with self._lock:
                 for index in indices:
                     self._open.reader_of(index)  # now, so that the ends of few files are in memory at a time
-            cached = {index for index in indices if mirrors.is_cached(index, remote[index])}
-            mirrors.fetch({index: remote[index] for index in indices if index not in cached})
+            mirrors.fetch({index: remote[index] for index in indices})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:
         """wanted: ascending indices within the file, distinct where records are stored in groups."""
@@ -336,22 +336,19 @@ class ArrayRecordReader(FilesReader):
         return retried(lambda: self._read_once(index, wanted, read), self.files[index].name)
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[T]]) -> list[T]:
-        """As _read_file, once. Of a file behind a URL, what the disk cache has may be damaged, and what was
-        fetched may have been bent on its way: only bytes that were fetched anew show that a record is broken.
+        """As _read_file, once. Bytes of a file behind a URL may have been bent on their way: only those that were
+        fetched anew show that a record is broken.
         """
         with self._lock:  # no other thread may close the file; it may while a failed read waits to be tried again
             file, opened, count = self.files[index], self._open.reader_of(index), len(wanted)
             mirrors = self._mirrors if file.version else None
-            for attempt in ("local",) if mirrors is None else ("cached", "fetched", "fetched anew"):
-                reader = self._open.cached_reader_of(index, wanted) if attempt == "cached" else opened
-                if reader is None:
-                    continue
-                if mirrors is not None and attempt != "cached":
+            for is_anew in (False,) if mirrors is None else (False, True):
+                if mirrors is not None:
                     self._fetch(mirrors, [(index, wanted)])  # again where another thread closed it meanwhile
                 try:
-                    found = read(reader)
+                    found = read(opened)
                 except RuntimeError as error:
-                    if mirrors is not None and attempt != "fetched anew":
+                    if mirrors is not None and not is_anew:
                         mirrors.forget(index, wanted)
                         continue
                     self._open.check_unchanged(index)
@@ -360,12 +357,9 @@ class ArrayRecordReader(FilesReader):
                         raise failed from error
                     error.add_note(f"while reading {count} records of {file.name}")
                     raise
-                is_short = len(found) != count
-                if mirrors and attempt == "cached" and (is_short or mirrors.cached_nbytes(index) != file.nbytes):
-                    continue  # it was cut there, and records are b""
                 # afterwards: a file that was cut gives b"" without an error; no record is empty before it was looked at
                 self._open.check_unchanged(index)
-                if is_short:
+                if len(found) != count:
                     raise ValueError(f"{file.name}: asked for {count} records, got {len(found)}")
                 return found
             raise AssertionError("the last attempt returns or raises")

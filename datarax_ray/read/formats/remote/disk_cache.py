@@ -76,10 +76,6 @@ class DiskCache:
                 return pages[_read_sums(fd, first, int(pages[-1]))[pages - first] != 0]
         return pages[:0]
 
-    def path_of(self, file: RemoteFile) -> str:
-        """The path of its pages, each at its place, for formats with checksums of their own."""
-        return str(self._pages_of(_name(file)))
-
     def takes(self, file: RemoteFile) -> bool:
         """Whether pages of the file are kept now."""
         return self.is_working and is_lasting(file.version) and time.monotonic() >= self._full_until
@@ -161,7 +157,10 @@ class DiskCache:
         path, header, pages_path = self._folder / f"{name}.held", _header(file), self._pages_of(name)
         nbytes = _place_of_sum(file.num_pages)
         is_whole = _nbytes_of(pages_path) == file.nbytes and _nbytes_of(path) == nbytes
-        if not (is_whole and _begins_with(path, header)):
+        if is_whole:
+            with path.open("rb") as held:
+                is_whole = held.read(len(header)) == header
+        if not is_whole:
             # the whole file is there from the beginning, so that no checksum finds a full disk
             if not self._take_room(lock, -(-nbytes // PAGE) * PAGE):
                 return None
@@ -185,7 +184,7 @@ class DiskCache:
             if used + nbytes > self._limit:
                 self._full_until = time.monotonic() + _LOOK_AGAIN_S
                 return False
-        _write_used(lock, used + nbytes)  # first, as the process may end
+        os.ftruncate(lock, (used + nbytes) // _BLOCK)  # first, as the process may end
         return True
 
     def _pages_of(self, name: str) -> Path:
@@ -201,7 +200,7 @@ class DiskCache:
                 if (used := _used(self._folder)) > self._limit:
                     used = _remove_unused(self._folder, used - self._limit)
                 os.ftruncate(self._lock_fd, 0)
-                _write_used(self._lock_fd, used)
+                os.ftruncate(self._lock_fd, used // _BLOCK)
         with _flocked(self._lock_fd):
             yield self._lock_fd
 
@@ -246,17 +245,8 @@ def _by_age(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: stat.st_mtime_ns if (stat := _stat(path)) else 0)
 
 
-def _begins_with(path: Path, header: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(header)) == header
-
-
 def _used(folder: Path) -> int:
     return sum(map(_on_disk, _all_in(folder)))
-
-
-def _write_used(lock: int, nbytes: int) -> None:
-    os.ftruncate(lock, nbytes // _BLOCK)
 
 
 def _all_in(folder: Path) -> list[Path]:

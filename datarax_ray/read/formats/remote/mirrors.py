@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,6 @@ from datarax_ray.read.formats.remote.pages import (
     num_pages,
     pages_in,
     pages_needed,
-    pages_of,
     runs_of,
 )
 from datarax_ray.read.formats.remote.ranges import MAX_REQUEST_NBYTES, Asked, Remote, Span, ask_ranges, read_ranges
@@ -259,27 +257,6 @@ class Mirrors:
         """The bytes [start, stop) of an open file; fetched now, unless they are there. Raises: as fetch."""
         self._fetch([(index, page) for page in range(start // PAGE, -(-stop // PAGE))])
         return self._images[index].read(start, stop)
-
-    def is_cached(self, index: int, wanted: Indices) -> bool:
-        """Whether the disk cache has all bytes that these parts of a file need; False for a file that is not open."""
-        layout, file = self._layouts.get(index), self._files[index]
-        if layout is None or not self._disk.is_working:
-            return False
-        pages = pages_of(layout.of(wanted))
-        return len(self._disk.held(file, pages)) == len(pages)
-
-    def cached_path(self, index: int) -> str:
-        """The path of the pages of a file in the disk cache, at their offsets; "" where the file's end is not there."""
-        _, first, last = self._end_of(index)
-        pages, file = np.arange(first, last + 1), self._files[index]
-        return self._disk.path_of(file) if len(self._disk.held(file, pages)) == len(pages) else ""
-
-    def cached_nbytes(self, index: int) -> int:
-        """The length of the file at cached_path; -1 where there is none."""
-        try:
-            return os.path.getsize(self._disk.path_of(self._files[index]))
-        except OSError:
-            return -1
 
     def forget(self, index: int, wanted: Indices) -> None:
         """Have the pages of these parts of a file fetched again, from the storage."""
