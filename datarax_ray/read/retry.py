@@ -14,11 +14,10 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from datarax_ray.read.errors import ChangedError, StorageError, message_of
 from datarax_ray.read.laps import lap, repeats
-from datarax_ray.read.streams.open_shards import Rows, ShardRun
 
 logger = logging.getLogger("datarax_ray")
 
@@ -120,43 +119,6 @@ def retried(read: Callable[[], T], what: str = "the dataset") -> T:
             tries.log(error)
         with lap("storage"):
             time.sleep(wait_s)
-
-
-class RetriedRun:
-    """A run through a shard that is opened again after its last rows where the network failed.
-
-    open_run: opens a run at a state.
-    """
-
-    def __init__(
-        self, open_run: Callable[[Mapping[str, Any] | None], ShardRun], state: Mapping[str, Any] | None
-    ) -> None:
-        self._open = open_run
-        self._state = state
-        self._run: ShardRun | None = open_run(state)
-
-    def next(self) -> list[Rows] | None:
-        return retried(self._next)
-
-    def state(self) -> Mapping[str, Any] | None:
-        return self._state
-
-    def close(self) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
-
-    def _next(self) -> list[Rows] | None:
-        if self._run is None:
-            self._run = self._open(self._state)
-        try:
-            given = self._run.next()
-        except Exception:
-            self.close()
-            raise
-        if given is not None:
-            self._state = self._run.state()
-        return given
 
 
 def words_of(error: BaseException) -> str:

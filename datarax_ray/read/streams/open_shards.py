@@ -22,6 +22,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, unstack_to_stack
 from datarax_ray.read.errors import is_of_data
+from datarax_ray.read.retry import retried
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,47 @@ class ShardRun(Protocol):
     def close(self) -> None: ...
 
 
+class RetriedRun:
+    """A run through a shard that is opened again after its last rows where the network failed.
+
+    open_run: opens a run at a state.
+    """
+
+    def __init__(
+        self, open_run: Callable[[Mapping[str, Any] | None], ShardRun], state: Mapping[str, Any] | None
+    ) -> None:
+        self._open = open_run
+        self._state = state
+        self._run: ShardRun | None = open_run(state)
+
+    def next(self) -> list[Rows] | None:
+        return retried(self._next)
+
+    def state(self) -> Mapping[str, Any] | None:
+        return self._state
+
+    def close(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def _next(self) -> list[Rows] | None:
+        if self._run is None:
+            self._run = self._open(self._state)
+        try:
+            given = self._run.next()
+        except Exception:
+            self.close()
+            raise
+        if given is not None:
+            self._state = self._run.state()
+        return given
+
+
 class ShardReader(Protocol):
     """Host-side code that reads the shards of one source. Picklable; opens files on first use."""
 
-    @property
-    def num_shards(self) -> int: ...
+    num_shards: int
 
     def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         """A pass through the shard as it is in this epoch, from a state of such a pass on; None for the beginning.
@@ -141,11 +178,11 @@ class ShardReader(Protocol):
     @property
     def decode(self) -> Callable[[Any], Callable[[], Any]] | None:
         """What begins to decode an element and returns what to call for it decoded; None where they come decoded."""
-        ...
+        return None
 
     def loose(self, columns: Columns) -> dict[str, Any]:
         """Of the columns of a run, those of values that are decoded first, or stacked as they are, by name."""
-        ...
+        return {}
 
     def locate(self, shard: int, index: int) -> str:
         """Where an element is, for people. index: of the elements that the shard's run gives."""
@@ -157,7 +194,7 @@ class ShardReader(Protocol):
 
     def close(self) -> None:
         """Close what is open; reading opens it again."""
-        ...
+        return
 
 
 @dataclass(frozen=True)
@@ -244,7 +281,7 @@ class OpenShard:
 
 
 class OpenShards:
-    """The live shards of one process. Several consumers may read one shard; each finds its own iterator again.
+    """The live shards of one process. Several consumers may read one shard, each by an iterator of its own.
 
     Picklable, as an empty one.
     """

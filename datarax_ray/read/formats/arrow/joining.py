@@ -147,13 +147,13 @@ def _check_cast(name: str, path: str, kind: Any, chosen: Any) -> None:
         ) from error
 
 
-def joined(one: Any, other: Any, *, small: Container[str] = (), strict: bool = False, path: str = "") -> Any:
+def joined(one: Any, other: Any, *, small: Container[str] | None = (), strict: bool = False, path: str = "") -> Any:
     """The type that holds all values of both types, exactly; None where there is none.
 
     Integers and floats grow, time units become the finer one, a list of one length becomes a list, structs take the
     fields of both. A part of the type null takes the other type, since no row has a value there.
     path: of the column. small: paths ("a.b" inside structs) whose integers are all within 2**53, so that float64 holds
-    them.
+    them; None for all.
     strict: types that become the same arrays (plain_type), or null in one of them, and no others.
 
     >>> import pyarrow as pa
@@ -190,7 +190,7 @@ def joined(one: Any, other: Any, *, small: Container[str] = (), strict: bool = F
         inner = joined(one.value_type, other.value_type, small=small, strict=strict, path=f"{path}[]")
         both_fixed = t.is_fixed_size_list(one) and t.is_fixed_size_list(other)
         return None if inner is None else pa.list_(inner, *(sizes if both_fixed else ()))
-    return None if strict else _widened(one, other, path in small)
+    return None if strict else _widened(one, other, small is None or path in small)
 
 
 def _widened(one: Any, other: Any, is_small: bool) -> Any:

@@ -32,8 +32,8 @@ from datarax_ray.read.formats.arrow.elements import ElementTypes, without_pil
 from datarax_ray.read.formats.arrow.types import OnNull
 from datarax_ray.read.formats.hugging_face import iterable_tree
 from datarax_ray.read.formats.hugging_face.dataset import arrays_of_any_length
-from datarax_ray.read.retry import RetriedRun, retried
-from datarax_ray.read.streams.open_shards import Rows, ShardRun
+from datarax_ray.read.retry import retried
+from datarax_ray.read.streams.open_shards import RetriedRun, Rows, ShardRun
 
 logger = logging.getLogger(__name__)
 
@@ -346,8 +346,7 @@ def _unlike(these_are: str, first: str, remedy: str, error: Exception) -> ValueE
 
 
 def _state(dataset: Any) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(json.dumps(dataset.state_dict()))
-    return state
+    return json.loads(json.dumps(dataset.state_dict()))
 
 
 def _check_like(fresh: Any, state: Any, name: str) -> None:

@@ -64,62 +64,39 @@ class TextFile:
     content: str
 
 
-@dataclass(frozen=True)
-class TextFiles:
-    """All files of a source."""
-
-    filesystem: Any
-    files: tuple[TextFile, ...]
-
-
-def find_text(
-    paths: Any,
+def look_at(
+    paths: Sequence[str],
     syntax: Syntax,
-    filesystem: Any,
     column_types: Mapping[str, Any],
-    schema_rows: int | None = None,
-    seen_as: Callable[[Any], Any] | None = None,
-) -> tuple[TextFiles, Decided, Any]:
-    """Everything that `paths` names (see filesystems.find_on), cut into blocks; the types of the columns, and the
-    table of the rows that decided them.
+    opened: Callable[[str], Any],
+    inspect: Callable[[str, Syntax, Samples], tuple[Any, list[Sample]]],
+    doing: str = "looked at",
+) -> tuple[Syntax, tuple[Any, ...], list[Sample]]:
+    """The syntax by which files are read, the files, and rows of each kind that they have.
 
-    column_types: Arrow's, or their names, of columns whose type is not to be inferred.
-    schema_rows: rows of each file that decide; -1 for all. None for the first 4 MiB of the first file, and of all
-        files the first 16 KiB, 32 KiB of every 2 MiB, and the last 16 KiB.
-    seen_as: gives the filesystem that the files are read on, as UnpackedFiles; None for where they are.
+    opened: gives a file of bytes. inspect: gives the file at a path, and those of its rows that are of a new kind.
 
-    Raises: FileNotFoundError; ValueError for files of another format (all are listed), for files whose columns differ,
-    as Decided.of, and where all files together have no row.
+    Raises: ValueError for files of another format (all are listed), for files whose columns differ, and where all
+    files together have no row.
     """
-    filesystem, found = find_on(paths, filesystem, syntax.suffixes)
-    filesystem = filesystem if seen_as is None else seen_as(filesystem)
-    syntax = fitting(found, syntax_for(syntax, column_types), filesystem.open_input_file)
-    samples = Samples(syntax, column_types)
-    inspected = inspect_all(lambda path: _inspect(filesystem, path, syntax, samples, schema_rows), found, "scanned")
-    files = tuple(file for file, _ in inspected)
-    check_names([(file.path, file.names) for file in files], syntax)
-    with_rows = next((file for file in files if file.rows), None)
-    if with_rows is None:
-        raise ValueError(f"{nothing_in(found, 'rows')}; a stream needs at least one.")
-    others = [sample for _, kept in inspected for sample in kept]
-    if schema_rows is None:
-        others.insert(0, _first_rows(filesystem, with_rows))
-    decided, table = Decided.of(others, syntax, column_types, filesystem)
-    return TextFiles(filesystem, files), decided, table
-
-
-def fitting(paths: Sequence[str], syntax: Syntax, opened: Callable[[str], Any]) -> Syntax:
-    """The syntax of these files, by how the first begins that is not empty. opened: gives a file of bytes."""
 
     def head(path: str) -> bytes:
         with opened(path) as file:
             return bytes(file.read(_MIN_BLOCK_NBYTES))
 
-    found = (retried(partial(head, path), path) for path in paths)
-    return syntax.fitting(next(filter(None, found), b""))
+    heads = (retried(partial(head, path), path) for path in paths)
+    syntax = syntax_for(syntax, column_types).fitting(next(filter(None, heads), b""))
+    samples = Samples(syntax, column_types)
+    inspected = inspect_all(lambda path: inspect(path, syntax, samples), paths, doing)
+    files = tuple(file for file, _ in inspected)
+    _check_names([(file.path, file.names) for file in files], syntax)
+    kept = [sample for _, parts in inspected for sample in parts]
+    if not kept:
+        raise ValueError(f"{nothing_in(paths, 'rows')}; a stream needs at least one.")
+    return syntax, files, kept
 
 
-def check_names(files: Sequence[tuple[str, tuple[str, ...]]], syntax: Syntax) -> None:
+def _check_names(files: Sequence[tuple[str, tuple[str, ...]]], syntax: Syntax) -> None:
     """Warn of names that look like no names. files: the path and the names of each.
 
     Raises: ValueError for names that come twice, or differ from file to file.
@@ -150,7 +127,7 @@ def check_names(files: Sequence[tuple[str, tuple[str, ...]]], syntax: Syntax) ->
 def _inspect(
     filesystem: Any, path: str, syntax: Syntax, samples: Samples, schema_rows: int | None
 ) -> tuple[TextFile, list[Sample]]:
-    """The file, and those of its rows that are of a kind that no rows were before."""
+    """The file, and samples of its rows: each of a kind that was not seen before."""
     import pyarrow as pa
 
     with filesystem.open_input_file(path) as raw:
@@ -180,14 +157,14 @@ def _inspect(
 
 
 def unreadable(path: str, syntax: Syntax, error: Exception, advice: str = "") -> ValueError:
-    """The error for a file that is none of its syntax. advice: a sentence on what it is."""
+    """The error for a file that does not have this syntax. advice: a sentence on its real format."""
     encoding = f"; it is not UTF-8. {CONVERT}" if isinstance(error, UnicodeDecodeError) and not advice else ""
     return ValueError(f"{path} cannot be read as {syntax.name}: {error}{encoding}.{advice}")
 
 
 @dataclass
 class Share:
-    """The rows of a file that decide types, of one block after the other: see find_text.
+    """The rows of a file that decide types, of one block after the other: see TextReader.of.
 
     nbytes: that may still be looked at, once they are as many as `least`. rows: the same.
     """
@@ -223,7 +200,7 @@ def _is_number(text: str) -> bool:
 
 
 def _pieces(raw: Any, nbytes: int, syntax: Syntax) -> Iterator[tuple[int, bytes, Indices]]:
-    """For each block: the offset of its data, the data, which may begin before the block, and its rows."""
+    """For each block: an offset in the file, the data from there on, and the rows of the block in the data."""
     step = max(_MIN_BLOCK_NBYTES, min(_BLOCK_NBYTES, nbytes // _BLOCKS_PER_FILE))
     begin = at = len(BOM) if read_whole(raw, 0, min(nbytes, len(BOM))) == BOM else 0
     data = b""
@@ -274,18 +251,20 @@ class TextReader(GroupedRows):
 
     def __init__(
         self,
-        found: TextFiles,
+        filesystem: Any,
+        files: tuple[TextFile, ...],
         parser: Parser,
         *,
         max_nbytes: int = DEFAULT_MAX_NBYTES,
         keep_nbytes: int = 0,
     ) -> None:
-        given = {"found": found, "parser": parser, "max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
-        nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in found.files]
-        super().__init__(given, [file.rows for file in found.files], nbytes, parser.decided.schema, parser.types)
-        self.files = found.files
+        given = {"filesystem": filesystem, "files": files, "parser": parser}
+        given |= {"max_nbytes": max_nbytes, "keep_nbytes": keep_nbytes}
+        nbytes = [(file.spans[:, 1] - file.spans[:, 0]).tolist() for file in files]
+        super().__init__(given, [file.rows for file in files], nbytes, parser.decided.schema, parser.types)
+        self.files = files
         self._parser = parser
-        self._spans = FileSpans(found.filesystem, found.files)
+        self._spans = FileSpans(filesystem, files)
         self._lines: tuple[int, list[bytes]] = (-1, [])  # of the last block for `table` that does not parse as a whole
 
     @classmethod
@@ -300,9 +279,27 @@ class TextReader(GroupedRows):
         schema_rows: int | None = None,
         seen_as: Callable[[Any], Any] | None = None,
     ) -> TextReader:
-        """Scan everything that `paths` names, in parallel; see blocks.find_text."""
-        found, decided, rows = find_text(paths, syntax, filesystem, dict(column_types or {}), schema_rows, seen_as)
-        return cls(found, Parser(decided, ColumnTypes.of(rows, on_null=on_null)))
+        """Scan everything that `paths` names (see filesystems.find_on), in parallel.
+
+        column_types: Arrow's, or their names, of columns whose type is not to be inferred.
+        schema_rows: rows of each file that decide; -1 for all. None for the first 4 MiB of the first file, and of all
+            files the first 16 KiB, 32 KiB of every 2 MiB, and the last 16 KiB.
+        seen_as: gives the filesystem that the files are read on, as UnpackedFiles; None for where they are.
+
+        Raises: FileNotFoundError; ValueError as look_at, and as Decided.of.
+        """
+        types = dict(column_types or {})
+        filesystem, found = find_on(paths, filesystem, syntax.suffixes)
+        filesystem = filesystem if seen_as is None else seen_as(filesystem)
+
+        def inspect(path: str, syntax: Syntax, samples: Samples) -> tuple[TextFile, list[Sample]]:
+            return _inspect(filesystem, path, syntax, samples, schema_rows)
+
+        syntax, files, kept = look_at(found, syntax, types, filesystem.open_input_file, inspect, "scanned")
+        if schema_rows is None:
+            kept.insert(0, _first_rows(filesystem, next(file for file in files if file.rows)))
+        decided, table = Decided.of(kept, syntax, types, filesystem)
+        return cls(filesystem, files, Parser(decided, ColumnTypes.of(table, on_null=on_null)))
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the given order. records: int64 (k,), in [0, num_records), repeats allowed.
@@ -332,7 +329,7 @@ class TextReader(GroupedRows):
         self._spans.close()
 
     def table(self, start: int, stop: int) -> Any:
-        """See GroupedRows; of a block that does not parse as a whole, those of its rows that do."""
+        """See GroupedRows; where a block does not parse as a whole, the wanted rows are parsed alone."""
         group = self._group_of(start)
         with self._lock:
             if self._lines[0] != group:

@@ -41,10 +41,7 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """Of the rows that are looked at, some of each kind: rows of the same fields, types, nulls and lengths are one.
-
-    Several threads may add.
-    """
+    """The kinds of rows seen so far: their fields, with types, nulls and lengths. Several threads may add."""
 
     def __init__(self, syntax: Syntax, column_types: Mapping[str, Any]) -> None:
         self._syntax = syntax
@@ -52,7 +49,7 @@ class Samples:
         self._seen: set[Any] = set()
 
     def is_new(self, sample: Sample) -> bool:
-        """Whether these rows are of a kind that no rows were before. Rows that do not parse together are."""
+        """Whether no rows of this kind were seen. Rows that do not parse together count as new."""
         import pyarrow as pa
 
         try:
@@ -288,8 +285,7 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
             schema = schema.append(part)
             continue
         mine = schema.field(index).type
-        # integers that a float changes are found as values
-        kind = joined(mine, part.type, small=_Everything(), path=part.name)
+        kind = joined(mine, part.type, small=None)  # integers that a float changes are found as values
         if kind is None:
             logger.warning(
                 "%s: field %r is %s there, and %s in %s, so rows of the one do not fit the other: they are broken. "
@@ -304,11 +300,6 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
         elif kind != mine:
             schema = schema.set(index, pa.field(part.name, kind))
     return schema
-
-
-class _Everything(frozenset[str]):
-    def __contains__(self, item: object) -> bool:
-        return True
 
 
 class Rows(NamedTuple):

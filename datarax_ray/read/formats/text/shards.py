@@ -1,6 +1,6 @@
 """Text files as shards that are read forwards, such as compressed ones, in which no row is found by its number.
 
-Unpacked is a file as the stream of what is in it: every member or frame, to its very end.
+Unpacked gives the text in a compressed file: all of its members or frames, one after another.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
-from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import changed, find_on, stamp_of
 from datarax_ray.read.formats.arrow.columns import ColumnTypes
 from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError
 from datarax_ray.read.formats.file_spans import content_of
-from datarax_ray.read.formats.inspecting import inspect_all, nothing_in
-from datarax_ray.read.formats.text.blocks import MAX_ROW_NBYTES, TOO_LONG, check_names, fitting, rows_of, unreadable
-from datarax_ray.read.formats.text.deciding import Decided, Parser, Rows, Sample, Samples, syntax_for
+from datarax_ray.read.formats.text.blocks import MAX_ROW_NBYTES, TOO_LONG, look_at, rows_of, unreadable
+from datarax_ray.read.formats.text.deciding import Decided, Parser, Rows, Sample, Samples
 from datarax_ray.read.formats.text.json_syntax import JSONLines
 from datarax_ray.read.formats.text.syntax import BOM, CSV, Lines, Syntax
-from datarax_ray.read.retry import RetriedRun, is_transient, retried
-from datarax_ray.read.streams.open_shards import Broken, ShardRun
+from datarax_ray.read.retry import is_transient, retried
+from datarax_ray.read.streams.open_shards import Broken, RetriedRun, ShardReader, ShardRun
 from datarax_ray.read.streams.open_shards import Rows as Elements
 
 SUFFIXES = ("", ".gz", ".zst", ".bz2", ".xz")
@@ -155,7 +153,7 @@ class TextShard:
     content: str
 
 
-class TextShards:
+class TextShards(ShardReader):
     """The rows of text files, a shard for each; see ShardReader. A cursor holds bytes of text, and rows."""
 
     def __init__(self, filesystem: Any, files: tuple[TextShard, ...], parser: Parser) -> None:
@@ -176,30 +174,20 @@ class TextShards:
         """Look at the first rows of every file that `paths` names (see filesystems.find_on).
 
         schema_rows: rows of each file that decide the types of columns: None for its first 256 KiB, -1 for all.
-        Raises: as find_text.
+        Raises: as TextReader.of.
         """
-        given = dict(column_types or {})
+        types = dict(column_types or {})
         filesystem, found = find_on(paths, filesystem, SUFFIXES_OF_TEXT)
-        syntax = fitting(found, syntax_for(syntax, given), functools.partial(Unpacked, filesystem))
-        samples = Samples(syntax, given)
-        looked = inspect_all(lambda path: _inspect(filesystem, path, syntax, samples, schema_rows), found)
-        files = tuple(file for file, _ in looked)
-        check_names([(file.path, file.names) for file in files], syntax)
-        kept = [sample for _, parts in looked for sample in parts]
-        if not kept:
-            raise ValueError(f"{nothing_in(found, 'rows')}; a stream needs at least one.")
-        decided, table = Decided.of(kept, syntax, given, None)
+
+        def inspect(path: str, syntax: Syntax, samples: Samples) -> tuple[TextShard, list[Sample]]:
+            return _inspect(filesystem, path, syntax, samples, schema_rows)
+
+        syntax, files, kept = look_at(found, syntax, types, functools.partial(Unpacked, filesystem), inspect)
+        decided, table = Decided.of(kept, syntax, types, None)
         return cls(filesystem, files, Parser(decided, ColumnTypes.of(table, on_null=on_null)))
 
     def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         return RetriedRun(functools.partial(_TextRun, self, self.files[shard]), state)
-
-    @property
-    def decode(self) -> None:
-        return None
-
-    def loose(self, columns: Columns) -> dict[str, Any]:
-        return {}
 
     def locate(self, shard: int, index: int) -> str:
         return f"{self.files[shard].path}[{index}]"
@@ -214,12 +202,9 @@ class TextShards:
             **self.parser.settings(),
         }
 
-    def close(self) -> None:
-        """Nothing to close: each run has its own file."""
-
 
 def head_of(filesystem: Any, paths: Sequence[str]) -> tuple[str | None, bytes]:
-    """The format of what is in the first of these files that is not empty, as sniff has it, and how that begins."""
+    """The format (see sniff) and the first bytes of the text in the first file that is not empty."""
 
     def head(path: str) -> bytes:
         with Unpacked(filesystem, path) as text:
@@ -237,7 +222,7 @@ def head_of(filesystem: Any, paths: Sequence[str]) -> tuple[str | None, bytes]:
 def _inspect(
     filesystem: Any, path: str, syntax: Syntax, samples: Samples, schema_rows: int | None
 ) -> tuple[TextShard, list[Sample]]:
-    """The file, and those of its rows that are of a kind that no rows were before."""
+    """The file, and samples of its rows: each of a kind that was not seen before."""
     import pyarrow as pa
 
     kept, num_rows, begin = [], 0, 0
