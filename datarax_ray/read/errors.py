@@ -21,11 +21,16 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 # What is no user's code: this package, Python's own files, and installed packages.
 _NOT_USERS = (str(Path(__file__).parents[1]), str(Path(traceback.__file__).parent), "<frozen ")
 
-_BESIDE = re.compile(r"(?<=[\])]), from ")
+_PLACE = re.compile(
+    r"(?P<components>(component \d+: )*)(?P<path>.+?)\[(?P<start>\d+)(:(?P<stop>\d+))?\](?P<tail>( \(.*?\))?)"
+    r"(, from (?P<origin>.*))?",
+    re.DOTALL,
+)
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # where nothing more is written, by whatever host
 
@@ -108,11 +113,41 @@ class UnwritableError(TypeError):
     """A value that cannot be written so that the same comes back."""
 
 
+class Place(NamedTuple):
+    """The parts of a record's name for people: "component 1: a.parquet[3] (row group 0), from cat/3.jpg[0]".
+
+    components: of the mixtures around it, the outermost first, each with ": " behind it; "" for none.
+    path: of the file, or shard of a stream.
+    start, stop: its number in there, and None; of several records, path[3:9], both ends.
+    tail: what stands behind the number. origin: where the record was written from, "" where that is not known.
+    """
+
+    components: str
+    path: str
+    start: int
+    stop: int | None
+    tail: str
+    origin: str
+
+    @classmethod
+    def of(cls, name: str) -> Place | None:
+        """The parts of a name; None for a name of another form, as that of an object.
+
+        >>> Place.of("component 1: a.tar[7], from b[0]")
+        Place(components='component 1: ', path='a.tar', start=7, stop=None, tail='', origin='b[0]')
+        """
+        found = _PLACE.fullmatch(name)
+        if found is None:
+            return None
+        stop = None if found["stop"] is None else int(found["stop"])
+        return cls(found["components"], found["path"], int(found["start"]), stop, found["tail"], found["origin"] or "")
+
+
 @dataclass(frozen=True)
 class Skipped:
     """A record that `on_error="skip"` skipped, or an element of one, behind a flat_map.
 
-    where: file, or shard of a stream, and record index in it, as "path[17]", in a mixture "component 1: path[17]".
+    where: the record's name; see Place.
     position: its place in the stream. reason: what went wrong, and with which element of the record.
     """
 
@@ -125,25 +160,13 @@ class Skipped:
         return replace(self, where=f"{component}: {self.where}", position=position)
 
 
-def apart(name: str) -> tuple[str, str]:
-    """The place of a record and its origin, "" without one, in the name that people are told.
-
-    >>> apart("data-00000-of-00001.parquet[3] (row group 0), from cat/3.jpg[3]")
-    ('data-00000-of-00001.parquet[3] (row group 0)', 'cat/3.jpg[3]')
-    """
-    place, *origin = _BESIDE.split(name, 1)
-    return place, "".join(origin)
-
-
-def is_users_file(path: str) -> bool:
-    """Whether a source file is the user's: neither this package's nor of an installed library or Python itself."""
-    return not path.startswith(_NOT_USERS) and {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
-
-
 def users_traceback(error: BaseException) -> TracebackType | None:
     """The error's traceback from the first line on that is neither this package's nor a library's; None without one."""
     begin = error.__traceback__
-    while begin is not None and not is_users_file(begin.tb_frame.f_code.co_filename):
+    while begin is not None:
+        path = begin.tb_frame.f_code.co_filename
+        if not path.startswith(_NOT_USERS) and {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts):
+            break
         begin = begin.tb_next
     return begin
 

@@ -18,13 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from datarax_ray.read.errors import Skipped, SkippedError, apart
+from datarax_ray.read.errors import Place, Skipped, SkippedError
 from datarax_ray.read.formats.remote.clients import is_url
 from datarax_ray.read.lines import Lines, check_writable, lines_at
 
-_PLACE = re.compile(
-    r"(?P<components>(component \d+: )*)(?P<file>.+)\[(?P<record>\d+)\]( \(row group \d+\))?", re.DOTALL
-)
 _BEGIN = '{"position": '  # of each line
 # The counts and the file go on; the list is for people.
 MAX_LISTED = 1000
@@ -45,8 +42,8 @@ def kind_of(skip: Skipped) -> tuple[str, str, str]:
     >>> kind_of(Skipped("component 1: a.tar[7]", 9, "transform crop raised ValueError: 3 > 2"))
     ('component 1', 'transform crop raised ValueError', 'a.tar')
     """
-    place, kind = _PLACE.fullmatch(apart(skip.where)[0]), _KIND.match(skip.reason)
-    component, file = (place["components"][:-2], place["file"]) if place else ("", skip.where)
+    place, kind = Place.of(skip.where), _KIND.match(skip.reason)
+    component, file = (place.components[:-2], place.path) if place else ("", skip.where)
     return component, kind[1] if kind else skip.reason[:100], file
 
 
@@ -291,16 +288,12 @@ def _is_ours(line: str) -> bool:
 
 
 def _entry(skip: Skipped) -> dict[str, Any]:
-    where, origin = apart(skip.where)
-    place = _PLACE.fullmatch(where)
-    components = list(map(int, re.findall(r"\d+", place["components"]))) if place else []
-    entry = {
-        "position": skip.position,
-        "file": place["file"] if place else where,
-        "record": int(place["record"]) if place else None,
-        "reason": skip.reason,
-    }
-    return entry | ({"components": components} if components else {}) | ({"origin": origin} if origin else {})
+    entry = {"position": skip.position, "file": skip.where, "record": None, "reason": skip.reason}
+    if (place := Place.of(skip.where)) is not None:
+        entry |= {"file": place.path, "record": place.start}
+        entry |= {"components": list(map(int, re.findall(r"\d+", place.components)))} if place.components else {}
+        entry |= {"origin": place.origin} if place.origin else {}
+    return entry
 
 
 def _is_before(line: str, position: int) -> bool:

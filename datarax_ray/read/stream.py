@@ -94,7 +94,7 @@ class Reader(Protocol):
         return ""
 
     def name(self, record: int) -> str:
-        """Where a record is, and its origin where that is known, for people; see errors.apart."""
+        """Where a record is, and its origin where that is known, for people; see errors.Place."""
         origin = self.origin(record)
         return f"{self.locate(record)}, from {origin}" if origin else self.locate(record)
 
@@ -213,8 +213,7 @@ class Stream(Protocol):
 
 def is_endless(stream: Stream) -> bool:
     """Whether the stream never ends. The end of a finite one may be known only once it was read."""
-    found: bool = getattr(stream, "is_endless", stream.stop is None)
-    return found
+    return getattr(stream, "is_endless", stream.stop is None)
 
 
 def epoch_at(stream: Stream, position: int) -> int | None:

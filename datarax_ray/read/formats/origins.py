@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.read.errors import Place
 from datarax_ray.read.file_contents import head_and_content
 from datarax_ray.read.formats.inspecting import SHARD
 from datarax_ray.read.formats.remote.clients import is_url, redacted
@@ -26,7 +27,6 @@ logger = logging.getLogger("datarax_ray")
 
 INDEX = re.compile(r"_origins-\d{5,}-of-\d{5,}")
 _MAX_NBYTES = 2**28  # of an index behind a URL
-_NAME = re.compile(r"(.*)\[(\d+)\](.*)", re.DOTALL)
 
 
 class Origin(NamedTuple):
@@ -64,8 +64,10 @@ def origins_of(reader: Any, records: Sequence[int] | Indices, keys: Sequence[str
         name += f" ({keys[number]})" if keys else ""
         if found and found[-1].name(number) == name:
             continue
-        match = _NAME.fullmatch(name)
-        found.append(Origin(number, match[1], int(match[2]), match[3]) if match else Origin(number, name))
+        alone = Origin(number, name)
+        place = Place.of(name)
+        run = alone if place is None else Origin(number, f"{place.components}{place.path}", place.start, place.tail)
+        found.append(run if run.name(number) == name else alone)
     return found
 
 

@@ -6,7 +6,6 @@ positions those that stand there.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -18,16 +17,11 @@ from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import check_position
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import Weights, weights_given
-from datarax_ray.read.errors import apart
+from datarax_ray.read.errors import Place
 from datarax_ray.read.stream import Stream, is_endless
 
 # Positions whose records are looked up: 16 MiB, a second. More of them lie apart, and are more than a log may hold.
 _MAX_LOOKED_UP = 2**20
-# "path[17]", as errors and `locate` name a record, "path[17] (row group 3)", of a mixture "component 1: path[17]"; and
-# "path[17:99]".
-_NAME = re.compile(
-    r"(?P<components>(?:component \d+: )*)(?P<path>.*)\[(?P<start>\d+)(?::(?P<stop>\d+))?\](?: \(.*\))?", re.DOTALL
-)
 
 
 def amended_state(
@@ -106,37 +100,40 @@ def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tupl
 
 
 def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
-    """The numbers of the records that errors and `locate` name so, as ranges.
+    """The numbers of the records that errors and `locate` name so (see Place), as ranges.
 
     Raises: ValueError where a record is in no file, or where several files or components have the name.
     """
-    asked = _NAME.fullmatch(apart(name)[0])
+    asked = Place.of(name)
     if asked is None:
         raise ValueError(f"a record is named by its place in a file, 'part-0.array_record[17]', got {shown(name)}")
     if not hasattr(stream, "locate"):
         raise ValueError(
             f"{name} is a record, and records of a stream of shards have no number; give their positions, by locate"
         )
-    first = int(asked["start"])
-    last = int(asked["stop"] or first + 1)
+    first = asked.start
+    last = first + 1 if asked.stop is None else asked.stop
     # a name may omit outer folders, and inner components
     named = [
         run
         for run in _runs(stream.locate, 0, stream.order.num_records)
-        if run[0][0].startswith(asked["components"]) and f"/{run[0][1]}".endswith(f"/{asked['path']}")
+        if run[0].components.startswith(asked.components) and f"/{run[0].path}".endswith(f"/{asked.path}")
     ]
-    named = [run for run in named if run[0][1] == asked["path"]] or named
-    if len(files := sorted({"".join(run[0]) for run in named})) > 1:
+    named = [run for run in named if run[0].path == asked.path] or named
+    if len(files := sorted({"".join(place[:2]) for place, _, _ in named})) > 1:
         raise ValueError(
             f"{name} may be of {len(files)} files, such as {files[0]} and {files[1]}; give more of "
             "its name as `locate` has it"
         )
-    parts = [(max(first, index), min(last, index + count), record - index) for _, index, record, count in named]
+    parts = [
+        (max(first, place.start), min(last, place.start + count), record - place.start)
+        for place, record, count in named
+    ]
     parts = [part for part in parts if part[0] < part[1]]
     if (
         count := sum(stop - start for start, stop in ranges_of(part[:2] for part in parts))
     ) < last - first or not parts:
-        size = max((index + count for _, index, _, count in named), default=0)
+        size = max((place.start + count for place, _, count in named), default=0)
         raise ValueError(
             f"{name}: the source has {count} of the {max(0, last - first)} records of this name, and {size} of this "
             "file. `locate` names the records that fed a batch"
@@ -144,24 +141,19 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
     return [(start + base, stop + base) for start, stop, base in parts]
 
 
-def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[tuple[str, str], int, int, int]]:
-    """(file, number in it, number in the source, count) of each run of the records [start, stop) that lies in one file.
+def _runs(locate: Callable[[int], str], start: int, stop: int) -> Iterator[tuple[Place, int, int]]:
+    """Each run of the records [start, stop) that lies in one file: place and number of the first record, and how many.
 
-    file: the components of mixtures, the outermost first, and the path. Asks for the place of about log2(stop) records
-    of each file.
+    Asks for the place of about log2(stop) records of each file.
     """
     todo = [(start, stop)]
     while todo:
         lo, hi = todo.pop()
-        (file, index), (last_file, last_index) = _place(locate(lo)), _place(locate(hi - 1))
-        if file == last_file and last_index - index == hi - 1 - lo:
-            yield file, index, lo, hi - lo
+        first, last = Place.of(locate(lo)), Place.of(locate(hi - 1))
+        assert first is not None
+        assert last is not None
+        if first[:2] == last[:2] and last.start - first.start == hi - 1 - lo:
+            yield first, lo, hi - lo
         else:
             middle = (lo + hi) // 2
             todo += [(middle, hi), (lo, middle)]
-
-
-def _place(name: str) -> tuple[tuple[str, str], int]:
-    found = _NAME.fullmatch(name)
-    assert found is not None, name
-    return (found["components"], found["path"]), int(found["start"])
