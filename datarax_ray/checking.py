@@ -24,10 +24,10 @@ from datarax_ray.plan.state import BEGIN
 from datarax_ray.read.block import Block, block_of
 from datarax_ray.read.decode import DecodeImage
 from datarax_ray.read.elements.columns import FieldSpec, leaves, spec
-from datarax_ray.read.files.sniff import DECODERS, record_format
+from datarax_ray.read.files.sniff import DECODERS, picture_in, record_format
 from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
-from datarax_ray.read.streams.indexed import IndexedStream, run_of
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.write.statistics import FieldStatistics, Moments, Statistics, fields_of_columns
 
@@ -37,7 +37,6 @@ _MAX_FAULTS, _MAX_NAMES = 20, 3  # kinds of faults, and records that are named f
 _MAX_SPECS = 8  # of one field
 _IN_MEMORY = (RandomAccessReader, ArraysReader, DatasetReader)  # a copy for each thread would be one of the data
 _NUMBER = re.compile(r"\d+")
-_MAGIC = (b"\x89PNG", b"\xff\xd8\xff")  # of PNG and JPEG
 
 
 @dataclass(frozen=True)
@@ -275,10 +274,8 @@ def _cuts(num_records: int, starts: Any) -> list[tuple[int, int]]:
 
 def look(stream: IndexedStream, cut: tuple[int, int]) -> Seen:
     """What the records [start, stop) of a stream in file order hold."""
-    seen, size = Seen(), run_of(stream.reader)
-    for start in range(cut[0], cut[1], size):
-        records = np.arange(start, min(start + size, cut[1]))
-        progress, columns = stream._elements(records, records)
+    seen = Seen()
+    for records, progress, columns in stream.in_runs(*cut):
         statistics = Statistics.of(len(records), progress, columns)  # first: a block takes the elements
         seen += _seen(statistics, block_of(progress, columns, None), stream.name)
     return seen
@@ -315,7 +312,8 @@ def _seen(statistics: Statistics, block: Block, locate: Callable[[int], str]) ->
     first = locate(int(block.positions[0]))
     specs = {_name(path): {kind: first} for path, kind in leaves(spec(block.columns))}
     for path, column in leaves(block.columns):
-        for row in _encoded(column):
+        pictures_in = map(picture_in, column) if column.dtype == object else ()
+        for row in (row for row, file in enumerate(pictures_in) if file is not None):
             try:
                 shape = DecodeImage().map({"image": column[row]})["image"].shape
             except ValueError as error:
@@ -324,15 +322,6 @@ def _seen(statistics: Statistics, block: Block, locate: Callable[[int], str]) ->
                 of = Pictures(*(Moments.of(np.array([side])) for side in shape[:2]))
                 pictures = _added(pictures, {_name(path): of})
     return Seen(statistics, faults, specs, pictures)
-
-
-def _encoded(column: np.ndarray) -> list[int]:
-    """The rows that are encoded pictures: bytes, or `datasets`' dicts of these."""
-    if column.dtype != object:
-        return []
-    found = [row for row, value in enumerate(column) if type(value) is bytes and value.startswith(_MAGIC)]
-    dicts = [row for row, value in enumerate(column) if type(value) is dict and value.keys() == {"bytes", "path"}]
-    return found + [row for row in dicts if (column[row]["bytes"] or b"").startswith(_MAGIC)]
 
 
 # Deciding.

@@ -1,4 +1,4 @@
-"""The `datarax-ray` command, put together. Each command imports its code when it runs, so that help comes at once."""
+"""The `datarax-ray` command. A command imports its code when it runs, so help comes at once."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _report(found: list[Measured], mean_nbytes: float, lines: list[str]) -> Iter
 
 @contextlib.contextmanager
 def _logged_once() -> Iterator[None]:
-    """Show each log message once: each way to read copies the source, and each copy repeats its messages."""
+    """Show each log message once: every way to read copies the source, and a copy logs the same again."""
     seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -125,8 +125,7 @@ def _ways(source: Any, opened: contextlib.ExitStack) -> dict[str, IndexedStream]
         if hasattr(config, "shuffle_files"):  # datarax's name for shuffle
             order["shuffle_files"] = order["shuffle"]
         copied = source.copy(config=replace(config, num_epochs=-1, **order))
-        described: IndexedStream = opened.enter_context(contextlib.closing(copied)).describe()
-        return described
+        return opened.enter_context(contextlib.closing(copied)).describe()
 
     config = source.config
     sizes = {name: None for name in ("shuffle_block_size", "shuffle_window") if hasattr(config, name)}

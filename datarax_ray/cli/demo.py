@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import logging
 import math
 import tempfile
@@ -28,6 +27,7 @@ from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.cli import digits
 from datarax_ray.cli.screen import Screen
 from datarax_ray.read.decode import DecodeFields
+from datarax_ray.read.elements.row_digests import rows_digest
 from datarax_ray.record_progress import RecordProgress
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
@@ -153,13 +153,8 @@ def train(training: Training, pipeline: Pipeline, num_batches: int | None, out: 
 
 
 def digest(batch: dict[str, Any]) -> str:
-    """SHA-256 over the names, dtypes, shapes and bytes of a batch."""
-    sha = hashlib.sha256()
-    for name, column in sorted(batch.items()):
-        array = np.asarray(column)
-        sha.update(f"{name} {array.dtype} {array.shape}".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()
+    """A digest of the names, dtypes, shapes and values of a batch."""
+    return rows_digest({name: np.asarray(column) for name, column in batch.items()})
 
 
 def compare(expected: list[str], found: list[str], number: int, who: str, out: Console) -> None:

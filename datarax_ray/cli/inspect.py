@@ -18,7 +18,7 @@ from datarax_ray.cli.arguments import source_at
 from datarax_ray.cli.screen import Screen
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.elements.columns import leaves
-from datarax_ray.read.files.sniff import record_format
+from datarax_ray.read.files.sniff import picture_in
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.lines import written_whole
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -129,7 +129,7 @@ def _write_sheet(elements: list[Any], sheet: Path) -> int:
 
 def _picture(element: Any) -> np.ndarray | None:
     for _, value in leaves(element):
-        if isinstance(value, bytes) and record_format(value) in ("PNG", "JPEG"):
+        if picture_in(value) is not None:
             with contextlib.suppress(ValueError):  # it only begins as one
                 value = DecodeImage().map(value)["image"]
         if is_picture(value):

@@ -17,7 +17,7 @@ from datarax_ray.checking import decoder_of
 from datarax_ray.cli.inspect import is_picture, type_of
 from datarax_ray.loading import kind_of
 from datarax_ray.read.files.listing import SPLITS
-from datarax_ray.read.files.sniff import IMAGES, record_format
+from datarax_ray.read.files.sniff import picture_in
 
 _NUM_LOOKED_AT = 256  # elements, by a shuffle where the source has one: enough for most labels and lengths
 _SIDE, _LENGTH = 64, 512  # pixels and tokens: small enough for a first run without an accelerator
@@ -141,14 +141,14 @@ def _parts(fields: Mapping[str, Any], elements: list[Any]) -> dict[str, str]:
     arrays = {name: np.asarray(value) for name, value in fields.items() if not isinstance(value, Mapping | bytes | str)}
     ints = {name: array.ndim for name, array in arrays.items() if array.dtype.kind in "iu"}
     labels = [name for name, ndim in ints.items() if ndim == 0 and name in _LABELS]
-    pictures = [name for name, value in fields.items() if _is_encoded(value) or _is_decoded(value)]
+    pictures = [name for name, value in fields.items() if picture_in(value) is not None or _is_decoded(value)]
     lines = sorted((name for name, ndim in ints.items() if ndim == 1), key=lambda name: name not in _TOKENS)
     texts = [name for name, value in fields.items() if isinstance(value, str) and name in _TEXTS]
     if pictures and labels:
         image, label = json.dumps(pictures[0]), json.dumps(labels[0])
         value, parts = f"element[{image}]", {"num_classes": f"{_above(elements, labels[0])}  # more than any label"}
         parts |= {"constants": f"\nSIDE = {_SIDE}  # each picture becomes a square of so many pixels", "advice": ""}
-        if _is_encoded(fields[pictures[0]]):
+        if picture_in(fields[pictures[0]]) is not None:
             parts["transforms"] = f"DecodeImage((SIDE, SIDE, 3), field={image})"
         else:
             parts["imports"], value = (
@@ -173,11 +173,6 @@ def _above(elements: list[Any], name: str) -> int:
     """A power of two above the integers of this field: other elements may have larger ones."""
     largest = max((int(np.max(element[name], initial=0)) for element in elements), default=0)
     return max(_MIN_CLASSES, 1 << largest.bit_length())
-
-
-def _is_encoded(value: Any) -> bool:
-    value = value.get("bytes") if isinstance(value, Mapping) else value
-    return isinstance(value, bytes) and record_format(value) in IMAGES
 
 
 def _is_decoded(value: Any) -> bool:

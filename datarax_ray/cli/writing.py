@@ -16,7 +16,7 @@ from datarax_ray.cli.check import field_table
 from datarax_ray.cli.screen import Screen
 from datarax_ray.loading import kind_of, source_of_files, split_of
 from datarax_ray.read.decode import DecodeMsgpack
-from datarax_ray.read.files.sniff import IMAGES, record_format
+from datarax_ray.read.files.sniff import picture_in
 from datarax_ray.read.formats.image_folder import EncodedImages
 from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.read.streams.indexed import IndexedStream
@@ -149,9 +149,7 @@ def _decoders_of(folder: Path, conversion: Conversion) -> list[str]:
     except Exception:  # the source raises it again, for instance for nulls, when somebody reads the files
         return found
     fields = element.items() if isinstance(element, Mapping) else ()
-    files = {name: value.get("bytes") if isinstance(value, Mapping) else value for name, value in fields}
-    images = [name for name, file in files.items() if isinstance(file, bytes) and record_format(file) in IMAGES]
-    return found + [f"DecodeImage(field={name!r})" for name in images]
+    return found + [f"DecodeImage(field={name!r})" for name, value in fields if picture_in(value) is not None]
 
 
 def preprocess(

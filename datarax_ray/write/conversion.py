@@ -21,7 +21,7 @@ from datarax_ray.read.decode import DecodeImage
 from datarax_ray.read.elements.columns import ColumnError, stack
 from datarax_ray.read.elements.transforms import OnError, skips
 from datarax_ray.read.errors import RecordError, is_of_data, message_of
-from datarax_ray.read.files.sniff import DECODERS, IMAGES, record_format
+from datarax_ray.read.files.sniff import DECODERS, picture_in, record_format
 from datarax_ray.read.formats.arrow.columns import rows_of_table
 from datarax_ray.read.formats.image_folder import SUFFIXES
 from datarax_ray.read.formats.origins import origins_of
@@ -351,7 +351,11 @@ class CheckDecoding:
         decoders = [getattr(decode, name)() for name, _ in names if name is not None]
         decoders += [DecodeExtensions()] if isinstance(reader, WebDatasetReader) else []
         fields = [field for each in first if isinstance(each, Mapping) for field in each.items()]
-        pictures = dict.fromkeys(name for name, value in fields if _is_picture(name, value))
+        pictures = dict.fromkeys(
+            name
+            for name, value in fields
+            if picture_in(value) is not None or (isinstance(value, bytes) and f".{name.lower()}".endswith(SUFFIXES))
+        )
         found = cls(tuple(decoders), tuple(pictures))
         if not found.what:
             raise ValueError(
@@ -378,14 +382,6 @@ class CheckDecoding:
                 except ValueError as error:
                     raise ValueError(f"field {name!r}: {error}") from None
         return element
-
-
-def _is_picture(name: str, value: Any) -> bool:
-    """Whether a value is an encoded picture, by its first bytes, or by a name like "left.jpg"."""
-    if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:  # datasets.Image
-        value = value["bytes"]
-    is_named = f".{name.lower()}".endswith(SUFFIXES)
-    return isinstance(value, bytes) and (is_named or record_format(value) in IMAGES)
 
 
 def msgpack_of(element: Any) -> bytes:

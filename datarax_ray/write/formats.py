@@ -14,6 +14,7 @@ _MAX_GROUP_RECORDS = 256
 # Row groups store columns apart: pyarrow's advice is 64 Ki rows and more, and our reader keeps some groups decoded.
 _ROW_GROUP_NBYTES = 32 * 2**20
 _MAX_ROW_GROUP_RECORDS = 64 * 2**10
+_COMPRESSION = "zstd"  # of both formats
 
 
 def group_size_for(mean_nbytes: float) -> int:
@@ -37,18 +38,17 @@ def row_group_size_for(mean_nbytes: float) -> int:
 
 @dataclass(frozen=True)
 class ArrayRecordFormat:
-    """Records of bytes. group_size: how many are compressed together. compression: an option of array_record."""
+    """Records of bytes. group_size: how many are compressed together."""
 
     group_size: int = 1
-    compression: str = "zstd"
     suffix = "array_record"
 
     def open(self, path: Path) -> _ArrayRecordWriter:
         """A new file. Raises: OSError where it cannot be made."""
-        return _ArrayRecordWriter(path, f"group_size:{self.group_size},{self.compression}")
+        return _ArrayRecordWriter(path, f"group_size:{self.group_size},{_COMPRESSION}")
 
     def settings(self) -> dict[str, Any]:
-        return {"name": "ArrayRecord", "group_size": self.group_size, "compression": self.compression}
+        return {"name": "ArrayRecord", "group_size": self.group_size, "compression": _COMPRESSION}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,6 @@ class ParquetFormat:
 
     schema: Any = field(hash=False)
     group_size: int = _MAX_ROW_GROUP_RECORDS
-    compression: str = "zstd"
     suffix = "parquet"
 
     def open(self, path: Path) -> _ParquetWriter:
@@ -66,7 +65,7 @@ class ParquetFormat:
 
     def settings(self) -> dict[str, Any]:
         types = {each.name: str(each.type) for each in self.schema}
-        return {"name": "Parquet", "group_size": self.group_size, "compression": self.compression, "columns": types}
+        return {"name": "Parquet", "group_size": self.group_size, "compression": _COMPRESSION, "columns": types}
 
 
 Format = ArrayRecordFormat | ParquetFormat
@@ -123,7 +122,7 @@ class _ParquetWriter:
         self._num_rows = 0  # in these
         self._file = path.open("xb")
         self._writer = parquet.ParquetWriter(
-            self._file, format.schema, compression=format.compression, write_page_checksum=True
+            self._file, format.schema, compression=_COMPRESSION, write_page_checksum=True
         )
 
     def write(self, item: Any) -> int:

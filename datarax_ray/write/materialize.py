@@ -17,6 +17,8 @@ from datarax_ray.plan.arguments import named_arguments
 from datarax_ray.plan.orders.kinds import FileOrder
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.code_digests import code_digests
+from datarax_ray.read.elements.columns import Columns
+from datarax_ray.read.elements.progress import Progress
 from datarax_ray.read.elements.transforms import OnError
 from datarax_ray.read.errors import UnwritableError
 from datarax_ray.read.formats.materialized.records import (
@@ -29,7 +31,7 @@ from datarax_ray.read.formats.materialized.records import (
     record_of,
 )
 from datarax_ray.read.formats.origins import origins_of
-from datarax_ray.read.streams.indexed import IndexedStream, run_of
+from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.materialized import MaterializedStream
 from datarax_ray.read.streams.mixture import MixtureStream
 from datarax_ray.write.formats import ArrayRecordFormat
@@ -242,24 +244,21 @@ class Materializing:
         The records are read in the same small runs by any actor, so the statistics are the same as well.
         """
         statistics = Statistics()
-        size = run_of(self.stream.reader)
-        for first in range(start, stop, size):
-            stored, piece = self._stored(np.arange(first, min(first + size, stop)))
-            yield from stored
-            statistics += piece
+        for records, progress, columns in self.stream.in_runs(start, stop):
+            yield from self._stored(records.tolist(), progress, columns)
+            statistics += Statistics.of(len(records), progress, columns)
         origins = origins_of(self.stream.reader, range(start, stop))
         return {"statistics": statistics.to_json(), "origins": origins}
 
-    def _stored(self, records: np.ndarray) -> tuple[list[bytes], Statistics]:
-        """The stored record of each of these consecutive records, and the statistics of all."""
-        progress, columns = self.stream._elements(records, records)
+    def _stored(self, records: list[int], progress: Progress, columns: Columns) -> list[bytes]:
+        """The stored record of each of these records."""
         if progress.failure is not None:
             raise progress.failure
         positions: list[int] = np.asarray(progress.positions).tolist()
         try:
             found = list(map(encoded, progress.elements)) if columns is None else encoded_rows(columns, len(positions))
         except UnwritableError as error:
-            error.add_note(f"among the records from {self.stream.locate(int(records[0]))} on")
+            error.add_note(f"among the records from {self.stream.locate(records[0])} on")
             raise
         ordinals: Sequence[int] = progress.ordinals or [0] * len(positions)
         elements: dict[int, list[tuple[int, bytes]]] = {}
@@ -268,6 +267,4 @@ class Materializing:
         failed: dict[int, list[Failed]] = {}
         for skip in progress.skipped:
             failed.setdefault(skip.position, []).append(Failed(skip.where, skip.reason))
-        numbers = records.tolist()
-        stored = [record_of(elements.get(number, ()), failed.get(number, ())) for number in numbers]
-        return stored, Statistics.of(len(numbers), progress, columns)
+        return [record_of(elements.get(record, ()), failed.get(record, ())) for record in records]

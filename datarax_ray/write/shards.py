@@ -173,7 +173,8 @@ def _written(
     else:
         from datarax_ray.actors.hosts import on_hosts  # here, as this process alone must do without Ray
 
-        results = on_hosts(lambda task: write(task, _unseen), tasks, num_actors)
+        # records of a shard that another host writes count once the shard is there
+        results = on_hosts(lambda task: write(task, lambda count: None), tasks, num_actors)
     with contextlib.closing(results):
         for index, written in results:
             task = tasks[index]
@@ -188,10 +189,6 @@ def _written(
             notes.add(written.shard)
             progress.advance(task.stop - task.start - (written.shard.num_records if num_actors == 0 else 0))
             yield written.shard
-
-
-def _unseen(count: int) -> None:
-    """Nothing: the records of a shard that another host writes count once the shard is there."""
 
 
 def write_shard(read: ReadRun, format: Format, task: _Task, advance: Advance) -> _Written:

@@ -289,7 +289,7 @@ def fields_of_elements(elements: Sequence[Any]) -> dict[str, FieldStatistics]:
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each field by its name. A dict that is empty, or has other keys than text, is a value."""
+    """The fields by name. An empty dict, and one with keys that are no text, is a value."""
     if not (isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value)):
         yield name or _NO_NAME, value
         return

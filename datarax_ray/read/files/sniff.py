@@ -13,7 +13,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +118,7 @@ KINDS = (
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 READ = {kind.name: kind for kind in KINDS if kind.source}  # those that a source reads
+_PICTURES = tuple(magic for name in IMAGES for _, magic in BY_NAME[name].magic)
 # How a note beside the data may look.
 UNSURE = (None, "text", NO_UTF_8, "JSON", "JSON array")
 
@@ -151,7 +152,7 @@ DECODERS = {  # by their names in datarax_ray
 
 
 def file_format(head: bytes, tail: bytes = b"") -> str | None:
-    """The format of a file that begins and ends so, None for no known one. head: its first 4 KiB, or all of it.
+    """The format of a file; None for an unknown one. head: its first 4 KiB, or all of it. tail: its end.
 
     >>> file_format(b"PAR1...", b"...PAR1")
     'Parquet'
@@ -181,6 +182,13 @@ def record_format(record: bytes) -> str | None:
     if _is_example(record):
         return "tf.train.Example"
     return "msgpack" if _is_msgpack_map(record) else None
+
+
+def picture_in(value: Any) -> bytes | None:
+    """The file of a PNG or JPEG that is this value, or is in it, a dict as Hugging Face has them; None without one."""
+    if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:
+        value = value["bytes"]
+    return value if isinstance(value, bytes) and value.startswith(_PICTURES) else None
 
 
 def delimiter(head: bytes) -> str:
@@ -242,7 +250,7 @@ def advice_at(path: str, wanted: str = "") -> str:
 
 
 def incomplete(path: str, kind: str, why: object, instead: str) -> ValueError:
-    """The error for a file that is no whole one of its kind. instead: what `advice` says of it."""
+    """The error for a file that ends early. instead: the sentence of `advice`, "" for none."""
     advised = instead or " It was cut short, or its writer was never closed; write or copy it again."
     return ValueError(f"{path} is not a complete {kind} file: {why}.{advised}")
 

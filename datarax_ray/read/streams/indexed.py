@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -271,6 +271,13 @@ class IndexedStream(ElementStream):
             raise progress.failure
         elements = list(progress.elements) if columns is None else unstack(writable(columns), len(progress.positions))
         return list(progress.positions), elements
+
+    def in_runs(self, start: int, stop: int) -> Iterator[tuple[Indices, Progress, Columns]]:
+        """The records [start, stop) of a stream in file order, as run_of has them at a time; each up to stacking."""
+        size = run_of(self.reader)
+        for first in range(start, stop, size):
+            records = np.arange(first, min(first + size, stop))
+            yield records, *self._elements(records, records)
 
     def _elements(self, positions: Indices, records: Indices, ended: str = "") -> tuple[Progress, Columns]:
         """Up to stacking; there are columns where nothing was done to single elements since they were made."""
