@@ -100,20 +100,15 @@ def _operation(given: Any, number: int) -> Operation | Batching:
             return Operation(kind, getattr(given, method), name, number, getattr(given, "max_fan_out", 1))
     # exactly this class, as in Grain: a subclass has a __call__ of its own
     if isinstance(given, grain.transforms.Batch) or type(given) is grain_python.BatchOperation:
-        return _batching(given, number)
+        if given.batch_size <= 0:
+            raise ValueError(f"batch_size must be positive, got {given.batch_size} in operation {number}")
+        name = f"operation {number} (Batch of {given.batch_size})"
+        return Batching(given.batch_size, bool(given.drop_remainder), given.batch_fn or _stack, name)
     raise TypeError(
         f"operation {number} ({given!r}) is none of grain.transforms. A function of the iterator of all records "
         "has no state that can be saved, and Grain's checkpoints of it are wrong; write a Map, Filter, FlatMap or "
         "Batch(batch_fn=...) instead."
     )
-
-
-def _batching(given: Any, number: int) -> Batching:
-    if given.batch_size <= 0:
-        raise ValueError(f"batch_size must be positive, got {given.batch_size} in operation {number}")
-    function = given.batch_fn or _stack
-    name = f"operation {number} (Batch of {given.batch_size})"
-    return Batching(given.batch_size, bool(given.drop_remainder), function, name)
 
 
 def _stack(values: list[Any]) -> Any:

@@ -57,7 +57,7 @@ def lock_of(value: Any) -> ThreadLock:
 
 
 class OneProcess:
-    """What starts threads in the first process that uses it, and does not work in processes forked from that one."""
+    """A library that starts threads when it is first used, and fails in processes that are forked later."""
 
     def __init__(self, what: str) -> None:
         self._what = what

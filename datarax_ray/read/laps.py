@@ -1,4 +1,4 @@
-"""Laps of a process that reads, each second counted for one name, and counts of its work."""
+"""The time of a reading process, by name of the activity, and counts of its work."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class FileLines:
             return file.readline(_MAX_FIRST_NBYTES).decode(errors="replace")
 
     def append(self, lines: Sequence[str]) -> None:
-        """Add these lines, each with its newline. After an OSError none or some of them are there."""
+        """Add these lines, each with its newline. An OSError may leave some of them written."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.writelines(lines)

@@ -57,7 +57,10 @@ class ReusedMemory:
             return memory
         self._free.clear()  # of another size, they would stay for ever in the place of those that fit
         step = 1 << max(0, nbytes.bit_length() - _ROOM.bit_length())
-        return _aligned(-(-nbytes // step) * step)
+        size = -(-nbytes // step) * step
+        memory = np.empty(size + _ALIGNMENT, np.uint8)
+        first = -memory.ctypes.data % _ALIGNMENT
+        return memory[first : first + size]
 
     def _fitting(self, nbytes: int) -> np.ndarray | None:
         for index in range(len(self._free) - 1, -1, -1):  # other threads only append
@@ -72,12 +75,6 @@ def lender(array: np.ndarray) -> Any:
     while isinstance(base, np.ndarray):
         base = base.base
     return base if id(base) in _LENT else None
-
-
-def _aligned(nbytes: int) -> np.ndarray:
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
-    return memory[first : first + nbytes]
 
 
 def _give_back(to: weakref.ref[ReusedMemory], memory: np.ndarray, lent: int) -> None:

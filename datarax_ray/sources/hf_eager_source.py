@@ -88,7 +88,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         transforms: Any = (),
     ) -> None:
         if dataset is None:
-            dataset = config.loaded("HFEagerSource", streaming=False)
+            dataset = config.load("HFEagerSource", streaming=False)
         label, own_name = self._take_names(config, dataset)
         self._table = _Table(DatasetReader(config.select(dataset), label, config.on_null))
         super().__init__(
@@ -283,8 +283,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
                 "a Pipeline over this source instead"
             )
         rows = records_at(description.order, start, size)
-        gathered: dict[str, Any] = jax.tree.map(lambda column: column[rows], dense)
-        return gathered
+        return jax.tree.map(lambda column: column[rows], dense)
 
 
 class _Table:
@@ -305,8 +304,7 @@ class _Table:
 
 def _delivered(columns: Columns) -> dict[str, Any]:
     """Dense columns on the device; lists in place of object columns; times as they are."""
-    found: dict[str, Any] = map_leaves(lambda leaf: leaf.tolist() if leaf.dtype == object else leaf, put(columns))
-    return found
+    return map_leaves(lambda leaf: leaf.tolist() if leaf.dtype == object else leaf, put(columns))
 
 
 def _dense(data: dict[str, Any]) -> dict[str, Any]:

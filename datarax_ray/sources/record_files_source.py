@@ -16,11 +16,7 @@ from datarax_ray.sources.base.files import BlocksConfig, ColumnsSource, FilesSou
 
 @dataclass(frozen=True, kw_only=True)
 class TFRecordSourceConfig(BlocksConfig):
-    """How TFRecord files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
-
-    shuffle: one permutation of all records of all files in every epoch.
-    shuffle_block_size: with shuffle, permute blocks of this many neighbouring records, then records within windows of
-        64 blocks. Each block is one read: faster for small records and remote files. None for single records.
+    """How TFRecord files are read; endless unless num_epochs is given. See BlocksConfig for the fields.
 
     >>> TFRecordSourceConfig(shuffle=True, num_epochs=3).shuffle_block_size is None
     True
@@ -52,11 +48,8 @@ class TFRecordSource(FilesSource[TFRecordSourceConfig], pytree=False):  # type: 
 
 @dataclass(frozen=True, kw_only=True)
 class WebDatasetSourceConfig(BlocksConfig):
-    """How tar files are read; endless unless num_epochs is given. See IndexedSourceConfig for the other fields.
+    """How tar files are read; endless unless num_epochs is given. See BlocksConfig for the other fields.
 
-    shuffle: one permutation of all samples of all files in every epoch.
-    shuffle_block_size: with shuffle, permute blocks of this many neighbouring samples, then samples within windows of
-        64 blocks. Each block is one read: faster for remote files. None for single samples.
     decode: decode members by their extensions (DecodeExtensions) before any transform; False to keep bytes.
     fields: the members of a sample to read, and of a JSON member single fields, as "json.width"; None for all members.
     missing: what becomes of a sample that lacks one of the fields, or, where none are named, a member that any other

@@ -123,7 +123,6 @@ class JSONLinesSourceConfig(_TextConfig):
     """
 
     def syntax(self) -> Syntax:
-        """The format of the files."""
         return JSONLines(errors=self.errors)
 
 
@@ -150,7 +149,6 @@ class CSVSourceConfig(_TextConfig):
         super().__post_init__()
 
     def syntax(self) -> Syntax:
-        """The format of the files."""
         return CSV(self.delimiter, self.column_names, errors=self.errors)
 
 
@@ -165,7 +163,6 @@ class TextLinesSourceConfig(_TextConfig):
     """
 
     def syntax(self) -> Syntax:
-        """The format of the files."""
         return Lines(errors=self.errors)
 
 

@@ -59,7 +59,7 @@ class OperationError(Exception):
 
 
 def expand(operations: Sequence[Operation], item: Item) -> tuple[list[Item], OperationError | None]:
-    """The items that the operations make of one item, and the error that ended it early.
+    """The items that the operations make of one item, and the error of the first operation that failed.
 
     >>> double = Operation("flat_map", lambda x: [x, x], "Double", 0, fan_out=2)
     >>> [(out.index, out.data) for out in expand([double], Item(3, None, "a"))[0]]

@@ -66,7 +66,12 @@ class DecodeImage(NamedArguments):
         is not installed.
         """
         element, encoded = encoded_in(record_or_element, self.field, self, "image")
-        return {**element, self.field: _image(encoded, self.shape)}
+        cv2 = opencv("DecodeImage")
+        height, width, num_channels = self.shape or (None, None, 3)
+        image = _decoded(cv2, encoded, cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
+        if height is not None and width is not None:
+            image = resized(cv2, image, height, width)
+        return {**element, self.field: image if num_channels == 3 else image[:, :, np.newaxis]}
 
 
 def opencv(user: str) -> Any:
@@ -95,15 +100,6 @@ def resized(
         image, (width, height), interpolation=cv2.INTER_AREA if averages and not grows else cv2.INTER_LINEAR
     )
     return made.reshape(height, width, *image.shape[2:])  # OpenCV drops an axis of one channel
-
-
-def _image(encoded: bytes, shape: tuple[int | None, int | None, int] | None) -> npt.NDArray[np.uint8]:
-    cv2 = opencv("DecodeImage")
-    height, width, num_channels = shape or (None, None, 3)
-    image = _decoded(cv2, encoded, cv2.IMREAD_COLOR_RGB if num_channels == 3 else cv2.IMREAD_GRAYSCALE)
-    if height is not None and width is not None:
-        image = resized(cv2, image, height, width)
-    return image if num_channels == 3 else image[:, :, np.newaxis]
 
 
 def _decoded(cv2: Any, encoded: bytes, flags: int) -> Any:

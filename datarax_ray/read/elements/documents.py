@@ -92,7 +92,7 @@ def _end_to_end(column: Any) -> tuple[np.ndarray, Indices] | None:
 
 
 def _documents(element: Any, documents: DocumentSpec) -> Iterator[dict[str, np.ndarray]]:
-    """The documents of one element: none where it is empty, several where it is split, else one."""
+    """The documents of one element: none of an empty element, several of a long one that is split, else one."""
     arrays = _arrays(element, documents)
     length = len(arrays[documents.fields[0]])
     if not length:

@@ -42,8 +42,7 @@ class FixedRecords(Sequence[bytes]):
     def tolist(self) -> list[bytes]:
         if not self.size:
             return [b""] * len(self)
-        found: list[bytes] = self.rows.view(f"V{self.size}").ravel().tolist()
-        return found
+        return self.rows.view(f"V{self.size}").ravel().tolist()
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -147,7 +147,7 @@ def _flat_map(transform: Any, element: Any) -> list[Any]:
 
 
 class Unstacked:
-    """Puts each element into one field that stays on the host, so that elements need not be alike."""
+    """Keeps every element on the host, as a list in one field: elements may differ in fields and shapes."""
 
     def map(self, element: Any) -> dict[str, Any]:
         return {"element": [element]}

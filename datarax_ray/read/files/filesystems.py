@@ -91,8 +91,7 @@ def stamp_of(filesystem: Any, path: str) -> tuple[int | None, str]:
     from pyarrow.fs import FileType
 
     if (stamp := getattr(getattr(filesystem, "handler", None), "stamp", None)) is not None:
-        found: tuple[int, str] = stamp(path)
-        return found
+        return stamp(path)
     info = filesystem.get_file_info(path)
     if info.type is FileType.Unknown:
         raise ValueError(

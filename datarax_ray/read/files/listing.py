@@ -133,7 +133,8 @@ def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url:
             try:
                 check_shards(said, found, path if kind == "glob" else "")
             except ShardsError:
-                if not _has_notes(client, found[0].rpartition("/")[0]):  # they tell more: see inspecting
+                folder, exists = found[0].rpartition("/")[0], os.path.exists if client is None else client.exists
+                if not any(exists(f"{folder}/{name}") for name in (FINISHED, UNFINISHED)):  # they tell more: inspecting
                     raise
         _warn_of_splits(path, found)
     return {name: files[name] for name in found}
@@ -226,16 +227,9 @@ def _behind(client: Any, path: str, wanted: Wanted) -> tuple[str, dict[str, Entr
     return "glob" if info is None else "directory", files, folders
 
 
-def _has_notes(client: Any, folder: str) -> bool:
-    """Whether `convert` or `materialize` wrote the files of a folder."""
-    exists = os.path.exists if client is None else client.exists
-    return any(exists(f"{folder}/{name}") for name in (FINISHED, UNFINISHED))
-
-
 def _info(client: Any, path: str) -> Entry | None:
     try:
-        found: Entry = client.info(path)
-        return found
+        return client.info(path)
     except FileNotFoundError as error:
         # fsspec takes what a busy server says for a missing file
         if is_transient(error) or status_of(error.__cause__ or error) not in (None, 404, 410):

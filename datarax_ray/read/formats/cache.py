@@ -150,7 +150,7 @@ class KeptRecords:
         return [copied(self._values[slot]) for slot in slots.tolist()]
 
     def add(self, records: Indices, values: Sequence[Any], epoch: int) -> None:
-        """Keep those of these records for which there is room. records: distinct. values: see fixed."""
+        """Keep these records, as far as there is room. records: distinct. values: see fixed."""
         new = np.flatnonzero(self._slots[records] == 0)  # another thread may have read some meanwhile
         if not len(new):
             return
@@ -220,7 +220,7 @@ class KeptRecords:
 
 
 def fixed(values: Sequence[Any]) -> Sequence[Any]:
-    """Records that are bytes of one size, of at least one byte, as FixedRecords; others as they are."""
+    """Bytes of one size, not empty, as FixedRecords; any other records as they are."""
     if isinstance(values, FixedRecords) or not {bytes}.issuperset(map(type, values)):
         return values
     sizes = set(map(len, values)) - {0}

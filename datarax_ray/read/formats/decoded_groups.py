@@ -230,7 +230,7 @@ def read_together(groups: RecordGroups, group_nbytes: Sequence[int]) -> RecordGr
 
 
 def _runs(groups: Indices) -> list[tuple[int, Any]]:
-    """Each group that occurs, with its places in `groups`: a slice for one run, else an int array."""
+    """Each group, with its places in `groups`: a slice where they are consecutive, else an int array."""
     cuts = np.flatnonzero(groups[1:] != groups[:-1]) + 1
     if len(cuts) > _MAX_SLICES:
         return _scattered(groups)
@@ -270,7 +270,6 @@ class GroupedRows(Reader):
     schema: of the columns that are read, as Arrow has it. Several threads may read, and close.
     """
 
-    instead = ""  # of a field whose values have no place, beside on_null
     breaks_whole = True  # one that does not decode has no row that can be read
 
     def __init__(
@@ -350,17 +349,8 @@ class GroupedRows(Reader):
         with self._lock:
             return self._table_of(group).slice(start - int(self._groups.starts[group]), stop - start)
 
-    def locate(self, record: int) -> str:
-        raise NotImplementedError
-
     def _table_of(self, group: int) -> Any:
         raise NotImplementedError
-
-    def _columns_of(self, table: Any, where: str, typed: Callable[[Any], Any] = lambda table: table) -> Columns:
-        """The columns of stored rows. where: the place of the rows, which begins the error; "" for a row alone, which
-        the caller names. typed: the table with the types of all files.
-        """
-        return columns_of(lambda: self._types.columns(typed(table)), where, self.instead)
 
     def _group_of(self, record: int) -> int:
         return int(self._groups.of(np.array([record]))[0])
@@ -379,7 +369,9 @@ class GroupedRows(Reader):
 
 
 def columns_of(columns: Callable[[], Columns], where: str, instead: str = "") -> Columns:
-    """What `columns` gives. where: see GroupedRows._columns_of. instead: a remedy beside on_null."""
+    """What `columns` gives. where: the place of the rows, which begins the error; "" for a row alone, which the caller
+    names. instead: a remedy beside on_null.
+    """
     try:
         return columns()
     except UnlikeError as error:

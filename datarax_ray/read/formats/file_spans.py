@@ -211,7 +211,7 @@ class FilesReader(Reader):
         return int(np.searchsorted(self._starts, record, side="right")) - 1
 
     def _by_file(self, wanted: Indices) -> Iterator[tuple[int, Indices]]:
-        """Each file that has some of these records, with their numbers in it. wanted: ascending."""
+        """The files of these records, each with the numbers of its records in the file. wanted: ascending."""
         bounds = np.searchsorted(wanted, self._starts)
         counts = np.diff(bounds)
         touched = np.flatnonzero(counts)
@@ -267,7 +267,7 @@ class RecordsInFiles(FilesReader):
 
 
 def files_fingerprint(files: Sequence[Any], num_records: int, of: Callable[[Any], Sequence[Any]]) -> dict[str, Any]:
-    """What identifies indexed files, wherever they lie. of: what identifies one, beside its name and size."""
+    """The identity of indexed files, in any folder. of: the identity of one file, beside its name and size."""
     return {
         "num_files": len(files),
         "num_records": num_records,

@@ -51,8 +51,7 @@ class FsspecFiles(FSSpecHandler):
 
     def url_of(self, path: str) -> str:
         """The URL for clients of byte ranges; with its secret."""
-        url: str = self.fs.unstrip_protocol(self._full(path))
-        return url
+        return self.fs.unstrip_protocol(self._full(path))
 
     def stamp(self, path: str) -> tuple[int, str]:
         """See filesystems.stamp_of: pyarrow asks fsspec for no ETag.
@@ -111,8 +110,7 @@ class _Http:
 
     def read(self, *args: Any) -> bytes:
         with self._files.plain_errors(self._name), self._named():
-            found: bytes = self._file.read(*args)
-            return found
+            return self._file.read(*args)
 
     def seek(self, *args: Any) -> Any:
         with self._named():

@@ -114,8 +114,7 @@ class LanceReader(Reader):
         _ONE_PROCESS.check()
         table = retried(lambda: self._taken(records), redacted(self.uri))
         try:
-            columns: Columns = self._given["types"].columns(table)
-            return columns
+            return self._given["types"].columns(table)
         except UnlikeError as error:
             raise BrokenRecordError(f"{error}; {error.remedy}") from None
 

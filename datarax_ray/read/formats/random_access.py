@@ -137,7 +137,7 @@ class RandomAccessReader(Reader):
         return found
 
     def _read_each(self, indices: list[int]) -> list[Any]:
-        """One by one; in strips, a few for each thread, where that waits for storage."""
+        """Read elements one by one; with threads, each thread takes a few strips of them."""
         num_strips = min(self._num_threads * _STRIPS_PER_THREAD, len(indices))
         if num_strips < 2:
             return self._read_strip(indices)
@@ -250,9 +250,6 @@ class ArraysReader(Reader):
         count = max(2, min(self.num_records, _SAMPLED_NBYTES // max(1, self.mean_nbytes)))
         rows = evenly_spaced(self.num_records, count)
         return {"num_records": self.num_records, "digest": rows_digest(self.read(rows))}
-
-    def close(self) -> None:
-        pass
 
 
 def _as_array(values: Any) -> np.ndarray:

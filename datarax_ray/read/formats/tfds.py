@@ -185,8 +185,7 @@ def _read(directory: str, name: str) -> dict[str, Any]:
             "(file_format='array_record'), or give the directory of a version"
         )
     try:
-        found: dict[str, Any] = dict(json.loads(stored))
-        return found
+        return dict(json.loads(stored))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{redacted(path)} is no JSON of tfds: {error}; prepare the dataset again") from error
 

@@ -7,7 +7,6 @@ masked crc32c of these, all little-endian. A file has no index, so one walk over
 from __future__ import annotations
 
 import struct
-from functools import partial
 from typing import Any
 
 from datarax_ray.read.files.filesystems import find_on
@@ -33,7 +32,11 @@ class TFRecordReader(RecordsInFiles):
         """
         _masked_crc(b"")
         filesystem, found = find_on(paths, filesystem, _SUFFIXES)
-        reader = cls(filesystem, inspect_all(partial(_indexed, filesystem), found, "indexed"))
+
+        def inspect(path: str) -> IndexedFile:
+            return indexed(filesystem, path, "TFRecord", _walk, _BUFFER_NBYTES)
+
+        reader = cls(filesystem, inspect_all(inspect, found, "indexed"))
         if not reader.num_records:
             raise ValueError(f"{nothing_in(found)}; a stream needs at least one")
         return reader
@@ -51,12 +54,8 @@ class TFRecordReader(RecordsInFiles):
         return record
 
 
-def _indexed(filesystem: Any, path: str) -> IndexedFile:
-    return indexed(filesystem, path, "TFRecord", lambda file, nbytes: (_bounds(file, nbytes), ""), _BUFFER_NBYTES)
-
-
-def _bounds(file: Any, nbytes: int) -> list[int]:
-    """Where the records begin, and the last one ends. file: at its beginning. Raises: ValueError with the place."""
+def _walk(file: Any, nbytes: int) -> tuple[list[int], str]:
+    """Where the records begin, and the last one ends; and no names. Raises: ValueError with the place."""
     bounds = [0]
     while bounds[-1] < nbytes:
         at = bounds[-1]
@@ -72,7 +71,7 @@ def _bounds(file: Any, nbytes: int) -> list[int]:
                 f"the record at byte {at:,} goes on to byte {bounds[-1]:,}, the file to {nbytes:,}: it was cut"
             )
         file.seek(bounds[-1])
-    return bounds
+    return bounds, ""
 
 
 def _masked_crc(data: bytes) -> int:

@@ -416,8 +416,7 @@ def _array(array: pa.Array, path: str) -> np.ndarray:
         _refuse_nulls(array, path)
     if t.is_integer(kind) or t.is_floating(kind):
         return np.from_dlpack(array)  # to_numpy gives the same view, and imports pandas: 0.5 s and 40 MB in every actor
-    found: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return found
+    return array.to_numpy(zero_copy_only=False)
 
 
 def _lists(array: Any, path: str) -> np.ndarray:
@@ -426,8 +425,7 @@ def _lists(array: Any, path: str) -> np.ndarray:
         return objects(array)
     _refuse_nulls_inside(array, path)
     if not array.values.null_count or not len(array):
-        rows: np.ndarray = array.to_numpy(zero_copy_only=False)
-        return rows
+        return array.to_numpy(zero_copy_only=False)
     import pyarrow.compute as pc  # nulls that lie below rows that are null: to_numpy would make floats of all
 
     stops = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy())
@@ -494,5 +492,4 @@ def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
 
 def rows_of_table(table: Any) -> list[dict[str, Any]]:
     """The rows as Python has them."""
-    rows: list[dict[str, Any]] = stored(table).to_pylist()
-    return rows
+    return stored(table).to_pylist()

@@ -397,7 +397,7 @@ def _is_known(kind: Any) -> bool:
 
 
 def _keeps(kind: Any, numbers: Sequence[Any]) -> bool:
-    """Whether a type of floats holds these numbers; but for those of which Arrow refuses what does not fit."""
+    """Whether a type of floats holds these numbers. Always of double: Arrow refuses what it does not hold."""
     if str(kind) == "double":
         return True
     given = np.array(numbers, np.float64)  # None is nan

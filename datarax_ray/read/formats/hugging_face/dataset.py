@@ -121,9 +121,6 @@ class DatasetReader(Reader):
         """See ColumnTypes.moved."""
         return self._types.moved
 
-    def close(self) -> None:
-        pass
-
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_digests"}
 

@@ -88,7 +88,7 @@ def check_resumable(dataset: Any) -> None:
 
 
 def done_by_shard(dataset: Any) -> list[str]:
-    """The steps of the dataset that count elements, and so give other elements where each shard is read alone."""
+    """The steps that count elements: read shard by shard, they give other elements than a plain loop."""
     found: dict[str, None] = {}
     for node in nodes(dataset) if dataset.num_shards > 1 else ():
         if node.num_shards == 1:

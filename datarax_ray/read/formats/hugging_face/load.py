@@ -185,7 +185,7 @@ def is_saved(name: Any) -> bool:
 
 
 def only_split(name: Any) -> str | None:
-    """The split of a folder that save_to_disk made of one Dataset; None for others, which may have several."""
+    """The split of one Dataset that save_to_disk wrote to this folder; None for any other name."""
     if not os.path.isfile(path := os.path.join(name, _STATE_FILE)):
         return None
     return (_read_json(path).get("_split") or "train").partition("[")[0]  # what a user builds has none, and is any

@@ -169,7 +169,7 @@ def parts_of(record: bytes) -> list[list[Any]]:
 
 
 def value_of(record: bytes) -> Any:
-    """The element of a stored record that holds one. Raises: ValueError for one that is damaged."""
+    """The element of a stored record with one element. Raises: ValueError for a damaged record."""
     try:
         kind, length = _PREFIX.unpack_from(record)
         start = _PREFIX.size + length

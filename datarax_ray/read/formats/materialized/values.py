@@ -62,8 +62,7 @@ def unpacked(data: bytes) -> Any:
 
 def pack(plain: Any) -> bytes:
     """Plain values as msgpack; tuples become lists."""
-    data: bytes = msgpack.packb(plain, default=_large_int, unicode_errors="surrogatepass")
-    return data
+    return msgpack.packb(plain, default=_large_int, unicode_errors="surrogatepass")
 
 
 def list_of(values: Sequence[bytes]) -> bytes:

@@ -241,7 +241,7 @@ class _Layout(NamedTuple):
 
     @classmethod
     def of(cls, shard: MDSShard, columns: tuple[str, ...] | None, pickles_as_bytes: bool) -> _Layout:
-        """Raises: ValueError for columns that are not there, and for those that are not to be read."""
+        """Raises: ValueError for unknown columns, and for columns of pickles or of an unknown encoding."""
         names = [column.name for column in shard.columns]
         if missing := [name for name in columns or () if name not in names]:
             raise ValueError(f"columns names {missing}, and {shard.path} has {names}.{nearest(missing, names)}")

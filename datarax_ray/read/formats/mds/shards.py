@@ -124,21 +124,17 @@ def _listed(filesystem: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
     try:
         index = json.loads(text)
         entries = [_checked(entry) for entry in index["shards"]]
-        _check_named_once(entries)
+        names = Counter(entry["raw_data"]["basename"] for entry in entries)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ValueError(
+                f"it names {twice[0]} more than once, as do indexes that were merged without the folders of their "
+                "shards, so this file would be read again, and the other never. Give the folders as a list, or name "
+                "FOLDER/FILE in the index"
+            )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{path} is no index of MDS shards: {said}") from error
     return [(posixpath.dirname(path), entry) for entry in entries]
-
-
-def _check_named_once(entries: Sequence[Mapping[str, Any]]) -> None:
-    names = [entry["raw_data"]["basename"] for entry in entries]
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(
-            f"it names {twice[0]} more than once, as do indexes that were merged without the folders of their shards, "
-            "so this file would be read again, and the other never. Give the folders as a list, or name FOLDER/FILE in "
-            "the index"
-        )
 
 
 def _checked(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -162,7 +158,7 @@ def _checked(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _inspect(filesystem: Any, folder: str, entry: Mapping[str, Any], goes_without: bool) -> MDSShard | None:
-    """The shard, as it is, or packed where it is not there unpacked; None for a missing one where that is allowed."""
+    """The shard, unpacked where both files are there. None for a missing shard, if goes_without."""
     from pyarrow.fs import FileType
 
     file, packed, codec = entry["raw_data"], entry.get("zip_data"), None

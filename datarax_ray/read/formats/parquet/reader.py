@@ -29,6 +29,7 @@ from datarax_ray.read.formats.decoded_groups import (
     GroupedRows,
     OddGroup,
     UnlikeRowsError,
+    columns_of,
 )
 from datarax_ray.read.formats.file_spans import files_fingerprint
 from datarax_ray.read.formats.origins import origin_in
@@ -50,8 +51,6 @@ class ParquetReader(GroupedRows):
 
     Rows that have no place in the columns are broken, and no others. remote: how files behind URLs are read.
     """
-
-    instead = ", or leave it out of columns"
 
     def __init__(
         self,
@@ -165,7 +164,8 @@ class ParquetReader(GroupedRows):
         return self.footers.typed(self._row_groups.table(file, index), file)
 
     def _columns_in(self, file: int, table: Any, where: str) -> Columns:
-        return self._columns_of(table, where, lambda table: self.footers.typed(table, file))
+        typed = self.footers.typed
+        return columns_of(lambda: self._types.columns(typed(table, file)), where, ", or leave it out of columns")
 
     def _decode(self, group: int) -> Columns | OddGroup:
         import pyarrow as pa

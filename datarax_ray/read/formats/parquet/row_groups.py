@@ -42,7 +42,7 @@ class RowGroupSpans:
 
     @classmethod
     def of_footer(cls, leaves: Sequence[str], stored: bytes, begin: int) -> RowGroupSpans:
-        """stored: a file's bytes from its footer on, which begins there. Raises: ValueError for what is none."""
+        """stored: the bytes of a file from its footer on. begin: their offset. Raises: ValueError for no footer."""
         import pyarrow as pa
         from pyarrow import parquet
 

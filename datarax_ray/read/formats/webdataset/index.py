@@ -34,7 +34,7 @@ _ZEROS = bytes(tarfile.BLOCKSIZE)
 
 
 class Member(NamedTuple):
-    """What a header says: where it begins, with those before it that belong to it, and where the data are."""
+    """A member by its headers. offset: of the first header. offset_data, size: of the data."""
 
     name: str
     offset: int

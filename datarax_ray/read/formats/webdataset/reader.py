@@ -27,6 +27,7 @@ from datarax_ray.read.stream import ReaderTraits
 
 _END = bytes(1024)  # ends a tar
 _GAP_NBYTES = 32 * 1024  # between members that are read: to read it along takes less than another read
+_MAX_UNPACKED_NBYTES = 2**30  # far above a sample's; a few MB of zeros in gz would exceed it
 _ALIKE = (
     "make it so in a transform; in WebDatasetSourceConfig fields=('jpg', 'json.width') chooses members, and fields of "
     "JSON, for every sample"
@@ -76,7 +77,7 @@ class WebDatasetReader(RecordsInFiles):
         return ReaderTraits(BrokenRecordError, alike=_ALIKE)
 
     def fingerprint(self) -> dict[str, Any]:
-        """See RecordsInFiles; with the members that are read, where they are not those that are there."""
+        """See RecordsInFiles; with the members to read, where the user or `missing` chose them."""
         return super().fingerprint() | ({} if self.fields is None else {"columns": digest(sorted(self.fields.items()))})
 
     def _stored(self, index: int, numbers: Indices) -> list[bytes]:
@@ -111,7 +112,7 @@ class WebDatasetReader(RecordsInFiles):
 
 
 def named_by(path: str) -> list[str]:
-    """What a path stands for: itself, where there is a file or folder of that name, else what its braces say.
+    """The paths that a path with braces stands for. An existing file or folder of this name stands for itself.
 
     >>> named_by("{train,test}-{08..09}.tar"), named_by("{.tar")
     (['train-08.tar', 'train-09.tar', 'test-08.tar', 'test-09.tar'], ['{.tar'])
@@ -140,31 +141,33 @@ def _in_braces(paths: Any) -> Any:
 
 
 def _npy(data: bytes) -> np.ndarray:
-    array: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
-def _npz(data: bytes, max_nbytes: int) -> dict[str, np.ndarray]:
+def _npz(data: bytes) -> dict[str, np.ndarray]:
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        if (nbytes := sum(info.file_size for info in arrays.zip.infolist())) > max_nbytes:
-            raise ValueError(_TOO_LARGE.format(nbytes, max_nbytes))
+        _check_size(sum(info.file_size for info in arrays.zip.infolist()))
         return dict(arrays)
 
 
-def _unpacked(data: bytes, max_nbytes: int) -> bytes:
+def _unpacked(data: bytes) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        found = file.read(max_nbytes + 1)
-    if len(found) > max_nbytes:
-        raise ValueError(_TOO_LARGE.format(len(found), max_nbytes))
+        found = file.read(_MAX_UNPACKED_NBYTES + 1)
+    _check_size(len(found))
     return found
 
 
-_TOO_LARGE = "it unpacks to {:,} bytes or more, and max_unpacked_nbytes is {:,}"
+def _check_size(nbytes: int) -> None:
+    if nbytes > _MAX_UNPACKED_NBYTES:
+        raise ValueError(f"it unpacks to {nbytes:,} bytes or more, and {_MAX_UNPACKED_NBYTES:,} are the most")
+
+
 _READERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.decode("utf-8")),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     **dict.fromkeys(("json", "jsn"), lambda data: _whole(json_value(data))),
     "npy": _npy,
+    "npz": _npz,
 }
 
 
@@ -181,7 +184,8 @@ class DecodeExtensions:
     pictures are for DecodeImage(field="jpg"), and pickles, torch's among them, are never loaded, as nothing in data is
     to be run. A member that is None stays None.
 
-    max_unpacked_nbytes: what a member in gz or npz may unpack to, at most; else it is refused before memory is full.
+    A member in gz or npz that unpacks to more than 1 GiB is refused.
+
     json_fields: of JSON members, the fields to read of their objects, which are fields of the element then.
     fills: give None for such a field where an object lacks it, in place of an error.
 
@@ -189,24 +193,14 @@ class DecodeExtensions:
     {'__key__': '7', 'cls': 3, 'seg.txt': 'abc', 'jpg': b'...'}
     """
 
-    max_unpacked_nbytes = 2**30  # far above a sample's, and what a few MB of zeros in gz would exceed
-
-    def __init__(
-        self,
-        max_unpacked_nbytes: int | None = None,
-        *,
-        json_fields: Mapping[str, Sequence[str]] | None = None,
-        fills: bool = False,
-    ) -> None:
-        if max_unpacked_nbytes is not None:
-            self.max_unpacked_nbytes = max_unpacked_nbytes
+    def __init__(self, *, json_fields: Mapping[str, Sequence[str]] | None = None, fills: bool = False) -> None:
         self._json_fields, self._fills = dict(json_fields or {}), fills
 
     def map(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Raises: ValueError for bytes that are not what their extension says, naming the member."""
-        limit, key = self.max_unpacked_nbytes, sample[KEY]
+        key = sample[KEY]
         found = {
-            name: value if name == KEY or value is None else _decoded(key, name, value, limit)
+            name: value if name == KEY or value is None else _decoded(key, name, value)
             for name, value in sample.items()
         }
         for name, fields in self._json_fields.items():
@@ -227,14 +221,12 @@ class DecodeExtensions:
         return {field: held.get(field) for field in fields}
 
 
-def _decoded(key: str, name: str, data: bytes, max_unpacked_nbytes: int) -> Any:
+def _decoded(key: str, name: str, data: bytes) -> Any:
     kind = name.rpartition(".")[2]
     try:
         if kind == "gz":
-            data = _unpacked(data, max_unpacked_nbytes)
+            data = _unpacked(data)
             kind = name[:-3].rpartition(".")[2]
-        if kind == "npz":
-            return _npz(data, max_unpacked_nbytes)
         return _READERS[kind](data) if kind in _READERS else data
     except Exception as error:  # of the readers' many kinds; all are about these bytes
         raise ValueError(
