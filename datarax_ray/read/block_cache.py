@@ -98,14 +98,7 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
         return replace(block, columns=_rows(block, NO_RUNS), selected=NO_RUNS, whole_nbytes=block.nbytes)
     runs = clipped(wanted, len(block.positions) if block.lengths is None else int(block.lengths.sum()))
     # the places came with the time of the read
-    return replace(
-        block,
-        **_elements(block, runs),
-        columns=_rows(block, runs),
-        skipped=(),
-        selected=runs,
-        spent={},
-    )
+    return replace(block, **_elements(block, runs), columns=_rows(block, runs), skipped=(), selected=runs, spent={})
 
 
 def merged(places: Block, part: Block, runs: Indices) -> Block:

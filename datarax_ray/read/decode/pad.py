@@ -10,14 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datarax_ray.plan.arguments import NamedArguments, mapping
-from datarax_ray.read.decode.dense import (
-    Shape,
-    exact_array,
-    is_number,
-    missing_field,
-    real_dtype_name,
-    shape_of,
-)
+from datarax_ray.read.decode.dense import Shape, exact_array, is_number, missing_field, real_dtype_name, shape_of
 
 
 @final

@@ -278,9 +278,7 @@ def _bind(step: Step, seed: int) -> Call:
     if step.kind == "random_map":
         rng_at = element_rng(seed, step.index)
         return Call(
-            lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)),
-            what,
-            uses_position=True,
+            lambda element, position, ordinal: step.call(element, rng_at(position, ordinal)), what, uses_position=True
         )
     if step.kind == "map_with_index":
         return Call(lambda element, position, _: step.call(position, element), what, uses_position=True)

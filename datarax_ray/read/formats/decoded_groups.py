@@ -313,10 +313,7 @@ class GroupedRows(Reader):
     @property
     def traits(self) -> ReaderTraits:
         return ReaderTraits(
-            BrokenRowGroupError,
-            keeps_groups=True,
-            keeps_records=bool(self._given["keep_nbytes"]),
-            caches_itself=True,
+            BrokenRowGroupError, keeps_groups=True, keeps_records=bool(self._given["keep_nbytes"]), caches_itself=True
         )
 
     def cached(self, max_nbytes: int = sys.maxsize) -> Self:

@@ -10,12 +10,7 @@ import numpy as np
 
 from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.interleaved import (
-    EPOCH_POSITIONS,
-    InterleavedOrder,
-    ShardEnd,
-    ShardReadRequest,
-)
+from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder, ShardEnd, ShardReadRequest
 from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import ShardScheduler
@@ -201,9 +196,7 @@ def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted)
             progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
     columns = _settled(progress, rows, positions, loose) if is_table else None
     block = block_of(
-        progress,
-        transformed(progress, columns, description.steps, description.order.seed),
-        wanted.documents,
+        progress, transformed(progress, columns, description.steps, description.order.seed), wanted.documents
     )
     if not errors:
         return block, None

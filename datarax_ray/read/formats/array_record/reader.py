@@ -69,13 +69,7 @@ class ArrayRecordReader(FilesReader):
     run: see groups.
     """
 
-    def __init__(
-        self,
-        files: Sequence[RecordFile],
-        room: int = 0,
-        remote: Remote = REMOTE,
-        run: int = 1,
-    ) -> None:
+    def __init__(self, files: Sequence[RecordFile], room: int = 0, remote: Remote = REMOTE, run: int = 1) -> None:
         given = {"files": tuple(files), "room": room, "remote": remote, "run": run}
         super().__init__(given, [file.take for file in files], [file.skip for file in files])
         self._remote = remote

@@ -84,12 +84,7 @@ class HFShards:
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        name: str,
-        on_host: Iterable[str] = (),
-        portions: Portions = Portions(),
-        on_null: Any = None,
+        self, dataset: Any, name: str, on_host: Iterable[str] = (), portions: Portions = Portions(), on_null: Any = None
     ) -> None:
         import datasets
         from datasets.features.features import require_decoding

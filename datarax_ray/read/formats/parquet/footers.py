@@ -23,14 +23,7 @@ from datarax_ray.read.formats.arrow.columns import Field, Known, UnlikeError
 from datarax_ray.read.formats.arrow.joining import JOINS, Joins
 from datarax_ray.read.formats.arrow.types import is_number, plain_type, retyped, with_shapes
 from datarax_ray.read.formats.inspecting import check_folders, inspect_all, nothing_in
-from datarax_ray.read.formats.parquet.footer import (
-    TAIL_NBYTES,
-    FileFooter,
-    by_name,
-    footer_spans,
-    opened_in,
-    types_of,
-)
+from datarax_ray.read.formats.parquet.footer import TAIL_NBYTES, FileFooter, by_name, footer_spans, opened_in, types_of
 from datarax_ray.read.formats.remote.clients import NoRangesError
 from datarax_ray.read.formats.remote.ranges import REMOTE, Remote, sampled
 
@@ -156,11 +149,7 @@ def read_footers(
 
 
 def _joined(
-    files: Sequence[FileFooter],
-    columns: Sequence[str] | None,
-    exclude: Sequence[str],
-    filesystem: Any,
-    joins: Joins,
+    files: Sequence[FileFooter], columns: Sequence[str] | None, exclude: Sequence[str], filesystem: Any, joins: Joins
 ) -> Footers:
     """The files under one schema. Raises: ValueError where files with rows have fields that are not to be joined."""
     first = next((file for file in files if file.num_rows), files[0])
@@ -188,11 +177,7 @@ def _joined(
 
 
 def _check_names(
-    first: FileFooter,
-    files: Sequence[FileFooter],
-    columns: Sequence[str] | None,
-    exclude: Sequence[str],
-    widens: bool,
+    first: FileFooter, files: Sequence[FileFooter], columns: Sequence[str] | None, exclude: Sequence[str], widens: bool
 ) -> None:
     """Raise ValueError unless some file, or where nothing is widened the first file, has all columns; some file has
     each field in exclude; and a field is left.

@@ -182,8 +182,7 @@ class ParquetReader(GroupedRows):
             return self._columns_in(file, table, where)
         except UnlikeRowsError:
             return OddGroup(
-                lambda rows: self._columns_in(file, rows_of(table, rows), where if len(rows) > 1 else ""),
-                table.nbytes,
+                lambda rows: self._columns_in(file, rows_of(table, rows), where if len(rows) > 1 else ""), table.nbytes
             )
         except ValueError as error:
             if not isinstance(error, UnicodeDecodeError):
