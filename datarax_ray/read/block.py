@@ -74,7 +74,6 @@ class Block:
 
     @functools.cached_property
     def nbytes(self) -> int:
-        """Bytes of the columns."""
         return 0 if self.columns is None else nbytes(self.columns)
 
     @property

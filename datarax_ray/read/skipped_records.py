@@ -62,7 +62,6 @@ class SkipLimit:
 
     @property
     def is_bound(self) -> bool:
-        """Whether there is any limit."""
         return self.most is not None or self.share < 1
 
     def plus(self, skipped: Sequence[Skipped]) -> SkipLimit:

@@ -81,8 +81,16 @@ class HFConfig(SourceConfig):
             raise ValueError(required("split" if self.name else "name", source))
         return NamedDataset(self.name, self.split, self.data_dir, self.download_kwargs, self.local_files_only)
 
-    def load(self, source: str, *, streaming: bool) -> Any:
-        """The dataset as it is named, with all columns. Raises: as named; errors of datasets.load_dataset."""
+    def load(self, source: str, *, streaming: bool, dataset: Any = None) -> Any:
+        """The dataset, loaded unless given, with the kept columns.
+
+        Raises: ValueError for a missing name or split without a dataset, and for unknown columns; errors of
+        datasets.load_dataset.
+        """
+        return self.select(self.loaded(source, streaming=streaming) if dataset is None else dataset)
+
+    def loaded(self, source: str, *, streaming: bool) -> Any:
+        """The dataset as it is named, with all columns. Raises: as load."""
         with going_by(self.missing_shards):
             return self.named(source).load(streaming=streaming)
 
@@ -130,7 +138,6 @@ class HFNamed:
 
 
 def required(name: str, who: str) -> str:
-    """The message for a missing field of the config."""
     return f"{name} is required for {who}, unless it is given dataset=, an already built one"
 
 

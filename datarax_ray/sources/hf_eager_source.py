@@ -88,7 +88,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         transforms: Any = (),
     ) -> None:
         if dataset is None:
-            dataset = config.load("HFEagerSource", streaming=False)
+            dataset = config.loaded("HFEagerSource", streaming=False)
         label, own_name = self._take_names(config, dataset)
         self._table = _Table(DatasetReader(config.select(dataset), label, config.on_null))
         super().__init__(

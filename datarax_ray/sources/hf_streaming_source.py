@@ -80,8 +80,7 @@ class HFStreamingSource(HFNamed, StreamSourceModule[HFStreamingConfig], pytree=F
         dataset: Any = None,
         transforms: Any = (),
     ) -> None:
-        whole = config.load("HFStreamingSource", streaming=config.streaming) if dataset is None else dataset
-        found = config.select(whole)
+        found = config.load("HFStreamingSource", streaming=config.streaming, dataset=dataset)
         self._info = getattr(found, "info", None)
         label, own_name = self._take_names(config, found)
         self.length: int | None = _length(found, self.split_name)

@@ -173,7 +173,6 @@ class _Tally:
     keys: list[str] = field(default_factory=list)
 
     def write(self, records: Sequence[int] | Indices, elements: Iterable[Any] = ()) -> None:
-        """Elements of these records are written."""
         self.written.append(np.asarray(records, np.int64))
         if isinstance(self.reader, WebDatasetReader):
             self.keys += [element[KEY] for element in elements]

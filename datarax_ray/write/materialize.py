@@ -251,7 +251,6 @@ class Materializing:
         return {"statistics": statistics.to_json(), "origins": origins}
 
     def _stored(self, records: list[int], progress: Progress, columns: Columns) -> list[bytes]:
-        """The stored record of each of these records."""
         if progress.failure is not None:
             raise progress.failure
         positions: list[int] = np.asarray(progress.positions).tolist()

@@ -264,7 +264,6 @@ class Statistics:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The inverse of to_json."""
 
         def moments(of: Mapping[str, Any]) -> Moments:
             return Moments(**{key: value for key, value in of.items() if key != "std"})

@@ -23,12 +23,10 @@ _WRITERS = (
 
 
 def argument(metavar: str, help: str) -> Any:
-    """A positional argument."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 def number(help: str, least: int = 1) -> Any:
-    """An option that takes a whole number."""
     return typer.Option(min=least, metavar="N", help=help)
 
 
@@ -45,7 +43,6 @@ def parsed(parse: Callable[[str], Any], metavar: str, help: str) -> Any:
 
 
 def decoders(help: str) -> Any:
-    """The option --decoder."""
     return parsed(_transforms, "DECODER", help)
 
 

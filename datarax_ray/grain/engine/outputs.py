@@ -166,13 +166,9 @@ class _Run:
     def positions(self) -> np.ndarray:
         return self.block.positions
 
-    @property
-    def elements(self) -> Elements:
-        return self.block.columns
-
     def item(self, row: int) -> Item:
         """One element, with its index and generator if they travel with it."""
-        elements = self.elements
+        elements: Elements = self.block.columns
         data = elements.values.values[row]
         if elements.indices is None or elements.rngs is None:
             return Item(0, None, data)

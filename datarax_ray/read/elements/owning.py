@@ -183,7 +183,6 @@ def read_only(columns: Any) -> Any:
 
 
 def columns_copied(columns: Any) -> Any:
-    """The columns in memory of their own."""
     return map_leaves(lambda array: _copied_array(array, ()), columns)
 
 

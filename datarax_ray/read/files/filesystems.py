@@ -13,7 +13,8 @@ from typing import Any
 from datarax_ray.plan.arguments import ordered
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.read.errors import ChangedError
-from datarax_ray.read.files.listing import Wanted, files_on
+from datarax_ray.read.files.listing import Wanted
+from datarax_ray.read.files.listing import named as files_named
 from datarax_ray.read.files.paths import FileSlice, absolute, for_people, is_one_file, warn_of_repeats
 from datarax_ray.read.formats.remote.clients import filesystem_of, redacted, scheme_of
 from datarax_ray.read.retry import retried
@@ -52,6 +53,7 @@ def find_on(
 
 
 def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: bool) -> tuple[Any, tuple[str, ...]]:
+    from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow.fs import FileSystem
 
     if filesystem is None:
@@ -59,9 +61,10 @@ def _found(texts: list[str], filesystem: Any, suffixes: Sequence[str], unseen: b
     elif not isinstance(filesystem, FileSystem):
         filesystem, texts = _wrap(filesystem, texts)
     wanted, found = Wanted(tuple(suffixes)), list[str]()
+    client = None if filesystem.type_name == "local" else ArrowFSWrapper(filesystem)
     for text in texts:
         is_one = unseen and text.startswith(("http://", "https://")) and is_one_file(text)
-        found += [text] if is_one else files_on(filesystem, text, wanted)
+        found += [text] if is_one else files_named(client, text, wanted, filesystem.open_input_file)
     if not wanted.is_quiet:
         warn_of_repeats([*map(FileSlice, found)], are_local=filesystem.type_name == "local")
     return filesystem, tuple(found)

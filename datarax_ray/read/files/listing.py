@@ -79,14 +79,6 @@ class Wanted:
         return ", ".join(f"*{suffix}" for suffix in self.suffixes)
 
 
-def files_on(filesystem: Any, path: str, wanted: Wanted) -> list[str]:
-    """The files that a path, glob or directory on a filesystem of pyarrow names; see named."""
-    from fsspec.implementations.arrow import ArrowFSWrapper
-
-    client = None if filesystem.type_name == "local" else ArrowFSWrapper(filesystem)
-    return list(named(client, path, wanted, filesystem.open_input_file))
-
-
 def named(client: Any, path: str, wanted: Wanted, look: Open | None = None, url: str = "") -> dict[str, Entry]:
     """The files that a path, glob, directory or "path@6" names, sorted, with what the storage says of each.
 

@@ -101,7 +101,6 @@ class LanceReader(Reader):
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """See ColumnTypes.moved."""
         types: ColumnTypes = self._given["types"]
         return types.moved
 

@@ -41,7 +41,6 @@ class Origin(NamedTuple):
     tail: str = ""
 
     def name(self, record: int) -> str:
-        """The name of a record of this run."""
         return self.head if self.number is None else f"{self.head}[{self.number + record - self.first}]{self.tail}"
 
 

@@ -147,7 +147,6 @@ class ElementStream:
 
     @functools.cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The transforms, by kind."""
         return steps(self.transforms)
 
     @property

@@ -94,7 +94,6 @@ class InterleavedStream(ElementStream):
         return self.reader.locate(shard, source)
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
-        """Raises: TypeError."""
         raise TypeError("a stream has no random access: iterate it, or take a batch from where it stands (get_batch)")
 
     def close(self) -> None:

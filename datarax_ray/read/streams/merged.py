@@ -99,7 +99,6 @@ class MergedStream(Mixed):
         raise TypeError("which records stand at positions of a mixture of streams is known only when they are read")
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
-        """Raises: TypeError."""
         raise TypeError(
             "a mixture with a stream in it, or with weights_by, has no random access: iterate it, or take a batch "
             "from where it stands (get_batch)"

@@ -122,7 +122,6 @@ class Mixed:
         return dict(sum((Counter(component.counts()) for component in self.components), Counter[str]()))
 
     def close(self) -> None:
-        """Close the files of all components."""
         for component in self.components:
             component.close()
 

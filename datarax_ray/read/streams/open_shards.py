@@ -82,7 +82,6 @@ def rows_at(rows: Rows, chosen: Indices) -> Rows:
 
 
 def count(rows: Rows) -> int:
-    """The number of rows."""
     if isinstance(rows, Broken):
         return 1
     return len(rows) if isinstance(rows, list) else len(next(column for _, column in leaves(rows)))

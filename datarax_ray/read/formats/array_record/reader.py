@@ -204,7 +204,6 @@ class ArrayRecordReader(FilesReader):
         return FixedRecords(rows)
 
     def origin(self, record: int) -> str:
-        """See Reader."""
         index = self._file_of(record)
         file = self.files[index]
         return origin_in(file.path, record - int(self._offsets[index]), file.nbytes)

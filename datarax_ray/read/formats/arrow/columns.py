@@ -491,5 +491,4 @@ def rows_of(table: pa.Table, rows: Indices) -> pa.Table:
 
 
 def rows_of_table(table: Any) -> list[dict[str, Any]]:
-    """The rows as Python has them."""
     return stored(table).to_pylist()

@@ -174,7 +174,6 @@ def retyped(array: pa.Array, kind: pa.DataType, *, repair: bool = False, rounds:
 
 
 def _without_view(array: pa.Array) -> pa.Array:
-    """A view of lists as lists."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -118,7 +118,6 @@ class DatasetReader(Reader):
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """See ColumnTypes.moved."""
         return self._types.moved
 
     def __getstate__(self) -> dict[str, Any]:

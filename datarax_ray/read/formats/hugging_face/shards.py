@@ -134,7 +134,6 @@ class HFShards:
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """See ColumnTypes.moved."""
         types = self._types.types if isinstance(self._types, ElementTypes) else self._types
         return {} if types is None else types.moved
 

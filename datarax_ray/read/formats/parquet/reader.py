@@ -122,7 +122,6 @@ class ParquetReader(GroupedRows):
         return f"{self.footers.files[file].path}[{row}] (row group {index})"
 
     def origin(self, record: int) -> str:
-        """See Reader."""
         file, _, row = self._place(record)
         footer = self.footers.files[file]
         return origin_in(footer.url or footer.path, row, footer.nbytes)

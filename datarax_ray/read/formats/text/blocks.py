@@ -89,28 +89,28 @@ def look_at(
     samples = Samples(syntax, column_types)
     inspected = inspect_all(lambda path: inspect(path, syntax, samples), paths, doing)
     files = tuple(file for file, _ in inspected)
-    _check_names([(file.path, file.names) for file in files], syntax)
+    _check_names(files, syntax)
     kept = [sample for _, parts in inspected for sample in parts]
     if not kept:
         raise ValueError(f"{nothing_in(paths, 'rows')}; a stream needs at least one.")
     return syntax, files, kept
 
 
-def _check_names(files: Sequence[tuple[str, tuple[str, ...]]], syntax: Syntax) -> None:
-    """Warn of names that look like no names. files: the path and the names of each.
+def _check_names(files: Sequence[Any], syntax: Syntax) -> None:
+    """Warn of names of columns that look like no names.
 
     Raises: ValueError for names that come twice, or differ from file to file.
     """
-    path, first = files[0]
+    path, first = files[0].path, files[0].names
     if twice := [name for name, count in Counter(first).items() if count > 1]:
         raise ValueError(
             f"the columns are {list(first)} in {path}, {twice} more than once; rename them, or, where the "
             "first row is none of names, give them by column_names of the source's config"
         )
-    for other, names in files:
-        if sorted(names) != sorted(first):
+    for other in files:
+        if sorted(other.names) != sorted(first):
             raise ValueError(
-                f"the columns are {list(first)} in {path} and {list(names)} in {other}; every "
+                f"the columns are {list(first)} in {path} and {list(other.names)} in {other.path}; every "
                 "element has the same fields. Rewrite one of them, or make two sources"
             )
     if advice := other_delimiter(first):
