@@ -10,17 +10,17 @@ tf.function. What each does: COLUMNS.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.benchmarks.options import parsed, spread
 
 SIDE = 224
 JITTER = (0.4, 0.4, 0.4, 0.1)
@@ -110,11 +110,7 @@ def photograph() -> np.ndarray:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, list[float]]]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, pictures=200, repeats=9, json=Path)
     import cv2
 
     cv2.setNumThreads(1)
@@ -131,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, list[flo
                 of[name] += [spent] if repeat else []
     print("| CPU time a picture, µs |", " | ".join(runs), "|\n|---|" + "---|" * len(runs))
     for augmentation, of in times.items():
-        shown = [f"{statistics.median(found):.0f} ({min(found):.0f} to {max(found):.0f})" for found in of.values()]
-        print("|", " | ".join([f"`{augmentation}`", *shown]), "|")
+        print("|", " | ".join([f"`{augmentation}`", *map(spread, of.values())]), "|")
     if options.json:
         options.json.write_text(json.dumps(times))
     return times

@@ -4,6 +4,7 @@ A Pipeline gives batches on the device, with no train step behind them. Each run
 the sizes take turns. CPU is that of all processes, Ray's own included, after a warm-up. With batches of several sizes,
 "a batch" is the part of the cost that does not grow with the rows: the intercept of the line through the sizes. The
 row "device_put" has jax.device_put of the same arrays alone. `--against` measures another commit in the same turns.
+`--kinds`: of SIZES. `--sizes`: rows of a batch, in place of those there.
 """
 
 from __future__ import annotations
@@ -86,18 +87,12 @@ def _device_put(rows: int, fields: int, seconds: float) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     from tests.benchmarks.data import KINDS, dataset, warm
+    from tests.benchmarks.options import CACHE_DIR, parsed
 
-    parser = argparse.ArgumentParser(prog="tests.benchmarks.batches", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--against", help="another commit, measured in the same turns")
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["small256"], help=", ".join(SIZES))
-    parser.add_argument("--sizes", type=lambda text: [int(n) for n in text.split(",")], help="rows of a batch")
-    parser.add_argument("--fields", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8])
-    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[0, 2])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
-    parser.add_argument("--records", type=int, help="in each dataset")
-    parser.add_argument("--cache-dir", type=Path, default=Path(tempfile.gettempdir()) / "datarax_ray-benchmarks")
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, against=str, kinds=["small256"], sizes=[0], fields=[1, 8], actors=[0, 2], repeats=5,
+        seconds=4.0, records=int, cache_dir=CACHE_DIR,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         builds = {"here": ROOT}
         if options.against:
@@ -124,7 +119,7 @@ def _arms(options: argparse.Namespace, builds: dict[str, Path]) -> Iterator[tupl
     for kind in options.kinds:
         for fields in options.fields if kind == "small256" else [1]:
             for actors in ([-1] if kind == "small256" else []) + options.actors:
-                for rows in options.sizes or SIZES[kind]:
+                for rows in SIZES[kind] if options.sizes == [0] else options.sizes:
                     for build in list(builds)[: 1 if actors < 0 else None]:
                         yield kind, fields, actors, rows, build
 

@@ -10,7 +10,6 @@ and generated ones (a dataclass's `__init__`) do not count either. `--list` name
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import threading
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import datarax_ray
+from tests.benchmarks.options import parsed
 from tests.data import write_files
 
 ROOT = Path(datarax_ray.__file__).parent
@@ -86,9 +86,7 @@ def measured(folder: Path) -> list[dict[str, list[str]]]:
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, list[str]]]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="name the functions, file by file")
-    is_listing = parser.parse_args(arguments).list
+    is_listing = parsed(__doc__, arguments, list=False).list
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), [1000] * 4)
         found = measured(Path(folder))

@@ -10,7 +10,6 @@ flipped. Then it makes a source over a folder that `materialize` wrote, with its
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -20,6 +19,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+
+from tests.benchmarks.options import parsed, spread
 
 GROUP = 100  # records
 LINES_NBYTES = 24 * 2**20  # the first 4 MiB of which say what a column is
@@ -87,7 +88,8 @@ def epoch(kind: str, path: Path, order: str) -> tuple[float, int]:
         "ArrayRecord": (ArrayRecordSourceModule, ArrayRecordSourceConfig),
     }
     make, config = sources[kind]
-    source = make(config(num_epochs=1, on_error="skip", **ORDERS[order]), path)
+    nulls = {} if kind == "ArrayRecord" else {"on_null": "error"}
+    source = make(config(num_epochs=1, on_error="skip", **nulls, **ORDERS[order]), path)
     batches = source.batches(0, StreamOptions(100))
     num_rows, began = len(next(batches).positions), time.process_time()
     num_rows += sum(len(batch.positions) for batch in batches)
@@ -115,21 +117,14 @@ def start(folder: Path) -> float:
 
 
 def _told(what: str, seconds: Sequence[float], beside: Sequence[float]) -> dict[str, Any]:
-    ratios = sorted(mine / other for mine, other in zip(seconds, beside, strict=True))
-    line = {"what": what, "seconds": median(seconds), "ratio": median(ratios)}
-    print(
-        f"{what}: {median(seconds):.2f} s, ratio {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True
-    )
-    return line
+    ratios = [mine / other for mine, other in zip(seconds, beside, strict=True)]
+    print(f"{what}: {median(seconds):.2f} s, ratio {spread(ratios, '.2f')}", flush=True)
+    return {"what": what, "seconds": median(seconds), "ratio": median(ratios)}
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each kind of files, order and harm, beside whole files, and one for the folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=90_000)
-    parser.add_argument("--shards", type=int, default=1_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, rows=90_000, shards=1_000, repeats=5)
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
         for kind, write in WRITERS.items():

@@ -60,7 +60,7 @@ class Delivery:
 
 
 def deliver(task: Task) -> Delivery:
-    from tests.benchmarks import table_readers
+    from tests.benchmarks.table_readers import ray_data
 
     return {
         "raw": raw,
@@ -71,9 +71,9 @@ def deliver(task: Task) -> Delivery:
         "RaySource": ray_source,
         "RaySource memory": ray_memory,
         "Ray Data by hand": ray_data_by_hand,
-        "Ray Data": table_readers.ray_data,
-        "ParquetSource": table_readers.in_process,
-        "ParquetSource, RaySource": table_readers.ray_source,
+        "Ray Data": ray_data,
+        "ParquetSource": in_process,
+        "ParquetSource, RaySource": ray_source,
     }[task.competitor](task)
 
 
@@ -86,7 +86,7 @@ class _Clock:
     def __init__(self, task: Task, wanted: int, cpu: Callable[[], float]) -> None:
         self._task = task
         self._cpu = cpu
-        self._begin_cpu = 0.0
+        self._first_cpu, self._begin_cpu = cpu(), 0.0
         self.num_left = wanted
         self.num_counted = 0
         self.first = self.begin = self.end = 0.0
@@ -103,6 +103,10 @@ class _Clock:
     @property
     def cpu_s(self) -> float:
         return self._cpu() - self._begin_cpu
+
+    @property
+    def all_cpu_s(self) -> float:
+        return self._cpu() - self._first_cpu
 
     @property
     def is_over(self) -> bool:
@@ -226,14 +230,14 @@ def grain_data_loader(task: Task) -> Delivery:
             len(source),
             shard_options=grain.sharding.NoSharding(),
             shuffle=True,
-            num_epochs=_num_epochs(task),
+            num_epochs=num_epochs(task),
             seed=SEED,
         ),
         operations=[Decode(), grain.transforms.Batch(kind.batch_size)],
         worker_count=task.workers,
         read_options=_read_options(grain, task),
     )
-    return _consume(task, iter(loader), begin)
+    return consume(task, loader, begin)
 
 
 def grain_map_dataset(task: Task) -> Delivery:
@@ -245,7 +249,7 @@ def grain_map_dataset(task: Task) -> Delivery:
     kind = KINDS[task.kind]
     begin = time.monotonic()
     dataset = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(task.paths)).shuffle(seed=SEED)
-    dataset = dataset.repeat(_num_epochs(task)).map(kind.decode_row)
+    dataset = dataset.repeat(num_epochs(task)).map(kind.decode_row)
     if task.setting["batch"] == "map":
         dataset = dataset.batch(kind.batch_size)
     stream = dataset.to_iter_dataset(_read_options(grain, task))
@@ -253,7 +257,7 @@ def grain_map_dataset(task: Task) -> Delivery:
         stream = stream.batch(kind.batch_size)
     if task.workers:
         stream = stream.mp_prefetch(grain.MultiprocessingOptions(num_workers=task.workers))
-    return _consume(task, iter(stream), begin)
+    return consume(task, stream, begin)
 
 
 def _import_grain() -> Any:
@@ -297,7 +301,7 @@ def ray_data_by_hand(task: Task) -> Delivery:
         num_cpus=0.1,
     )
     batches = found.iter_batches(batch_size=KINDS[task.kind].batch_size, prefetch_batches=4)
-    return replace(_consume(task, (batch["data"] for batch in batches), begin), notes=notes)
+    return replace(consume(task, (batch["data"] for batch in batches), begin), notes=notes)
 
 
 _MOST_BLOCKS = 4000  # of Ray Data, which plans all of them before the first
@@ -340,7 +344,7 @@ def in_process(task: Task) -> Delivery:
     _import_sources()
     begin = time.monotonic()
     source = _source(task)
-    delivery = _consume(task, source.batches(0, StreamOptions(KINDS[task.kind].batch_size)), begin)
+    delivery = consume(task, source.batches(0, StreamOptions(_kind(task).batch_size)), begin)
     source.close()
     return delivery
 
@@ -353,9 +357,8 @@ def ray_source(task: Task) -> Delivery:
     notes = start_ray(task)
     begin = time.monotonic()
     with RaySource(_source(task), num_actors=task.workers, num_cpus=0.1) as source:
-        notes["actor_max_rss_nbytes"] = max(actor["max_rss_nbytes"] for actor in source.stats().values())
-        stream = source.batches(0, StreamOptions(KINDS[task.kind].batch_size))
-        delivery = _consume(task, stream, begin)
+        notes["actor_max_rss_nbytes"] = max((each["max_rss_nbytes"] for each in source.stats().values()), default=0)
+        delivery = consume(task, source.batches(0, StreamOptions(_kind(task).batch_size)), begin)
         notes["num_blocks"] = sum(actor["num_blocks"] for actor in source.stats().values())
     return replace(delivery, notes=notes)
 
@@ -391,7 +394,7 @@ def ray_memory(task: Task) -> Delivery:
 
     begin = time.monotonic()
     with RaySource(_source(task), num_actors=task.workers, num_cpus=0.1) as source:
-        delivery = _consume(task, sampled(source.batches(0, StreamOptions(KINDS[task.kind].batch_size))), begin)
+        delivery = consume(task, sampled(source.batches(0, StreamOptions(_kind(task).batch_size))), begin)
     notes |= {"object_store_max_nbytes": max(used, default=0), "window_max_nbytes": DEFAULT_MAX_NBYTES}
     return replace(delivery, notes=notes)
 
@@ -411,35 +414,48 @@ def _import_sources() -> None:
     import datarax_ray.sources  # noqa: F401
 
 
+def _kind(task: Task) -> Any:
+    """What its records are: a Kind, or a Table."""
+    from tests.benchmarks.tables import TABLES
+
+    is_table = task.competitor in ("Ray Data", "ParquetSource", "ParquetSource, RaySource")
+    return TABLES[task.kind] if is_table else KINDS[task.kind]
+
+
 def _source(task: Task) -> Any:
+    if task.competitor.startswith("ParquetSource"):
+        from tests.benchmarks.table_readers import parquet_source
+
+        return parquet_source(task)
     from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 
     config = ArrayRecordSourceConfig(
         seed=SEED,
         shuffle_files=True,
-        num_epochs=_num_epochs(task),
+        num_epochs=num_epochs(task),
         shuffle_block_size="auto" if KINDS[task.kind].group_size > 1 else None,
     )
     return ArrayRecordSourceModule(config, task.paths, transforms=[KINDS[task.kind].decoder()])
 
 
-def _num_epochs(task: Task) -> int:
+def num_epochs(task: Task) -> int:
     return -(-task.records // task.num_records)
 
 
-def _consume(task: Task, batches: Iterable[Any], begin: float) -> Delivery:
+def consume(task: Task, batches: Iterable[Any], begin: float) -> Delivery:
     """Take batches until the records or the seconds are reached."""
-    kind = KINDS[task.kind]
+    kind = _kind(task)
     identities: list[int] = []
     clock = _Clock(task, task.records, cpu_s)
     for batch in batches:
-        rows = _rows(batch, kind)
+        rows = kind.rows(batch)
         clock.tick(len(rows))
         if task.identify:
             identities += kind.identify(rows).tolist()
         if clock.is_over:
             break
-    return Delivery(clock.num_counted, clock.end - clock.begin, clock.first - begin, clock.cpu_s, identities)
+    times = clock.end - clock.begin, clock.first - begin, clock.cpu_s
+    return Delivery(clock.num_counted, *times, identities, clock.all_cpu_s)
 
 
 def cpu_s() -> float:
@@ -452,9 +468,3 @@ def cpu_s() -> float:
             times = process.cpu_times()
             _CPU_SEEN[process.pid] = times.user + times.system
     return sum(_CPU_SEEN.values())
-
-
-def _rows(batch: Any, kind: Kind) -> np.ndarray:
-    rows = batch if isinstance(batch, np.ndarray) else batch.columns[kind.field]
-    assert rows.dtype.kind in "iu", rows.dtype
-    return rows

@@ -57,6 +57,12 @@ class Kind:
             return decoded
         return np.frombuffer(record, {_small: np.int64, _tokens: np.int32, _large: np.uint8}[self.write])
 
+    def rows(self, batch: Any) -> np.ndarray:
+        """The decoded records of a batch, as whoever delivers them has it."""
+        rows: np.ndarray = batch if isinstance(batch, np.ndarray) else batch.columns[self.field]
+        assert rows.dtype.kind in "iu", rows.dtype
+        return rows
+
     def identify(self, rows: np.ndarray) -> np.ndarray:
         """A number for each decoded record, int64 (k,): its index where it holds one, else the sum of its pixels."""
         if self.name == "jpeg":

@@ -2,6 +2,8 @@
 
     python -m tests.benchmarks.device_step [--kind jpeg] [--batch 256] [--step-ms 60] [--actors 8] [--seconds 15]
 
+--kind: any of tests.benchmarks.data that is not stored in groups. --width: of the matrices.
+
 The step multiplies matrices in bfloat16 for --step-ms, and makes a number of every byte of its batch and where it
 stands. Pictures are cropped at random to 224 x 224 on the host. In turns: the step over one batch that lies on the
 device already; fed with batches made ahead; and with none made ahead. The host is one step ahead of the device, as a
@@ -14,10 +16,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -30,6 +30,7 @@ from datarax_ray import Pipeline, RaySource
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.benchmarks.data import KINDS, Kind, dataset, warm
+from tests.benchmarks.options import CACHE_DIR, parsed, spread
 
 SEED = 42
 SIDE = 224
@@ -47,19 +48,10 @@ class Crop:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--kind", choices=[kind.name for kind in KINDS.values() if kind.group_size == 1], default="jpeg"
-    )
-    parser.add_argument("--records", type=int, help="in the files; as many as the kind says by default")
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--step-ms", type=float, default=60.0)
-    parser.add_argument("--width", type=int, default=4096, help="of the matrices")
-    parser.add_argument("--actors", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cache-dir", type=Path, default=Path(tempfile.gettempdir()) / "datarax_ray-benchmarks")
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, kind="jpeg", records=int, batch=256, step_ms=60.0, width=4096, actors=8, seconds=15.0,
+        repeats=3, cache_dir=CACHE_DIR,
+    )  # fmt: skip
     kind = KINDS[options.kind]
     paths = dataset(kind, options.records or kind.num_records, options.cache_dir)
     warm(paths)
@@ -167,8 +159,7 @@ def _copy_s(rows: np.ndarray) -> float:
 
 def _tell(options: argparse.Namespace, found: dict[str, Any]) -> None:
     def told(name: str, scale: float) -> str:
-        values = [scale * run[name] for run in found["runs"]]
-        return f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+        return spread([scale * run[name] for run in found["runs"]], ".1f")
 
     print(
         f"{found['device']}, {options.actors} actors, {options.kind}, batches of {options.batch}, "

@@ -9,20 +9,18 @@ The exponent is the slope of the line through the logarithms: 0 is constant, 1 i
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import sys
 import time
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import linear_regression, median
 from typing import Any
 
 from datarax_ray.plan.requests import EVERYTHING
-from tests.benchmarks.one import answer_of
+from tests.benchmarks.one import answer, answer_of
+from tests.benchmarks.options import parsed
 
 _FILES, _EACH = (1_000, 10_000, 100_000, 1_000_000), (1_000, 1_000_000)
 _ACTORS, _CHUNK, _FAR = 16, 32_768, 10**12
@@ -65,11 +63,7 @@ def measure(num_files: int, each: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = argparse.ArgumentParser(prog="tests.benchmarks.growth", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--files", type=lambda text: [int(n) for n in text.split(",")], default=list(_FILES))
-    parser.add_argument("--records", type=lambda text: [int(n) for n in text.split(",")], default=list(_EACH))
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, files=list(_FILES), records=list(_EACH), repeats=5)
     found: dict[tuple[int, int], list[dict[str, float]]] = defaultdict(list)
     for _ in range(options.repeats):
         for each in options.records:
@@ -91,7 +85,4 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1].startswith("["):
-        Path(sys.argv[2]).write_text(json.dumps(measure(*json.loads(sys.argv[1]))))
-    else:
-        main()
+    answer(measure) or main()

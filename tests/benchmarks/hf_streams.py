@@ -2,6 +2,8 @@
 
     python -m tests.benchmarks.hf_streams [--rows 400000] [--repeats 5] [--json FILE]
 
+--rows: in each file of small rows, and a 25th of it of tokens.
+
 What a reader actor does (requests in, blocks out, over four Parquet files as shards) beside `datasets`' own batched
 NumPy iteration of the same stream, `with_format("numpy").iter(1000)` and `iter(4000)`, whichever is faster. The two
 take turns in one process, with memory kept as actors keep it. CPU seconds, so that a busy machine does not decide.
@@ -9,7 +11,6 @@ take turns in one process, with memory kept as actors keep it. CPU seconds, so t
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 from datarax_ray.actors.reader_actor import keep_freed_memory
 from datarax_ray.plan.orders.interleaved import Cursor, ShardReadRequest
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource
+from tests.benchmarks.options import parsed
 
 TARGET = 0.8  # of the rate of `datasets`
 SHARDS = 4
@@ -35,11 +37,7 @@ KINDS = {"small": 2**17, "tokens": 2**12}
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run it all, print the table, and give what --json writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=400_000, help="in each file of small rows; a 25th of it of tokens")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, rows=400_000, repeats=5, json=Path)
     keep_freed_memory()
     report: dict[str, Any] = {"target": TARGET}
     for kind in KINDS:

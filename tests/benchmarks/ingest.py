@@ -7,15 +7,15 @@ of 256, which are read whole and shuffled as blocks, as Grain does not. Each run
 the competitors take turns (A B C, A B C), so that a busy spell of the machine meets all of them. What counts is the
 rate after three seconds of warm-up; the time to the first batch is told apart. Raw reads and Grain run in the best of a
 small grid of settings, measured first. Nothing here is a test: only a person can say whether the machine was quiet.
-`--quick --warmup 3` measures the same in a sixth of the time: one setting of each grid, and no memory run.
+`--quick --warmup 3` measures the same in a sixth of the time: one setting of each grid, and no memory run. `--seconds`:
+of a run at most. `--records`: in each dataset, in place of as many as its kind says. `--identify` also collects which
+records came. `--json`: a file for every run and the machine's description; `--markdown` prints tables for a page.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -25,12 +25,21 @@ from typing import Any
 if __name__ == "__main__" and not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # run as a file, not with -m
 
-from tests.benchmarks.competitors import Delivery, Task
+from tests.benchmarks.competitors import Task
 from tests.benchmarks.data import KINDS, dataset, warm
-from tests.benchmarks.one import run
-from tests.benchmarks.report import Summary, machine, rate, show, summarise, verdicts
+from tests.benchmarks.options import CACHE_DIR, parsed
+from tests.benchmarks.report import (
+    Summary,
+    in_turns,
+    machine,
+    rate,
+    reported,
+    run_told,
+    show,
+    summarise,
+    verdicts,
+)
 
-VERSION = 1
 _EPOCHS = 1000  # more than anyone delivers: a run ends by its time
 _WARMUP_S = 3.0  # the same for everyone
 _PILOT_S = 2.0  # for each setting of a grid; they differ by far more than such a run's noise
@@ -51,27 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         tasks, pilots = _choose(_base(kind, options), options)
         chosen += tasks
         grids += pilots
-    deliveries: dict[int, list[Delivery]] = {index: [] for index in range(len(chosen))}
-    for repeat in range(options.repeats):
-        for index, task in enumerate(chosen):
-            deliveries[index].append(_run(task, f"run {repeat + 1} of {options.repeats}"))
-    summaries = [_with_memory(task, summarise(task, deliveries[index]), options) for index, task in enumerate(chosen)]
-    found = {
-        "version": VERSION,
-        "machine": described,
-        "options": {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()},
-        "results": [asdict(summary) | {"rate": summary.rate} for summary in summaries],
-        "runs": [
-            asdict(task) | {"deliveries": [asdict(delivery) for delivery in deliveries[index]]}
-            for index, task in enumerate(chosen)
-        ],
-        "grids": grids,
-        "verdicts": verdicts(summaries),
-    }
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliveries = in_turns(chosen, options.repeats)
+    summaries = [
+        _with_memory(task, summarise(task, its), options) for task, its in zip(chosen, deliveries, strict=True)
+    ]
     show(summaries, options.markdown)
-    return found
+    results = [asdict(summary) | {"rate": summary.rate} for summary in summaries]
+    more = {"machine": described, "results": results, "grids": grids, "verdicts": verdicts(summaries)}
+    return reported(options, chosen, deliveries, **more)
 
 
 def _choose(base: Task, options: argparse.Namespace) -> tuple[list[Task], list[dict[str, Any]]]:
@@ -85,7 +81,7 @@ def _choose(base: Task, options: argparse.Namespace) -> tuple[list[Task], list[d
         found = dict.fromkeys(range(len(candidates)), 0.0)
         for _ in range(_PILOTS):  # in turns; the faster one counts, since a busy machine only ever slows a run
             for index, task in enumerate(candidates):
-                pilot = _run(replace(task, seconds=min(task.seconds, _PILOT_S), warmup_s=0.0), "pilot")
+                pilot = run_told(replace(task, seconds=min(task.seconds, _PILOT_S), warmup_s=0.0), "pilot")
                 found[index] = max(found[index], rate(pilot))
         grids.extend(asdict(task) | {"rate": found[index]} for index, task in enumerate(candidates))
         return candidates[max(found, key=found.__getitem__)]
@@ -141,7 +137,7 @@ def _with_memory(task: Task, summary: Summary, options: argparse.Namespace) -> S
     memory = replace(
         task, competitor="RaySource memory", records=10 * task.records, seconds=min(task.seconds, _MEMORY_S)
     )
-    return replace(summary, notes=summary.notes | _run(memory, "memory").notes)
+    return replace(summary, notes=summary.notes | run_told(memory, "memory").notes)
 
 
 def _base(kind_name: str, options: argparse.Namespace) -> Task:
@@ -156,37 +152,16 @@ def _base(kind_name: str, options: argparse.Namespace) -> Task:
     )
 
 
-def _run(task: Task, what: str) -> Delivery:
-    delivery = run(task)
-    setting = f" {task.setting}" if task.setting else ""
-    print(f"{what}: {task.kind} {task.competitor} {task.workers}{setting}: {rate(delivery):,.0f}/s", file=sys.stderr)
-    return delivery
-
-
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tests.benchmarks.ingest", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--records", type=int, help="in each dataset (default: 400,000 small, 40,000 tokens, 3,000 jpeg, ...)"
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each competitor (default: 3)")
-    parser.add_argument("--seconds", type=float, default=8.0, help="at most this long a run (default: 8)")
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="of records")
-    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4])
-    parser.add_argument("--json", type=Path, help="write every run and the machine's description here")
-    parser.add_argument("--markdown", action="store_true", help="print the tables for a README")
-    parser.add_argument("--quick", action="store_true", help="one epoch without --warmup, one setting of each grid")
-    parser.add_argument("--warmup", type=float, help="seconds before what is counted (default: 3, with --quick none)")
-    parser.add_argument("--no-grain", action="store_true", help="leave Grain out")
-    parser.add_argument("--no-ray-data", action="store_true", help="leave Ray Data out")
-    parser.add_argument("--identify", action="store_true", help="also collect which records came (slower)")
-    cache = Path(tempfile.gettempdir()) / "datarax_ray-benchmarks"
-    parser.add_argument("--cache-dir", type=Path, default=cache, help=f"of the datasets (default: {cache})")
-    options = parser.parse_args(arguments)
-    unknown = set(options.kinds) - set(KINDS)
-    if unknown:
-        parser.error(f"--kinds knows {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
+    options = parsed(
+        __doc__, arguments, records=int, repeats=3, seconds=8.0, kinds=list(KINDS), actors=[1, 2, 4], json=Path,
+        markdown=False, quick=False, warmup=float, no_grain=False, no_ray_data=False, identify=False,
+        cache_dir=CACHE_DIR,
+    )  # fmt: skip
+    if unknown := set(options.kinds) - set(KINDS):
+        sys.exit(f"--kinds knows {', '.join(KINDS)}, not {', '.join(sorted(unknown))}")
     if "jpeg" in options.kinds and find_spec("cv2") is None:
-        parser.error("the kind jpeg needs OpenCV: pip install 'datarax-ray[images]', or name other --kinds")
+        sys.exit("the kind jpeg needs OpenCV: pip install 'datarax-ray[images]', or name other --kinds")
     return options
 
 

@@ -8,7 +8,6 @@ Lists of lognormal lengths (median 100, up to 1,024) in batches of 256 on the ho
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -16,16 +15,14 @@ from statistics import median
 import numpy as np
 
 from datarax_ray import LengthBatches, Pipeline, RandomAccessSource, RandomAccessSourceConfig
+from tests.benchmarks.options import parsed
 
 BATCH, LONGEST = 256, 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[int, tuple[float, float]]:
     """Print a line for each size of pools; give the share of padding and the cost of a row, by size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, rows=50_000, repeats=5)
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(100), 0.8, options.rows), 1, LONGEST).astype(int)
     elements = [{"tokens": np.arange(length, dtype=np.int32)} for length in lengths]

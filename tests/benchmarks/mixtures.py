@@ -9,13 +9,11 @@ weights, in batches of NumPy. All take turns. CPU time, so that a busy machine d
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,29 +22,26 @@ import datasets
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, MixtureSource, ParquetSource, ParquetSourceConfig
 from tests.benchmarks.hf_streams import SHARDS, written
+from tests.benchmarks.options import parsed, spread
 
 WEIGHTS = (3, 1)
 BATCH = 1024
 ENOUGH = 50  # batches of `datasets`, which takes 200 times as long to interleave one
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+def main(arguments: Sequence[str] | None = None) -> dict[str, list[float]]:
     """Run it all, print a line for each, and give what --json writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=400_000, help="in each of the two datasets")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, rows=400_000, repeats=5, json=Path)
     with TemporaryDirectory() as directory:
         found = _measure(_written(Path(directory), options.rows), options.repeats)
-    for name, measured in found.items():
-        print(f"{name}: {measured['cpu_us']:.2f} ({measured['least']:.2f} to {measured['most']:.2f}) CPU us a row")
+    for name, costs in found.items():
+        print(f"{name}: {spread(costs, '.2f')} CPU us a row")
     if options.json:
         options.json.write_text(json.dumps(found, indent=2))
     return found
 
 
-def _measure(files: tuple[list[str], list[str]], repeats: int) -> dict[str, dict[str, float]]:
+def _measure(files: tuple[list[str], list[str]], repeats: int) -> dict[str, list[float]]:
     runs: dict[str, Callable[[], Iterable[int]]] = {
         "datasets, one stream": lambda: _iterated(_shuffled(files[0])),
         "datasets, interleaved": lambda: _iterated(
@@ -75,7 +70,7 @@ def _measure(files: tuple[list[str], list[str]], repeats: int) -> dict[str, dict
             begin = time.process_time()
             rows = sum(run())
             costs[name].append((time.process_time() - begin) / rows * 1e6)
-    return {name: {"cpu_us": median(us), "least": min(us), "most": max(us)} for name, us in costs.items()}
+    return costs
 
 
 def _iterated(dataset: Any) -> Iterable[int]:

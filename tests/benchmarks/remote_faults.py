@@ -10,7 +10,6 @@ are those of the program between two batches; the first batch, which waits for R
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import tempfile
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import ray
 from pyarrow import parquet
 
 from datarax_ray import (
@@ -35,7 +33,8 @@ from datarax_ray import (
     Pipeline,
     RaySource,
 )
-from tests.benchmarks.remote_files import BATCH, GROUP, RECORD_NBYTES, Server
+from tests.benchmarks.options import parsed
+from tests.benchmarks.remote_files import BATCH, GROUP, RECORD_NBYTES, served
 from tests.data import write_file
 
 FAULTS = {"503": 0.02, "cut": 0.02, "stall": 0.0015, "stick": 0.0015}
@@ -88,22 +87,12 @@ def waited(source: Any) -> tuple[list[float], str]:
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each kind of files: the longest wait of each pass, and how many requests failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--delay-ms", type=float, default=20)
-    parser.add_argument("--records", type=int, default=40_000, help="of 4 KB, of each kind; read twice")
-    parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, delay_ms=20.0, records=40_000, actors=2, repeats=3)
     found = []
-    with files(options.records) as folder, contextlib.ExitStack() as stack:
-        if not ray.is_initialized():
-            ray.init(num_cpus=4, include_dashboard=False, object_store_memory=2**29, log_to_driver=False)
-            stack.callback(ray.shutdown)
-        server = Server(folder, options.delay_ms / 1000, 1e9, FAULTS, STUCK_S)
-        stack.callback(server.close)
+    with files(options.records) as folder, served(folder, options.delay_ms / 1000, 1e9, FAULTS, STUCK_S) as server:
         for what, name, make in WORKLOADS:
             _, want = waited(make(folder / name))
-            longest, firsts, failed, others = [], [], 0, []
+            longest, firsts, others = [], [], []
             asked, broken = server.counts[0], server.num_broken
             for _ in range(options.repeats):
                 source = make(f"{server.url}/{name}")

@@ -2,7 +2,9 @@
 
 python -m tests.benchmarks.remote_files [--delay-ms 20] [--cap-mb 30] [--groups 800] [--rows 60000] [--repeats 3]
 
-The server is a process of its own: it waits before each answer, and sends all bodies together at the cap.
+The server is a process of its own: it waits before each answer, and sends all bodies together at the cap. --groups: of
+256 records of 4 KB, in the order by blocks. --rows: records that stand alone, in the global order; --epochs of these
+come from the disk.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 import ray
 
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline, RaySource
+from tests.benchmarks.options import parsed, spread
 from tests.data import write_file
 
 GROUP, RECORD_NBYTES, BATCH = 256, 4096, 1024
@@ -46,30 +49,29 @@ class Server:
         self.url = self._answered.readline().strip()
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """Requests and bytes that were sent."""
-        return self._told()[:2]
-
-    @property
-    def num_broken(self) -> int:
-        """Requests that failed."""
-        return self._told()[2]
-
-    def _told(self) -> tuple[int, int, int]:
+    def counts(self) -> tuple[int, int, int]:
+        """Requests, bytes that were sent, and requests that failed."""
         self._asked.write("\n")
         self._asked.flush()
-        requests, nbytes, broken = self._answered.readline().split()
-        return int(requests), int(nbytes), int(broken)
-
-    @property
-    def sent(self) -> int:
-        """Bytes."""
-        return self.counts[1]
+        requests, nbytes, broken = map(int, self._answered.readline().split())
+        return requests, nbytes, broken
 
     def close(self) -> None:
         self._asked.close()
         self._process.wait()
         self._answered.close()
+
+
+@contextlib.contextmanager
+def served(*given: Any) -> Iterator[Server]:
+    """A Server of these arguments, beside a Ray, which may be there already."""
+    with contextlib.ExitStack() as stack:
+        if not ray.is_initialized():
+            ray.init(num_cpus=4, include_dashboard=False, object_store_memory=2**29, log_to_driver=False)
+            stack.callback(ray.shutdown)
+        server = Server(*given)
+        stack.callback(server.close)
+        yield server
 
 
 def rates(where: Any, num_actors: int, server: Server, num_epochs: int = 1, **settings: Any) -> tuple[float, float]:
@@ -78,13 +80,13 @@ def rates(where: Any, num_actors: int, server: Server, num_epochs: int = 1, **se
     decode = DecodeRaw("uint8", (RECORD_NBYTES,), "x")
     source = RaySource(ArrayRecordSourceModule(config, where, transforms=[decode]), num_actors=num_actors, num_cpus=0.5)
     with Pipeline(source=source, batch_size=BATCH, on_host=True) as pipeline:
-        begin = warm = time.perf_counter(), server.sent, 0
+        begin = warm = time.perf_counter(), server.counts[1], 0
         for count, _ in enumerate(pipeline, 1):
             if warm is begin and time.perf_counter() > begin[0] + WARM_UP_S:
-                warm = time.perf_counter(), server.sent, count
+                warm = time.perf_counter(), server.counts[1], count
         began, sent_before, num_before = warm if warm[2] < count else begin
         took_s = time.perf_counter() - began
-        return BATCH * (count - num_before) / took_s, (server.sent - sent_before) / took_s
+        return BATCH * (count - num_before) / took_s, (server.counts[1] - sent_before) / took_s
 
 
 @contextlib.contextmanager
@@ -102,22 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for block order, one for global order, one for its later epochs from the disk: requests for each group or
     record, bytes for each of the files', records/s beside the cap and beside the files on disk.
     """
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--delay-ms", type=float, default=20)
-    parser.add_argument("--cap-mb", type=float, default=30, help="MB/s that the server sends")
-    parser.add_argument("--groups", type=int, default=800, help="groups of 256 records of 4 KB, in the order by blocks")
-    parser.add_argument("--rows", type=int, default=60_000, help="records that stand alone, in the global order")
-    parser.add_argument("--epochs", type=int, default=12, help="of these, from the disk")
-    parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, delay_ms=20.0, cap_mb=30.0, groups=800, rows=60_000, epochs=12, actors=2, repeats=3
+    )
     found = []
-    with files(options) as (groups, records), contextlib.ExitStack() as stack:
-        if not ray.is_initialized():
-            ray.init(num_cpus=4, include_dashboard=False, object_store_memory=2**29, log_to_driver=False)
-            stack.callback(ray.shutdown)
-        server = Server(groups.parent, options.delay_ms / 1000, options.cap_mb * 1e6)
-        stack.callback(server.close)
+    with contextlib.ExitStack() as stack:
+        groups, records = stack.enter_context(files(options))
+        server = stack.enter_context(served(groups.parent, options.delay_ms / 1000, options.cap_mb * 1e6))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         cache = {"cache_dir": folder, "cache_nbytes": 2**34}
         blocks = {"shuffle_block_size": GROUP}
@@ -127,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             ("global order, from the cache", records, 1, options.epochs, cache),
         )
         for what, path, unit, num_epochs, settings in workloads:
-            far, disk, before, after = [], [], (0, 0), (0, 0)
+            far, disk, before, after = [], [], server.counts, server.counts
             on_disk = blocks if settings is blocks else {}
             for _ in range(options.repeats):
                 if what.endswith("first epoch") and far:
@@ -137,17 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 after = server.counts
                 disk.append(rates(path, options.actors, server, num_epochs, **on_disk)[0])
             num_units = options.groups if unit == GROUP else options.rows
-            came, sent = sorted(rate for rate, _ in far), sorted(rate / options.cap_mb / 1e6 for _, rate in far)
-            line = {
-                "requests": (after[0] - before[0]) / num_units,
-                "nbytes": (after[1] - before[1]) / path.stat().st_size,
-            }
+            came, sent = [rate for rate, _ in far], [rate / options.cap_mb / 1e6 for _, rate in far]
+            requests, nbytes = (now - then for now, then in zip(after[:2], before[:2], strict=True))
+            line = {"requests": requests / num_units, "nbytes": nbytes / path.stat().st_size}
             line |= {"of_cap": median(sent), "of_disk": median(came) / median(disk)}
             found.append({"what": what} | line)
             print(
                 f"{what}: {line['requests']:.3f} requests for each {unit} records, {line['nbytes']:.3f} x the bytes; "
-                f"{line['of_cap']:.2f} of the cap ({sent[0]:.2f} to {sent[-1]:.2f}); {median(came):,.0f} records/s "
-                f"({came[0]:,.0f} to {came[-1]:,.0f}), {line['of_disk']:.2f} of the disk",
+                f"{spread(sent, '.2f')} of the cap; {spread(came)} records/s, {line['of_disk']:.2f} of the disk",
                 flush=True,
             )
     return found

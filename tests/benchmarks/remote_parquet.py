@@ -9,7 +9,6 @@ those of all processes of a run but the server's.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from tests.benchmarks.competitors import Task
 from tests.benchmarks.one import run
+from tests.benchmarks.options import CACHE_DIR, parsed, spread
 from tests.benchmarks.remote_files import Server
 from tests.benchmarks.tables import TABLES, tables
 
@@ -26,16 +26,10 @@ _COMPETITORS = (("Ray Data", "any"), ("ParquetSource, RaySource", "file"), ("Par
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each kind of rows and competitor: seconds, CPU for a row, requests and bytes of one pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["tokens"])
-    parser.add_argument("--rows", type=int, default=0, help="of each kind; 0 for its own number")
-    parser.add_argument("--delay-ms", type=float, default=20)
-    parser.add_argument("--cap-mb", type=float, default=1000, help="MB/s that the server sends")
-    parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    cache = Path.home() / ".cache" / "datarax_ray_benchmarks"
-    parser.add_argument("--cache-dir", type=Path, default=cache, help=f"of the datasets (default: {cache})")
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, kinds=["tokens"], rows=int, delay_ms=20.0, cap_mb=1000.0, actors=2, repeats=3,
+        cache_dir=CACHE_DIR,
+    )  # fmt: skip
     found = []
     for kind in options.kinds:
         num_rows = options.rows or TABLES[kind].num_rows
@@ -49,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             for lines, (competitor, order) in zip(runs, _COMPETITORS, strict=True):
                 before = server.counts
                 delivery = run(replace(task, competitor=competitor, setting={"order": order}))
-                requests, sent = (after - first for after, first in zip(server.counts, before, strict=True))
+                requests, sent, _ = (after - first for after, first in zip(server.counts, before, strict=True))
                 line = {"seconds": delivery.first_batch_s + delivery.seconds, "first_batch_s": delivery.first_batch_s}
                 line |= {"cpu_us": delivery.all_cpu_s / num_rows * 1e6, "requests": requests, "nbytes": sent / nbytes}
                 lines.append(line)
@@ -57,10 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for lines, (competitor, order) in zip(runs, _COMPETITORS, strict=True):
             middle = {name: median(line[name] for line in lines) for name in lines[0]}
             found.append({"kind": kind, "competitor": competitor, "order": order} | middle)
-            least, *_, most = sorted(line["seconds"] for line in lines * 2)
             print(
-                f"{kind}, {competitor}, {order} order: {middle['seconds']:.1f} s ({least:.1f} to {most:.1f}),"
-                f" the first batch after {middle['first_batch_s']:.1f}; {middle['cpu_us']:.2f} CPU us a row; "
+                f"{kind}, {competitor}, {order} order: {spread([line['seconds'] for line in lines], '.1f')} s, "
+                f"the first batch after {middle['first_batch_s']:.1f}; {middle['cpu_us']:.2f} CPU us a row; "
                 f"{middle['requests']:.0f} requests, {middle['nbytes']:.2f} x the bytes",
                 flush=True,
             )

@@ -12,90 +12,23 @@ left out. See benchmarks.peers for records of fixed size on the disk.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import itertools
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.benchmarks import peers
 from tests.benchmarks.data import KINDS, written_once
+from tests.benchmarks.options import CACHE_DIR, parsed, spread
 
-_SEED, _SHARD_NBYTES, _GROUP = 7, 2**23, 64
-
-
-def _pictures(count: int) -> Iterator[bytes]:
-    yield from KINDS["jpeg"].write(0, count)
-
-
-def _decoded(encoded: bytes) -> Any:
-    import cv2
-    import numpy as np
-
-    return cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR_RGB)
-
-
-class Streaming:
-    """MosaicML Streaming: MDS shards, its default shuffle."""
-
-    name, package = "MosaicML Streaming", "streaming"
-
-    @staticmethod
-    def write(folder: str, count: int) -> None:
-        from streaming import MDSWriter
-
-        with MDSWriter(out=folder, columns={"x": "bytes"}, size_limit=_SHARD_NBYTES) as writer:
-            for picture in _pictures(count):
-                writer.write({"x": picture})
-
-    @staticmethod
-    def pictures(url: str, where: str) -> Iterator[Any]:
-        from streaming import StreamingDataset
-
-        host, _, key = url.removeprefix("http://").partition("/")
-        os.environ["S3_ENDPOINT_URL"] = f"http://{host}"
-        dataset = StreamingDataset(remote=f"s3://{key}", local=where, shuffle=True, shuffle_seed=_SEED, batch_size=64)
-        yield from (_decoded(sample["x"]) for sample in dataset)
-
-
-class LitData:
-    """LitData: its binary chunks."""
-
-    name, package = "LitData", "litdata"
-
-    @staticmethod
-    def write(folder: str, count: int) -> None:
-        from litdata.streaming import Cache
-
-        cache = Cache(folder, chunk_bytes=_SHARD_NBYTES)
-        for index, picture in enumerate(_pictures(count)):
-            cache[index] = {"x": picture}
-        cache.done()
-        cache.merge()
-
-    @staticmethod
-    def pictures(url: str, where: str) -> Iterator[Any]:
-        from litdata import StreamingDataset
-        from litdata.streaming import downloader
-
-        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"  # the server has no TLS
-        host, _, key = url.removeprefix("http://").partition("/")
-        dataset = StreamingDataset(
-            f"s3://{key}",
-            cache_dir=where,
-            shuffle=True,
-            seed=_SEED,
-            drop_last=False,
-            storage_options={"endpoint_url": f"http://{host}"},
-        )
-        yield from (_decoded(sample["x"]) for sample in dataset)
+_SHARD_NBYTES, _GROUP = 2**23, 64
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 class WebDataset:
@@ -104,50 +37,44 @@ class WebDataset:
     name, package = "WebDataset", "webdataset"
 
     @staticmethod
-    def write(folder: str, count: int) -> None:
+    def write(folder: str, samples: Iterable[bytes], column: str, shard_nbytes: int) -> None:
         from webdataset import ShardWriter
 
-        with ShardWriter(f"{folder}/%05d.tar", maxsize=_SHARD_NBYTES, verbose=0) as writer:
-            for index, picture in enumerate(_pictures(count)):
+        with ShardWriter(f"{folder}/%05d.tar", maxsize=shard_nbytes, verbose=0) as writer:
+            for index, picture in enumerate(samples):
                 writer.write({"__key__": f"{index:08d}", "jpg": picture})
 
     @staticmethod
-    def pictures(url: str, where: str) -> Iterator[Any]:
+    def samples(folder: str, batch: int, remote: str) -> Iterator[bytes]:
         import webdataset
 
-        names = [f"{url}/{name}" for name in json.loads(Path(where, "names.json").read_text())]
-        dataset = webdataset.WebDataset(names, shardshuffle=len(names), seed=_SEED).shuffle(1000)
-        yield from (_decoded(sample["jpg"]) for sample in dataset)
+        names = [f"{remote}/{name}" for name in json.loads(Path(folder, "names.json").read_text())]
+        dataset = webdataset.WebDataset(names, shardshuffle=len(names), seed=peers.SEED).shuffle(1000)
+        return (sample["jpg"] for sample in dataset)
 
 
-class Ours:
-    """This one, in one process: ArrayRecord in groups, shuffled by blocks of these, and no cache on the disk."""
-
-    name, package = "in-process, blocks of groups", "datarax_ray.sources.array_record_source"
-
-    @staticmethod
-    def write(folder: str, count: int) -> None:
-        from tests.data import write_file
-
-        write_file(Path(folder) / "records.array_record", _pictures(count), _GROUP, "uncompressed")
-
-    @staticmethod
-    def pictures(url: str, where: str) -> Iterator[Any]:
-        from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeImage
-        from datarax_ray.feed.stream import StreamOptions
-
-        config = ArrayRecordSourceConfig(shuffle=True, shuffle_block_size="auto", seed=_SEED, num_epochs=1)
-        source = ArrayRecordSourceModule(config, f"{url}/records.array_record", transforms=[DecodeImage()])
-        for batch in source.batches(0, StreamOptions(64)):
-            yield from batch.columns["image"]
-
-
-PEERS: dict[str, Any] = {"streaming": Streaming, "litdata": LitData, "webdataset": WebDataset, "ours": Ours}
+PEERS: dict[str, Any] = peers.PEERS | {"webdataset": WebDataset}
 
 
 def written(peer: str, folder: str, count: int) -> None:
     """Its files, unless they are there."""
-    written_once(Path(folder), lambda scratch: PEERS[peer].write(str(scratch), count))
+    more = (_GROUP,) if peer == "ours" else ("bytes", _SHARD_NBYTES)
+    pictures = KINDS["jpeg"].write(0, count)
+    written_once(Path(folder), lambda scratch: PEERS[peer].write(str(scratch), pictures, *more))
+
+
+def _pictures(peer: str, url: str, where: str) -> Iterator[Any]:
+    """One epoch, decoded."""
+    if peer == "ours":
+        from datarax_ray import DecodeImage
+
+        batches = peers.Ours.batches(f"{url}/records.array_record", 64, "image", DecodeImage(), num_epochs=1)
+        return itertools.chain.from_iterable(batches)
+    import cv2
+    import numpy as np
+
+    encoded = PEERS[peer].samples(where, 64, url)
+    return (cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR_RGB) for each in encoded)
 
 
 def measured(peer: str, url: str, where: str) -> dict[str, float]:
@@ -156,91 +83,66 @@ def measured(peer: str, url: str, where: str) -> dict[str, float]:
     importlib.import_module("cv2")
     cpu = time.process_time()
     begin = time.perf_counter()
-    pictures = PEERS[peer].pictures(url, where)
+    pictures = _pictures(peer, url, where)
     shape = next(pictures).shape
     first_s = time.perf_counter() - begin
     assert shape == (256, 256, 3), shape
     num = 1 + sum(1 for _ in pictures)
-    return {
-        "first_s": first_s,
-        "all_s": time.perf_counter() - begin,
-        "cpu_ms": (time.process_time() - cpu) / num * 1e3,
-        "num": num,
-    }
-
-
-def _run(python: str, task: Sequence[Any]) -> subprocess.CompletedProcess[str]:
-    fake = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "us-east-1"}
-    return subprocess.run(
-        [python, "-m", "tests.benchmarks.remote_peers", "--one", json.dumps(task)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | fake | {"JAX_PLATFORMS": "cpu"},
-    )
-
-
-def _line(peer: str, count: int, nbytes: int, runs: list[dict[str, float]]) -> dict[str, Any]:
-    rates = sorted(count / run["all_s"] for run in runs)
-    line = {"peer": peer, "rate": median(rates), "least": rates[0], "most": rates[-1]}
-    line |= {key: median(run[key] for run in runs) for key in ("first_s", "cpu_ms", "requests")}
-    return line | {"nbytes": median(run["nbytes"] for run in runs) / nbytes}
+    all_s, cpu_ms = time.perf_counter() - begin, (time.process_time() - cpu) / num * 1e3
+    return {"first_s": first_s, "all_s": all_s, "cpu_ms": cpu_ms, "num": num}
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each loader."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that has the peers")
-    parser.add_argument("--pictures", type=int, default=12_000)
-    parser.add_argument("--delay-ms", type=float, default=20)
-    parser.add_argument("--cap-mb", type=float, default=100, help="MB/s that the server sends")
-    parser.add_argument("--repeats", type=int, default=3)
-    cache = Path.home() / ".cache" / "datarax_ray_benchmarks"
-    parser.add_argument("--cache-dir", type=Path, default=cache, help=f"of the datasets (default: {cache})")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, python=sys.executable, pictures=12_000, delay_ms=20.0, cap_mb=100.0, repeats=3,
+        cache_dir=CACHE_DIR, one=str,
+    )  # fmt: skip
     if options.one:
         what, *rest = json.loads(options.one)
         print(json.dumps({"write": written, "read": measured}[what](*rest)))
         return []
     from tests.benchmarks.remote_files import Server  # it needs Ray, which peers do not have
 
-    pythons = {peer: sys.executable if peer == "ours" else options.python for peer in PEERS}
     folders = {peer: options.cache_dir / f"remote-{peer}-{options.pictures}" for peer in PEERS}
     options.cache_dir.mkdir(parents=True, exist_ok=True)
-    here, runs = [], {peer: list[dict[str, float]]() for peer in PEERS}
-    for peer in PEERS:
-        done = _run(pythons[peer], ["write", peer, str(folders[peer]), options.pictures])
-        if done.returncode:
-            print(f"{PEERS[peer].name} is left out: {done.stderr.strip().splitlines()[-1]}", flush=True)
-        else:
-            here.append(peer)
+
+    def run(peer: str, *task: Any) -> Any:
+        python = sys.executable if peer == "ours" else options.python
+        return peers.run_one("remote_peers", python, task, **_CREDENTIALS)
+
+    runs: dict[str, list[dict[str, float]]] = {}
+    for peer, folder in folders.items():
+        done = run(peer, "write", peer, str(folder), options.pictures)
+        peers.answer_of(done, PEERS[peer].name)  # says so where it is not there
+        if not done.returncode:
+            runs[peer] = []
     server = Server(options.cache_dir, options.delay_ms / 1000, options.cap_mb * 1e6)
     try:
-        for _, peer in itertools.product(range(options.repeats), here):
+        for _, peer in itertools.product(range(options.repeats), runs):
             with tempfile.TemporaryDirectory() as where:
                 names = sorted(path.name for path in folders[peer].iterdir())
                 Path(where, "names.json").write_text(json.dumps(names))
                 before = server.counts
-                done = _run(pythons[peer], ["read", peer, f"{server.url}/{folders[peer].name}", where])
-                after = server.counts
+                done = run(peer, "read", peer, f"{server.url}/{folders[peer].name}", where)
+                requests, sent, _ = (now - then for now, then in zip(server.counts, before, strict=True))
             if done.returncode:
                 raise RuntimeError(f"{PEERS[peer].name}: {done.stderr[-2000:]}")
-            told = json.loads(done.stdout.strip().splitlines()[-1])
+            told = peers.answer_of(done, PEERS[peer].name)
             assert told["num"] == options.pictures, f"{PEERS[peer].name} gave {told['num']}"
-            runs[peer].append(told | {"requests": after[0] - before[0], "nbytes": after[1] - before[1]})
+            runs[peer].append(told | {"rate": told["num"] / told["all_s"], "requests": requests, "nbytes": sent})
     finally:
         server.close()
     lines = []
-    for peer in here:
+    for peer, found in runs.items():
         nbytes = sum(path.stat().st_size for path in folders[peer].iterdir())
-        line = _line(peer, options.pictures, nbytes, runs[peer])
-        lines.append(line)
+        line = {key: median(each[key] for each in found) for key in ("rate", "first_s", "cpu_ms", "requests", "nbytes")}
+        line["nbytes"] /= nbytes
+        lines.append({"peer": peer} | line)
         print(
-            f"{PEERS[peer].name}: {line['rate']:,.0f} pictures/s ({line['least']:,.0f} to {line['most']:,.0f}), the "
-            f"first after {line['first_s']:.2f} s, {line['cpu_ms']:.2f} ms of CPU each, {line['requests']:,.0f} "
-            f"requests for {line['nbytes']:.2f} x the bytes of {nbytes / 2**20:,.0f} MiB",
+            f"{PEERS[peer].name}: {spread([each['rate'] for each in found])} pictures/s, the first after "
+            f"{line['first_s']:.2f} s, {line['cpu_ms']:.2f} ms of CPU each, {line['requests']:,.0f} requests for "
+            f"{line['nbytes']:.2f} x the bytes of {nbytes / 2**20:,.0f} MiB",
             flush=True,
         )
     return lines

@@ -8,10 +8,8 @@ of a new process; what it was asked for before the first batch came is told, and
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,36 +21,28 @@ from typing import Any
 import numpy as np
 
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, DecodeRaw, Pipeline
+from tests.benchmarks.options import parsed
 from tests.benchmarks.remote_files import Server
 from tests.data import write_file
 
 _RECORDS, _RECORD_NBYTES = 20, 64
 
 
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def first_batch(urls: Sequence[str], batch_size: int, cache_dir: str) -> dict[str, float]:
     """Seconds and CPU until the source is made, and then until its first shuffled batch."""
-    began, cpu_s = time.perf_counter(), _cpu_s()
+    began, cpu_s = time.perf_counter(), time.process_time()
     config = ArrayRecordSourceConfig(shuffle=True, seed=7, cache_dir=cache_dir, cache_nbytes=2**32)
     decode = DecodeRaw("uint8", (_RECORD_NBYTES,), "x")
     source = ArrayRecordSourceModule(config, list(urls), transforms=[decode])
     made_s = time.perf_counter() - began
     with Pipeline(source=source, batch_size=batch_size, on_host=True) as pipeline:
         next(iter(pipeline))
-    return {"made_s": made_s, "first_s": time.perf_counter() - began, "cpu_s": _cpu_s() - cpu_s}
+    return {"made_s": made_s, "first_s": time.perf_counter() - began, "cpu_s": time.process_time() - cpu_s}
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each of two starts: with an empty disk cache, and with the ends of the files in it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--delay-ms", type=float, default=20)
-    parser.add_argument("--batch", type=int, default=1024)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, files=10_000, delay_ms=20.0, batch=1024)
     found: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

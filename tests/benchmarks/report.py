@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +19,7 @@ from rich.table import Table
 
 from tests.benchmarks.competitors import Delivery, Task
 from tests.benchmarks.data import KINDS
+from tests.benchmarks.one import run
 
 # What each kind of records asks of RaySource, on 2 cores: of raw reads by as many processes, of others' best setting.
 AGAINST = ("raw reads", "Grain's best", "Ray Data")
@@ -70,6 +73,11 @@ def rate(delivery: Delivery) -> float:
     return delivery.records / delivery.seconds if delivery.seconds else 0.0
 
 
+def cpu_us(delivery: Delivery) -> float:
+    """Microseconds of CPU for each record."""
+    return delivery.cpu_s / max(1, delivery.records) * 1e6
+
+
 def summarise(task: Task, deliveries: Sequence[Delivery]) -> Summary:
     return Summary(
         task.kind,
@@ -77,7 +85,7 @@ def summarise(task: Task, deliveries: Sequence[Delivery]) -> Summary:
         task.workers,
         _name(task),
         [rate(delivery) for delivery in deliveries],
-        median(delivery.cpu_s / max(1, delivery.records) * 1e6 for delivery in deliveries),
+        median(map(cpu_us, deliveries)),
         median(delivery.first_batch_s for delivery in deliveries),
         {key: max(delivery.notes[key] for delivery in deliveries) for key in deliveries[0].notes},
     )
@@ -117,20 +125,55 @@ def show(everyone: Sequence[Summary], as_markdown: bool) -> None:
         rows = [_row(summary, everyone) for summary in everyone if summary.kind == kind]
         spec = KINDS[kind]
         title = f"{kind}: records of {spec.nbytes:,} bytes decoded, batches of {spec.batch_size}"
-        if as_markdown:
-            lines = [_HEADERS, ["---", *["---:"] * (len(_HEADERS) - 2), "---"], *rows]
-            print(f"\n**{title}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
-            continue
-        table = Table(*_HEADERS, title=title)
-        for column in table.columns[1:-1]:
-            column.justify = "right"
-        for row in rows:
-            table.add_row(*row)
-        # notes and settings are long; where nobody knows the width (a pipe), do not fold them
-        Console(width=None if sys.stdout.isatty() else 200).print(table)
-    print()
-    for verdict in verdicts(everyone):
-        print(f"- {verdict}")
+        print_table(title, _HEADERS, rows, as_markdown)
+
+
+def print_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], as_markdown: bool) -> None:
+    """Numbers stand on the right: all but the first column, and the notes."""
+    sides = ["left" if header in ("", "notes") else "right" for header in headers]
+    if as_markdown:
+        lines = [headers, ["---" if side == "left" else "---:" for side in sides], *rows]
+        print(f"\n**{title}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
+        return
+    table = Table(*headers, title=title)
+    for column, side in zip(table.columns, sides, strict=True):
+        column.justify = "left" if side == "left" else "right"
+    for row in rows:
+        table.add_row(*row)
+    # notes and settings are long; where nobody knows the width (a pipe), do not fold them
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def in_turns(tasks: Sequence[Task], repeats: int) -> list[list[Delivery]]:
+    """The deliveries of each task, which take turns, so that a busy spell of the machine meets all of them."""
+    deliveries: list[list[Delivery]] = [[] for _ in tasks]
+    for repeat in range(repeats):
+        for task, found in zip(tasks, deliveries, strict=True):
+            found.append(run_told(task, f"run {repeat + 1} of {repeats}"))
+    return deliveries
+
+
+def run_told(task: Task, what: str) -> Delivery:
+    """The delivery of a task, with a line on the error stream."""
+    found = run(task)
+    setting = f" {task.setting}" if task.setting else ""
+    speed = f"{rate(found):,.0f}/s, {cpu_us(found):.2f} CPU us each"
+    print(f"{what}: {task.kind} {task.competitor} {task.workers}{setting}: {speed}", file=sys.stderr)
+    return found
+
+
+def reported(options: Namespace, tasks: Sequence[Task], deliveries: Sequence[Sequence[Delivery]], **more: Any) -> Any:
+    """All of a run as plain values, which go to the file of --json; the verdicts are printed."""
+    runs = zip(tasks, deliveries, strict=True)
+    found = {
+        "options": {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()},
+        "runs": [asdict(task) | {"deliveries": [asdict(each) for each in its]} for task, its in runs],
+        **more,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print("\n" + "\n".join(f"- {verdict}" for verdict in more["verdicts"]))
+    return found
 
 
 def machine() -> dict[str, Any]:

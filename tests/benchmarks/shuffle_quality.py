@@ -13,7 +13,6 @@ groups together. Of the true permutation (NumPy's) and of each order:
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, order_of
+from tests.benchmarks.options import parsed
 
 GROUP, LABEL, BATCH = 256, 1024, 1024
 WINDOWS = [4**power for power in range(7)]
@@ -88,11 +88,7 @@ def plot(found: dict[str, dict[str, float]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the table, write the plot, and give what --json writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=2**20)
-    parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, records=2**20, plot=Path, json=Path)
     found = of_orders(options.records)
     for name, measures in found.items():
         print(f"{name:28}", *(f"{measure} {value:<10.4g}" for measure, value in measures.items()))

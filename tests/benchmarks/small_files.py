@@ -9,7 +9,6 @@ batch is told apart: it has counted, checked and opened files.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from statistics import median
 
 from tests.benchmarks.competitors import Delivery, Task
 from tests.benchmarks.one import run
+from tests.benchmarks.options import parsed, spread
 from tests.benchmarks.report import rate
 from tests.data import write_file
 
@@ -34,14 +34,9 @@ def write(directory: Path, num_files: int, num_records: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> dict[int, float]:
     """The ratio of the rates, by the number of actors."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=20_000)
-    parser.add_argument("--records", type=int, default=20_000_000)
-    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[0, 2])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--warmup", type=float, default=5.0, help="seconds before what is counted")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each run, that are counted")
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, files=20_000, records=20_000_000, actors=[0, 2], repeats=3, warmup=5.0, seconds=4.0
+    )
     ratios: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         counts = (FEW, options.files)
@@ -51,14 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> dict[int, float]:
             found: dict[int, list[Delivery]] = {count: [] for count in counts}
             for _ in range(options.repeats):
                 for count in counts:
-                    found[count].append(run(_task(Path(folder) / str(count), actors, options)))
+                    task = Task(
+                        "RaySource" if actors else "in-process", "small", [str(Path(folder) / str(count))],
+                        options.records, _EPOCHS * options.records, options.seconds, actors, warmup_s=options.warmup,
+                    )  # fmt: skip
+                    found[count].append(run(task))
             who = f"{actors} actors" if actors else "one process"
             for count, deliveries in found.items():
-                rates = sorted(map(rate, deliveries))
                 cpu_us = median(each.cpu_s / max(1, each.records) for each in deliveries) * 1e6
                 first_s = median(each.first_batch_s for each in deliveries)
                 print(
-                    f"{who}, {count:,} files: {median(rates):,.0f} records/s ({rates[0]:,.0f} to {rates[-1]:,.0f}), "
+                    f"{who}, {count:,} files: {spread([*map(rate, deliveries)])} records/s, "
                     f"{cpu_us:.2f} us of CPU a record, the first batch after {first_s:.1f} s",
                     flush=True,
                 )
@@ -66,19 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> dict[int, float]:
             ratios[actors] = many / max(few, 1e-9)
             print(f"{who}: ratio {ratios[actors]:.2f}", flush=True)
     return ratios
-
-
-def _task(directory: Path, actors: int, options: argparse.Namespace) -> Task:
-    return Task(
-        "RaySource" if actors else "in-process",
-        "small",
-        [str(directory)],
-        num_records=options.records,
-        records=_EPOCHS * options.records,
-        seconds=options.seconds,
-        workers=actors,
-        warmup_s=options.warmup,
-    )
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@
 writes that many records of 64 bytes, and takes a Pipeline's first batch of them, shuffled, in a process of its own for
 each run: from the import of this package on, behind those of JAX, Flax and Ray, and ray.init (0 actors: without Ray).
 Runs take turns: a start over these files at the first position, and one that goes on from position 10**12.
-CPU seconds are those of the process itself, and of all that Ray started as well.
+CPU seconds are those of the process itself, and of all that Ray started as well. --settle: seconds until times of
+change say enough.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,7 +20,8 @@ from statistics import median
 from typing import Any
 
 from tests.benchmarks.competitors import cpu_s
-from tests.benchmarks.one import answer_of
+from tests.benchmarks.one import answer, answer_of
+from tests.benchmarks.options import parsed, spread
 from tests.benchmarks.small_files import write
 
 _BATCH, _FAR = 1024, 10**12
@@ -66,17 +66,7 @@ def first_batch(folder: str, num_actors: int, position: int) -> dict[str, float]
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """A line for each number of actors and kind of start."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--actors", type=lambda text: [int(n) for n in text.split(",")], default=[0, 2])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--settle", type=float, default=11.0, help="seconds until times of change say enough")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.one:
-        Path(options.one[1]).write_text(json.dumps(first_batch(*json.loads(options.one[0]))))
-        return []
+    options = parsed(__doc__, arguments, files=1000, records=1_000_000, actors=[0, 2], repeats=5, settle=11.0)
     lines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "files"
@@ -86,16 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             found: list[list[dict[str, float]]] = [[] for _ in STARTS]
             for _ in range(options.repeats):
                 for runs, (_, position) in zip(found, STARTS, strict=True):
-                    runs.append(
-                        answer_of(["-m", "tests.benchmarks.start", "--one"], [str(folder), num_actors, position])
-                    )
+                    runs.append(answer_of(["-m", "tests.benchmarks.start"], [str(folder), num_actors, position]))
             for runs, (what, _) in zip(found, STARTS, strict=True):
                 middle = {name: median(run[name] for run in runs) for name in runs[0]}
                 lines.append({"actors": num_actors, "what": what} | middle)
-                seconds = sorted(run["seconds"] for run in runs)
+                seconds = spread([run["seconds"] for run in runs], ".2f")
                 print(
-                    f"{f'{num_actors} actors' if num_actors else 'one process'}, {what}: {median(seconds):.2f} s "
-                    f"({seconds[0]:.2f} to {seconds[-1]:.2f}), {middle['cpu_s']:.2f} s of CPU, "
+                    f"{f'{num_actors} actors' if num_actors else 'one process'}, {what}: {seconds} s, "
+                    f"{middle['cpu_s']:.2f} s of CPU, "
                     f"{middle['own_cpu_s']:.2f} of them in the program itself; "
                     + ", ".join(f"{part} {middle[part]:.2f} s" for part in PARTS),
                     flush=True,
@@ -104,4 +92,4 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    answer(first_batch) or main()

@@ -19,7 +19,6 @@ from tests.benchmarks import (
     ingest,
     lengths,
     mixtures,
-    one,
     parquet,
     peers,
     remote_faults,
@@ -34,17 +33,11 @@ from tests.benchmarks import (
 )
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    directory: Path = tmp_path_factory.mktemp("benchmark")
-    file = directory / "found.json"
-    options = ["--records", "640", "--repeats", "1", "--kinds", "tokens", "--actors", "2", "--quick", "--identify"]
-    ingest.main([*options, "--cache-dir", str(directory), "--json", str(file)])
-    return json.loads(file.read_text())
-
-
 @pytest.mark.slow
-def test_every_competitor_delivers_each_record_once(found: dict) -> None:
+def test_every_competitor_delivers_each_record_once(tmp_path: Path) -> None:
+    options = ["--records", "640", "--repeats", "1", "--kinds", "tokens", "--actors", "2", "--quick", "--identify"]
+    ingest.main([*options, "--cache-dir", str(tmp_path), "--json", str(tmp_path / "found.json")])
+    found = json.loads((tmp_path / "found.json").read_text())
     came = {run["competitor"]: sorted(run["deliveries"][0]["identities"]) for run in found["runs"]}
     assert list(came) == [
         "raw",
@@ -84,27 +77,11 @@ def test_what_a_batch_costs_is_told_beside_device_put(tmp_path: Path, capsys: py
     assert "small256, 8 fields, 1 actors, here: a batch " in capsys.readouterr().out
 
 
-TOY = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify", "--cache-dir"]
-
-
-@pytest.mark.slow  # two processes
-def test_parquet_is_read_in_file_order_and_in_blocks_each_row_once(tmp_path: Path) -> None:
-    *_, in_order, in_blocks = parquet.tasks("text", parquet.parsed([*TOY, str(tmp_path)]))
-    assert one.run(in_order).identities == list(range(640))
-    assert sorted(mixed := one.run(in_blocks).identities) == list(range(640)) != mixed
-
-
-@pytest.fixture(scope="module")
-def found_of_tables(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    directory: Path = tmp_path_factory.mktemp("tables")
-    file = directory / "found.json"
-    parquet.main([*TOY, str(directory), "--json", str(file)])
-    return json.loads(file.read_text())
-
-
 @pytest.mark.slow  # each run of a peer is a Ray of its own
-def test_everyone_who_reads_parquet_delivers_each_row_once(found_of_tables: dict) -> None:
-    came = {(run["competitor"], run["setting"]["order"]): run["deliveries"] for run in found_of_tables["runs"]}
+def test_everyone_who_reads_parquet_delivers_each_row_once(tmp_path: Path) -> None:
+    options = ["--rows", "640", "--repeats", "1", "--kinds", "text", "--quick", "--identify"]
+    found = parquet.main([*options, "--cache-dir", str(tmp_path)])
+    came = {(run["competitor"], run["setting"]["order"]): run["deliveries"] for run in found["runs"]}
     assert list(came) == [
         ("Ray Data", "any"),
         ("ParquetSource, RaySource", "file"),
@@ -127,7 +104,7 @@ def test_the_benchmark_of_streams_reads_what_datasets_reads() -> None:
 def test_mixtures_are_read_beside_their_components() -> None:
     found = mixtures.main(["--rows", "4000", "--repeats", "1"])
     assert {"datasets, interleaved", "a mixture of two streams", "a mixture of two indexed"} <= found.keys()
-    assert all(measured["cpu_us"] > 0 for measured in found.values())
+    assert all(min(costs) > 0 for costs in found.values())
 
 
 @pytest.mark.slow  # two processes, one with Ray
@@ -207,13 +184,10 @@ def test_rows_beside_broken_ones_all_come() -> None:
     assert folder["ratio"] > 0
 
 
-def test_a_library_that_is_not_installed_is_named_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_that_is_not_installed_is_named_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match=r"datarax-ray\[images\]"):
         ingest.main(["--kinds", "jpeg"])
-    assert "datarax-ray[images]" in capsys.readouterr().err
 
 
 def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

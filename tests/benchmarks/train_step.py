@@ -8,12 +8,9 @@ and so does a transform in the actor, until reading and it have taken what is as
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +19,7 @@ import ray
 from datarax_ray import Pipeline, RaySource
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.benchmarks.data import KINDS, dataset, warm
+from tests.benchmarks.options import CACHE_DIR, parsed
 
 BATCH = 1024
 TARGET = 0.02
@@ -40,14 +38,9 @@ class Takes:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step-ms", type=float, default=10.0)
-    parser.add_argument("--data-ms", type=float, default=8.0)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--warmup", type=float, default=5.0, help="seconds before anything counts")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--cache-dir", type=Path, default=Path(tempfile.gettempdir()) / "datarax_ray-benchmarks")
-    options = parser.parse_args(arguments)
+    options = parsed(
+        __doc__, arguments, step_ms=10.0, data_ms=8.0, records=1_000_000, warmup=5.0, seconds=20.0, cache_dir=CACHE_DIR
+    )
     kind = KINDS["small"]
     paths = dataset(kind, options.records, options.cache_dir)
     warm(paths)
