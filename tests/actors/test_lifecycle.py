@@ -51,9 +51,21 @@ RUNS = ActorState(LIMITS, "running", HERE, heard_at=100, due_at=INF)
 BOTH = ("r", "s")
 
 
+DEAD = Loss("replaced", 95, "dead")
+TOO_LONG = "a request took longer than the 60 s that request_timeout_s gives it"
+SILENCE = "it did not answer for 6 s"
+ANOTHER = [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()]
+BACK = vars(RUNS) | {"num_failures": 1}
+
+
 def to(phase, **changes):
     """The changes of an actor that enters a phase without requests: it is pinged there only where asked_at says so."""
     return {"phase": phase, "asked_at": None, "requests": []} | changes
+
+
+def starting(num_failures, asked_at=99):
+    """One that takes the place of another, and has not come in time."""
+    return replace(STARTING, asked_at=asked_at, num_failures=num_failures, due_at=160, loss=DEAD)
 
 
 # before, event and its arguments, what has changed, commands
@@ -61,66 +73,39 @@ CASES = [
     # who is to be started
     (WAITING, "tick", (99,), {}, []),
     (WAITING, "tick", (100,), to("starting", asked_at=100, due_at=INF), [Start()]),
-    (
-        replace(WAITING, loss=Loss("replaced", 95, "dead")),
-        "tick",
-        (100,),
-        to("starting", asked_at=100, due_at=160),
-        [Start()],
-    ),
+    (replace(WAITING, loss=DEAD), "tick", (100,), to("starting", asked_at=100, due_at=160), [Start()]),
     # who starts for the first time waits for room, as long as it takes
     (STARTING, "tick", (10**6,), {}, []),
     (replace(STARTING, asked_at=None), "tick", (100,), {"asked_at": 100}, [Ask()]),
     (STARTING, "answered", (HERE, 100), to("running", process=HERE, heard_at=100), []),
     (STARTING, "unavailable", ("busy", 100), {"asked_at": None}, []),
-    (STARTING, "failed", ("full", 100), to("waiting", num_failures=1, due_at=100, why_not="full"), [Kill(True)]),
-    (
-        replace(STARTING, num_failures=2),
-        "failed",
-        ("full", 100),
-        to("waiting", num_failures=3, due_at=102, why_not="full"),
-        [Kill(True), TellNoStart("full")],
-    ),
-    (
-        replace(STARTING, num_failures=5000),
-        "failed",
-        ("full", 100, False),
-        to("waiting", num_failures=5001, due_at=160, why_not="full"),
-        [Kill(True)],
+    *(
+        (
+            replace(STARTING, num_failures=num),
+            "failed",
+            given,
+            to("waiting", due_at=due_at, why_not="full") | more,
+            told,
+        )
+        for num, given, due_at, more, told in (
+            (0, ("full", 100), 100, {"num_failures": 1}, [Kill(True)]),
+            (2, ("full", 100), 102, {"num_failures": 3}, [Kill(True), TellNoStart("full")]),
+            (5000, ("full", 100, False), 160, {"num_failures": 5001}, [Kill(True)]),
+        )
     ),
     # who has run is asked for anew, at longer and longer intervals, in place of the one before, and that is told
-    (
-        replace(STARTING, num_failures=2, due_at=160, loss=Loss("replaced", 95, "dead")),
-        "tick",
-        (161,),
-        {"asked_at": 161, "num_failures": 3, "due_at": 209},
-        [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()],
-    ),
-    (
-        replace(STARTING, asked_at=None, num_failures=5, due_at=160, loss=Loss("replaced", 95, "dead")),
-        "tick",
-        (161,),
-        {"asked_at": 161, "num_failures": 6, "due_at": 545},
-        [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()],
-    ),
-    (
-        replace(STARTING, num_failures=5000, due_at=160, loss=Loss("replaced", 95, "dead")),
-        "tick",
-        (161,),
-        {"asked_at": 161, "num_failures": 5001, "due_at": 3761},
-        [TellNoStart("none has come in the 66 s since it was lost"), Kill(True), Start()],
-    ),
+    (starting(2), "tick", (161,), {"asked_at": 161, "num_failures": 3, "due_at": 209}, ANOTHER),
+    (starting(5, asked_at=None), "tick", (161,), {"asked_at": 161, "num_failures": 6, "due_at": 545}, ANOTHER),
+    (starting(5000), "tick", (161,), {"asked_at": 161, "num_failures": 5001, "due_at": 3761}, ANOTHER),
     # who runs is left alone unless it has requests and says nothing
     (RUNNING, "tick", (100,), {}, []),
     (RUNNING, "tick", (100.5,), {"asked_at": 100.5}, [Ask()]),
     (replace(RUNNING, requests=[]), "tick", (10**6,), {}, []),
     (ASKED, "tick", (104,), {}, []),
     (
-        ASKED,
-        "tick",
-        (105,),
-        to("silent", asked_at=99, num_failures=1, due_at=165, loss=Loss("answered", 105, "it did not answer for 6 s")),
-        [LoseRequests(BOTH, "it did not answer for 6 s", HERE)],
+        *(ASKED, "tick", (105,)),
+        to("silent", asked_at=99, num_failures=1, due_at=165, loss=Loss("answered", 105, SILENCE)),
+        [LoseRequests(BOTH, SILENCE, HERE)],
     ),
     (RUNNING, "sent", ("t", 100), {"requests": ["r", "s", "t"]}, []),
     (replace(RUNS, heard_at=5), "sent", ("r", 100), {"requests": ["r"], "heard_at": 100}, []),
@@ -129,44 +114,28 @@ CASES = [
     # it lives; is it at work?
     (ASKED, "answered", (HERE, 100, 2, 2), {"asked_at": None, "heard_at": 100}, []),
     (
-        ASKED,
-        "answered",
-        (HERE, 300, 61, 60),
-        to(
-            "hung",
-            heard_at=300,
-            num_failures=1,
-            due_at=360,
-            loss=Loss("hung", 300, "a request took longer than the 60 s that request_timeout_s gives it"),
-        ),
-        [LoseRequests(BOTH, "a request took longer than the 60 s that request_timeout_s gives it", HERE), Kill(False)],
+        *(ASKED, "answered", (HERE, 300, 61, 60)),
+        to("hung", heard_at=300, num_failures=1, due_at=360, loss=Loss("hung", 300, TOO_LONG)),
+        [LoseRequests(BOTH, TOO_LONG, HERE), Kill(False)],
     ),
     # another process answers: the one before has ended, and nothing had told of it yet
     (
-        ASKED,
-        "answered",
-        (NEXT, 100, 61, 60, "out of memory"),
+        *(ASKED, "answered", (NEXT, 100, 61, 60, "out of memory")),
         {"process": NEXT, "requests": [], "asked_at": None, "heard_at": 100, "num_failures": 1},
         [LoseRequests(BOTH, "out of memory", HERE), TellReturn("restarted", "out of memory", 0)],
     ),
     (
-        ASKED,
-        "unavailable",
-        ("killed", 100),
+        *(ASKED, "unavailable", ("killed", 100)),
         to("lost", num_failures=1, due_at=112, loss=Loss("restarted", 100, "killed")),
         [LoseRequests(BOTH, "killed", HERE)],
     ),
     (
-        RUNNING,
-        "failed",
-        ("dead", 100),
+        *(RUNNING, "failed", ("dead", 100)),
         to("waiting", num_failures=1, due_at=100, loss=Loss("replaced", 100, "dead")),
         [LoseRequests(BOTH, "dead", HERE)],
     ),
     (
-        RUNNING,
-        "failed",
-        ("no module", 100, False),
+        *(RUNNING, "failed", ("no module", 100, False)),
         to("waiting", num_failures=1, due_at=100, loss=Loss("replaced", 100, "no module"), why_not="no module"),
         [LoseRequests(BOTH, "no module", HERE), Kill(True)],
     ),
@@ -175,33 +144,17 @@ CASES = [
     (replace(SILENT, asked_at=None), "tick", (155,), {"asked_at": 155}, [Ask()]),
     *(
         (
-            replace(SILENT, asked_at=asked_at),
-            "tick",
-            (156,),
+            *(replace(SILENT, asked_at=asked_at), "tick", (156,)),
             {"phase": "hung", "asked_at": None, "due_at": 216, "loss": Loss("hung", 95, "no word")},
             [Kill(False)],
         )
         for asked_at in (90, None)  # what it was asked has failed at once
     ),
-    (
-        SILENT,
-        "answered",
-        (HERE, 100),
-        vars(RUNS) | {"num_failures": 1},
-        [Forget(), TellReturn("answered", "no word", 5)],
-    ),
-    (
-        SILENT,
-        "answered",
-        (NEXT, 100),
-        vars(RUNS) | {"num_failures": 1, "process": NEXT},
-        [TellReturn("restarted", "no word", 5)],
-    ),
+    (SILENT, "answered", (HERE, 100), BACK, [Forget(), TellReturn("answered", "no word", 5)]),
+    (SILENT, "answered", (NEXT, 100), BACK | {"process": NEXT}, [TellReturn("restarted", "no word", 5)]),
     (SILENT, "unavailable", ("its node is gone", 100), {"asked_at": None}, []),
     (
-        SILENT,
-        "failed",
-        ("dead", 100),
+        *(SILENT, "failed", ("dead", 100)),
         to("waiting", num_failures=2, due_at=101, loss=Loss("replaced", 95, "no word"), why_not="dead"),
         [Kill(True)],
     ),
@@ -210,36 +163,24 @@ CASES = [
     (replace(LOST, asked_at=None), "tick", (107,), {"asked_at": 107}, [Ask()]),
     *(
         (
-            replace(LOST, asked_at=asked_at),
-            "tick",
-            (108,),
+            *(replace(LOST, asked_at=asked_at), "tick", (108,)),
             to("starting", asked_at=108, num_failures=2, due_at=132, loss=Loss("replaced", 95, "killed")),
             [Kill(True), Start()],
         )
         for asked_at in (99, None)
     ),
     (replace(LOST, due_at=INF), "tick", (10**6,), {}, []),  # a shared one
-    (
-        LOST,
-        "answered",
-        (NEXT, 100),
-        vars(RUNS) | {"num_failures": 1, "process": NEXT},
-        [TellReturn("restarted", "killed", 5)],
-    ),
-    (LOST, "answered", (HERE, 100), vars(RUNS) | {"num_failures": 1}, [Forget(), TellReturn("answered", "killed", 5)]),
+    (LOST, "answered", (NEXT, 100), BACK | {"process": NEXT}, [TellReturn("restarted", "killed", 5)]),
+    (LOST, "answered", (HERE, 100), BACK, [Forget(), TellReturn("answered", "killed", 5)]),
     (LOST, "unavailable", ("not yet", 100), {"asked_at": None}, []),
     (
-        LOST,
-        "failed",
-        ("full", 100),
+        *(LOST, "failed", ("full", 100)),
         to("waiting", num_failures=2, due_at=101, loss=Loss("replaced", 95, "killed"), why_not="full"),
         [Kill(True)],
     ),
     (
-        replace(LOST, phase="starting", loss=Loss("replaced", 95, "killed")),
-        "answered",
-        (NEXT, 100),
-        vars(RUNS) | {"num_failures": 1, "process": NEXT},
+        *(replace(LOST, phase="starting", loss=Loss("replaced", 95, "killed")), "answered", (NEXT, 100)),
+        BACK | {"process": NEXT},
         [TellReturn("replaced", "killed", 5)],
     ),
     # who hung is another one when it is back, and is called hung whatever comes in between
@@ -248,9 +189,7 @@ CASES = [
     # where that had no effect another is asked for; a shared one, which would be found by its name, is ended again
     *(
         (
-            replace(HUNG, asked_at=asked_at),
-            "tick",
-            (156,),
+            *(replace(HUNG, asked_at=asked_at), "tick", (156,)),
             to("starting", asked_at=156, num_failures=2, due_at=180),
             [Kill(True), Start()],
         )
@@ -258,19 +197,13 @@ CASES = [
     ),
     (replace(HUNG, limits=SHARED), "tick", (156,), {"asked_at": None, "num_failures": 2, "due_at": 216}, [Kill(False)]),
     (HUNG, "answered", (HERE, 100), {"asked_at": None}, []),
-    (
-        HUNG,
-        "answered",
-        (NEXT, 100),
-        vars(RUNS) | {"num_failures": 1, "process": NEXT},
-        [TellReturn("hung", "too long", 5)],
-    ),
+    (HUNG, "answered", (NEXT, 100), BACK | {"process": NEXT}, [TellReturn("hung", "too long", 5)]),
     (HUNG, "unavailable", ("not yet", 100), {"asked_at": None}, []),
     (HUNG, "failed", ("full", 100), to("waiting", num_failures=2, due_at=101, why_not="full"), [Kill(True)]),
     # whoever is removed leaves its requests, and no word of a loss
     *(
-        (before, "removed", ("bye",), to("gone"), [LoseRequests(lost, "bye", None)])
-        for before, lost in [(WAITING, ()), (STARTING, ()), (RUNNING, BOTH), (SILENT, ()), (LOST, ()), (HUNG, ())]
+        (before, "removed", ("bye",), to("gone"), [LoseRequests(BOTH if before is RUNNING else (), "bye", None)])
+        for before in (WAITING, STARTING, RUNNING, SILENT, LOST, HUNG)
     ),
 ]
 
