@@ -1,6 +1,6 @@
 """The in-process stream against the plain loop of tests/oracle.py, and resume at every position."""
 
-import copy
+import functools
 import itertools
 import json
 import re
@@ -9,17 +9,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from datarax_ray.feed.flow import Arrived, Lost
+from datarax_ray.feed.flow import Arrived
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stats import Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.trainer_rows import Share, TrainerRows, num_rows_in, share_of_rank, within
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, share_of_rank, within
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError, SkippedError, UnlikeError
 from datarax_ray.read.formats.array_record.files import RecordFile
@@ -30,6 +28,7 @@ from datarax_ray.read.streams.mixture import MixtureStream
 from tests import oracle
 from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
 from tests.feed.pools import OneActor
+from tests.fuzz.streams import Actors, TangledPool
 
 SEED = 42
 TRANSFORMS = {"noise": [decode, AddNoise()], "filter": [decode, AddNoise(), DropThirds()]}
@@ -73,11 +72,6 @@ def as_lists(batch):
     return {key: (column.dtype, column.tolist()) for key, column in batch.columns.items()}
 
 
-def joined(parts):
-    """The columns of trainers' parts, joined by rank."""
-    return {key: np.concatenate([part.columns[key] for part in parts]) for key in parts[0].columns}
-
-
 # The stream
 
 
@@ -101,60 +95,11 @@ def test_the_stream_is_the_plain_loops_for_any_batch_and_chunk_size(
             assert_batches(stream(description, chunk_size=chunk_size, **ends), want)
 
 
-@pytest.mark.parametrize("kind", TRANSFORMS)
-@pytest.mark.parametrize(("process_count", "chunk_size"), [(2, 4), (3, 1), (3, None)])
-def test_trainers_rows_joined_by_rank_are_the_batch(sets, kind, process_count, chunk_size):
-    description = describe(sets[23], transforms=TRANSFORMS[kind])
-    want = wanted_batches(sets[23], "global", num_epochs=3, transforms=TRANSFORMS[kind], batch_size=12)
-    ranks = [
-        list(stream(description, batch_size=12, process_index=rank, process_count=process_count, chunk_size=chunk_size))
-        for rank in range(process_count)
-    ]
-    for parts, (stop, columns) in zip(zip(*ranks, strict=True), want, strict=True):
-        assert {part.stop for part in parts} == {stop}
-        rows = len(columns["index"])
-        assert [part.num_rows for part in parts] == [
-            num_rows_in(TrainerRows(12, share_of_rank(rank, process_count)).of(rows)) for rank in range(process_count)
-        ]
-        oracle.assert_same(joined(parts), columns)
-
-
 class Twice:
     """Two elements of each."""
 
     def flat_map(self, element):
         return [{"index": element["index"], "copy": copy} for copy in range(2)]
-
-
-class TangledPool(OneActor):
-    """Answers in any order, loses every third part once and now and then all, and changes its actors all the time."""
-
-    def __init__(self, description):
-        super().__init__(description)
-        self.random = np.random.default_rng(0)
-        self.roster = [0, 1, 2]
-
-    def actors(self):
-        if self.random.random() < 0.2:
-            self.roster = sorted(self.random.choice(9, size=self.random.integers(0, 6), replace=False).tolist())
-        return tuple(self.roster)
-
-    def weights(self):
-        return {actor: float(self.random.choice([0.5, 2.0])) for actor in self.roster[::2]}
-
-    def lost(self, parts):
-        return [Lost(part, "all at once", was_read=False) for part in parts] if self.random.random() < 0.1 else []
-
-    def receive(self, parts):
-        if self.random.random() < 0.1:
-            return None
-        part = list(parts)[self.random.integers(len(parts))]
-        if self.random.random() < 0.4:
-            return Lost(part, "lost on purpose")
-        return Arrived(part, self.read(part.request))
-
-    def read(self, request):
-        return self._description.read(request)
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global"])
@@ -163,32 +108,26 @@ def test_losses_and_changing_actors_change_nothing(sets, shuffle, kind):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS[kind])
     want = wanted_batches(sets[23], shuffle, num_epochs=3, transforms=TRANSFORMS[kind], batch_size=6)
     for chunk_size in (1, 9):
-        pool = TangledPool(description)
+        pool = TangledPool(Actors(description), 6, chunk_size)
         assert_batches(stream(description, pool=pool, batch_size=6, chunk_size=chunk_size), want)
 
 
-class SharedPool(TangledPool):
-    """A tangled pool whose actors are those of other trainers too."""
+class SharedPool(OneActor):
+    """An actor that other trainers ask too."""
 
-    def __init__(self, description, shared, *, is_tangled):
+    def __init__(self, description, shared):
         super().__init__(description)
         self.shared = shared
-        self.is_tangled = is_tangled
-
-    def actors(self):
-        return super().actors() if self.is_tangled else (0, 1)
-
-    def weights(self):
-        return super().weights() if self.is_tangled else {}
-
-    def lost(self, parts):
-        return super().lost(parts) if self.is_tangled else []
-
-    def receive(self, parts):
-        return super().receive(parts) if self.is_tangled else OneActor.receive(self, parts)
 
     def read(self, request):
         return self.shared.answer(request, self._description.read)
+
+
+def shared_pools(description, is_tangled):
+    """What makes a pool for each of some trainers, all of the same actors."""
+    if not is_tangled:
+        return functools.partial(SharedPool, description, BlockCache(2**30))
+    return functools.partial(TangledPool, Actors(description), 3, 0)
 
 
 @pytest.mark.parametrize("shuffle", [pytest.param("none", marks=pytest.mark.slow), "global"])
@@ -200,13 +139,11 @@ def test_trainers_that_share_actors_behind_a_filter_have_their_rows_of_every_bat
 ):
     description = describe(sets[23], shuffle, transforms=TRANSFORMS["filter"])
     for batch_size, chunk_size in ((6, 1), (6, 40), (36, 9)) if is_tangled else ((36, None),):
-        shared = BlockCache(2**30)
-        ranks = []
+        pool_of, ranks = shared_pools(description, is_tangled), []
         for rank in range(process_count):
-            pool = SharedPool(description, shared, is_tangled=is_tangled)
             trainer = {"process_index": rank, "process_count": process_count}
             options = {"batch_size": batch_size, "chunk_size": chunk_size, **trainer, **ends}
-            shares = list(stream(description, pool=pool, shares_actors=True, **options))
+            shares = list(stream(description, pool=pool_of(), shares_actors=True, **options))
             alone = list(stream(description, **options))
             assert [(b.start, b.stop, b.global_rows, b.skipped, b.state) for b in shares] == [
                 (b.start, b.stop, b.global_rows, b.skipped, b.state) for b in alone
@@ -258,7 +195,7 @@ class EagerPool(OneActor):
 @pytest.mark.parametrize("num_actor_bounds", [1, 64])
 def test_behind_a_filter_no_more_is_in_flight_than_an_actor_keeps(sets, num_actor_bounds):
     target = 2**10
-    description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=2)
+    description = describe(sets[1000], transforms=TRANSFORMS["filter"], num_epochs=1)
     shared, made = BlockCache(2 * DEPTH * target), []
     options = {"batch_size": 4, "process_count": 2}
     options |= {"block_nbytes": target, "max_nbytes": num_actor_bounds * DEPTH * target}
@@ -294,7 +231,7 @@ def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(s
     description = describe(sets[10], transforms=[decode, Twice()], num_epochs=2)
     whole = list(stream(description, batch_size=6))
     for rank, number in itertools.product(range(2), range(len(whole) - 1)):
-        pool = SharedPool(description, BlockCache(2**30), is_tangled=True)
+        pool = shared_pools(description, True)()
         options = StreamOptions(batch_size=6, process_index=rank, process_count=2, shares_actors=True, chunk_size=3)
         rest = list(Source(description, pool).batches(whole[number].state, options))
         for got, want in zip(rest, whole[number + 1 :], strict=True):
@@ -307,7 +244,7 @@ def test_from_any_state_trainers_that_share_actors_have_the_rest_of_a_flat_map(s
 def test_a_failure_behind_a_filter_comes_to_every_trainer_after_the_same_batches(sets):
     description = describe(sets[23], "none", transforms=[decode, FailAt(17), DropThirds()])
     for rank in range(2):
-        pool = SharedPool(description, BlockCache(2**30), is_tangled=False)
+        pool = shared_pools(description, False)()
         options = {"batch_size": 4, "process_index": rank, "process_count": 2, "chunk_size": 6}
         batches, shares = [], stream(description, pool=pool, shares_actors=True, **options)
         with pytest.raises(RecordError, match="17"):
@@ -316,17 +253,6 @@ def test_a_failure_behind_a_filter_comes_to_every_trainer_after_the_same_batches
         with pytest.raises(RecordError, match="17"):
             alone.extend(stream(description, **options))
         assert [b.stop for b in batches] == [b.stop for b in alone]
-
-
-@pytest.mark.parametrize("shuffle", ["none", "global"])
-def test_far_positions_cost_nothing_and_are_right(sets, shuffle):
-    description = describe(sets[1000], shuffle, num_epochs=-1, transforms=TRANSFORMS["noise"])
-    start = 10**12 + 999
-    batch = next(stream(description, start, batch_size=4))
-    assert (batch.start, batch.stop) == (start, start + 4)
-    records = oracle.order(1000, 10**9, SEED if shuffle == "global" else None)
-    after = oracle.order(1000, 10**9 + 1, SEED if shuffle == "global" else None)
-    assert batch.columns["index"].tolist() == [records[999], *after[:3]]
 
 
 # Filters that drop everything
@@ -414,7 +340,7 @@ def test_epochs_of_broken_records_or_of_a_filter_by_position_may_be_followed_by_
         assert batch.positions.min() >= 35
 
 
-@pytest.mark.parametrize("most", [3, 2000])
+@pytest.mark.parametrize("most", [3, 1100])
 @pytest.mark.parametrize("take", [lambda source: source.get_batch(2), Source.next_element])
 def test_a_cap_on_broken_records_holds_where_no_batch_ever_comes(sets, take, most):
     description = describe(sets[10], num_epochs=-1, on_error="skip", transforms=[decode, Position(), Broken()])
@@ -426,9 +352,9 @@ def test_a_cap_on_broken_records_holds_where_no_batch_ever_comes(sets, take, mos
 
 @pytest.mark.parametrize("take", [lambda source: source.get_batch(2), Source.next_element])
 def test_what_comes_behind_many_broken_records_comes(sets, take):
-    source = Source(describe(sets[10], num_epochs=-1, on_error="skip", transforms=[decode, RaiseEarly(4035)]))
-    assert np.asarray(take(source)["position"]).min() == 4035
-    assert source.num_skipped == 4035
+    source = Source(describe(sets[10], num_epochs=-1, on_error="skip", transforms=[decode, RaiseEarly(1235)]))
+    assert np.asarray(take(source)["position"]).min() == 1235
+    assert source.num_skipped == 1235
 
 
 @pytest.mark.parametrize("chunk_size", [1, 7, None])
@@ -501,7 +427,7 @@ def test_from_the_state_after_any_element_exactly_the_rest_is_left(sets, kind):
 
 @pytest.mark.parametrize(
     ("num_epochs", "length_of", "numbers"),
-    [(3, lambda index: index % 3, (0, 22, 40)), (1, lambda index: 1 + (index >= 12), (10, 11, 12))],
+    [(2, lambda index: index % 3, (0, 22, 40)), (1, lambda index: 1 + (index >= 12), (10, 11, 12))],
     ids=["ragged", "of another shape from some chunk on"],
 )
 def test_elements_that_do_not_stack_come_one_by_one_and_resume(sets, num_epochs, length_of, numbers):
@@ -671,46 +597,6 @@ def test_allowed_drift_goes_on_from_the_position(sets):
     fewer = Source(describe(sets[23], num_epochs=1))  # than were read: the end
     fewer.set_state(saved(sets) | {"position": 50}, allow_drift=("order.num_epochs",))
     assert fewer.get_batch(2) == {}
-
-
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda plain: st.lists(plain, max_size=3) | st.dictionaries(st.text(max_size=5), plain, max_size=3),
-    max_leaves=8,
-)
-
-
-@pytest.fixture(scope="module")
-def saved_and_another(sets):
-    """A state, and a source that it is of; made once, for hundreds of examples."""
-    return saved(sets), Source(describe(sets[23]))
-
-
-@given(data=st.data())
-def test_any_plain_value_is_the_state_or_is_refused_and_then_changes_nothing(saved_and_another, data):
-    """Each example replaces, adds or leaves out one value of a state, anywhere in it; or is any value at all."""
-    want, source = saved_and_another
-    source.seek(2)
-    state = holder = copy.deepcopy(want)
-    while isinstance(holder, dict):
-        key = data.draw(st.sampled_from([*holder, "new"]))
-        if not isinstance(holder.get(key), dict) or data.draw(st.booleans()):
-            break
-        holder = holder[key]
-    if data.draw(st.booleans()):
-        holder.pop(key, None)
-    else:
-        holder[key] = data.draw(PLAIN)
-    state = data.draw(st.just(state) | PLAIN) if data.draw(st.integers(0, 4)) == 0 else state
-    try:
-        source.set_state(state)
-    except (TypeError, ValueError):  # a DriftError is a ValueError
-        assert source.position == 2
-    else:
-        informing = {"transforms": None}  # names and code refuse nothing
-        assert state["settings"] | informing == want["settings"] | informing
-        assert source.position == state["position"]
-        assert type(state["position"]) is int
 
 
 def test_positions_end_with_an_error_and_every_state_before_it_loads(sets):
