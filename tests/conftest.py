@@ -83,9 +83,9 @@ MARKS = {
 # processes of --dist loadfile are given files; `pytest --durations=0` tells.
 LONG = (
     (150, "test_ray_source"),
-    (120, "test_every_source test_job test_examples"),
-    (90, "test_scan test_pages test_streams"),
-    (60, "test_faults test_hf_streaming_source test_chaos test_demo test_meshes test_conformance"),
+    (120, "test_every_source test_examples"),
+    (90, "test_scan test_pages test_streams test_submitted"),
+    (60, "test_job test_faults test_hf_streaming_source test_chaos test_demo test_meshes test_conformance"),
     (40, "test_killed_driver test_loader test_changed_programs test_amendments"),
     (
         30,

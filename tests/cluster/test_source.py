@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import io
 import json
 import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,6 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray.cli.commands.clusters import init
-from tests import oracle
 from tests.cli.screens import screen
 
 NUM = 24  # records of each kind
@@ -84,25 +80,18 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """job/ as `cluster init` writes it, and data/, of a kind."""
-
-    @functools.cache
-    def make(kind: str) -> Path:
-        folder = tmp_path_factory.mktemp(kind)
-        (folder / "data").mkdir()
-        write, at, *_ = KINDS[kind]
-        write(folder / "data")
-        init(folder / "job", screen(), str(folder / "data" / at))
-        return folder
-
-    return make
+def initialised(kind: str, folder: Path) -> Path:
+    """The folder, with data/ of this kind, and job/ as `cluster init` writes it."""
+    write, at, *_ = KINDS[kind]
+    (folder / "data").mkdir()
+    write(folder / "data")
+    init(folder / "job", screen(), str(folder / "data" / at))
+    return folder
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_init_writes_what_it_finds(kind: str, folder_of: Callable[[str], Path]) -> None:
-    folder = folder_of(kind)
+def test_init_writes_what_it_finds(kind: str, tmp_path: Path) -> None:
+    folder = initialised(kind, tmp_path)
     text = (folder / "job" / "source.py").read_text()
     _, _, num_classes, transforms, evaluation = KINDS[kind]
     assert num_classes in text
@@ -113,42 +102,6 @@ def test_init_writes_what_it_finds(kind: str, folder_of: Callable[[str], Path]) 
     )
     style = [sys.executable, "-m", "ruff", "format", "--check", "--line-length=120", "-"]
     assert subprocess.run(style, input=text.replace(str(folder), "/mnt"), text=True, check=False).returncode == 0
-
-
-def plain_images(folder: Path, num_epochs: int, seed: int) -> list[str]:
-    """The sha256 of each batch of 4, by a plain loop over the files."""
-    paths = sorted((folder / "data" / "train").glob("*/*.png"))
-    images = [cv2.resize(cv2.imread(str(path))[..., ::-1], (64, 64), interpolation=cv2.INTER_AREA) for path in paths]
-    stream = [index for epoch in range(num_epochs) for index in oracle.order(NUM, epoch, seed)]
-    digests = []
-    for start in range(0, len(stream), 4):
-        rows = stream[start : start + 4]
-        text = b"image uint8 (4, 64, 64, 3)\n" + np.stack([images[index] for index in rows]).tobytes()
-        text += b"label int32 (4,)\n" + np.array([index // (NUM // 3) for index in rows], np.int32).tobytes()
-        digests.append(hashlib.sha256(text).hexdigest())
-    return digests
-
-
-@pytest.mark.parametrize(
-    "kind", ["images", "tokens", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*KINDS][2:])]
-)
-def test_the_job_runs_on_a_cluster_as_it_was_written(kind: str, folder_of: Callable[[str], Path], head: Any) -> None:
-    folder = folder_of(kind)
-    job = ["--checkpoint-dir", folder / "checkpoints", "--stream-log", folder / "log.jsonl", "--num-actors", 1]
-    job += ["--batch-size", 4, "--num-epochs", 2, "--evaluate-every", 2, "--log-every", 2, "--seed", 3]
-    if kind == "text":  # by several trainers, whose last batches divide among them
-        job += ["--num-trainers", 2, "--drop-remainder"]
-    done = head.submit(*map(str, job), script=folder / "job" / "submit.sh")
-    assert done.returncode == 0, done.stdout
-    assert "complete at step " in done.stdout
-    is_evaluated = KINDS[kind][-1] is not None
-    assert (re.search(r"step 2: evaluation loss \d+\.\d+ of \d+ rows", done.stdout) is not None) is is_evaluated
-    if kind == "text":
-        return
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert log[-1]["stop"] == 2 * NUM
-    if kind == "images":
-        assert [line["sha256"] for line in log] == plain_images(folder, 2, 3)
 
 
 FIELDS: list[tuple[dict[str, Any], str]] = [
