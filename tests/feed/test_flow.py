@@ -141,7 +141,7 @@ class Mortal(OneActor):
             return self._description.read(request, "SIGKILL")
 
 
-def records(transforms, shuffle="global", on_error="skip", n=50, seed=7):
+def records(transforms, shuffle="global", on_error="skip", n=30, seed=7):
     reader = Memory(map(record, range(n)))
     return IndexedStream(reader, order_of(n, seed, shuffle), 2, (decode, *transforms), on_error)
 
@@ -154,7 +154,7 @@ KINDS = {
     "file order": lambda end: records([end, AddNoise()], "none"),
     "shuffled": lambda end: records([end, AddNoise()]),
     "filtered": lambda end: records([end, AddNoise(), DropThirds()]),
-    "mixed": lambda end: MixtureStream((records([end, AddNoise()]), records([AddNoise()], n=30)), (2, 1)),
+    "mixed": lambda end: MixtureStream((records([end, AddNoise()]), records([AddNoise()], n=20)), (2, 1)),
 }
 
 

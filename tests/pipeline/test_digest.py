@@ -18,10 +18,8 @@ from datarax_ray import Pipeline
 from datarax_ray.checkpoint import PipelineRestore, PipelineSave
 from datarax_ray.pipeline.checkpoint import check_trainers
 from datarax_ray.plan.evidence import RollingDigest, added
-from datarax_ray.plan.packing import ConcatThenSplit
 from tests.data import AddNoise
 from tests.feed.test_digests import STREAMS, mixture, source_of
-from tests.feed.test_sharing_actors import tokenise
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -76,11 +74,6 @@ def test_a_scan_and_steps_give_the_same():
     assert made.get_state() == other.get_state()
 
 
-def test_another_order_another_row_or_another_seed_is_another_digest():
-    sums = [digest_in(states(pipeline(source))[-1])["sum"] for source in (source_of(), source_of(seed=2), mixture())]
-    assert len(set(sums)) == 3
-
-
 def test_it_begins_anew_where_a_person_seeks_or_a_state_has_none(caplog):
     made = pipeline(source_of())
     made.step()
@@ -113,8 +106,9 @@ def worker(rank, count, port, directory, number):
     """Goes on from step `number` of the run, two batches, each saved by all processes."""
     import jax
 
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", count, rank)
+    if count > 1:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"127.0.0.1:{port}", count, rank)
     sharding = None
     if count == 2:  # of the four parts of the rows each process has three, two of which both have
         mesh = Mesh(np.array(jax.devices())[[0, 3, 5, 2, 7, 4, 1, 6]].reshape(4, 2), ("data", "model"))
@@ -139,6 +133,9 @@ def worker(rank, count, port, directory, number):
 def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(tmp_path, other):
     want = states(pipeline(source_of(AddNoise(), seed=5)))
     for number, count in ((0, 2), (2, other)):
+        if count == 1:  # this process
+            worker(0, 1, 0, str(tmp_path / "run"), number)
+            continue
         port = free_port()
         flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={4 if count == 2 else 1}"
         env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
@@ -202,17 +199,6 @@ def test_what_it_was_is_made_once_more_from_a_state():
     with pytest.raises(ValueError, match=r"the state has no digest of all rows; it is kept by Pipeline\(digest=True\)"):
         next(again.digests(again.get_state()))
     assert np.unique([digest for *_, digest in found]).size == len(found)
-
-
-def test_in_the_middle_of_packed_documents_too() -> None:
-    def packed() -> Pipeline:
-        return pipeline(source_of(tokenise), 3, packing=ConcatThenSplit(32, ("tokens", "mask")))
-
-    want = states(packed())
-    for number in range(0, len(want), 9):
-        resumed = packed()
-        resumed.set_state(json.loads(want[number]))
-        assert without_evidence(states(resumed))[-1] == without_evidence(want)[-1]
 
 
 def test_other_numbers_of_trainers_go_on_from_what_they_add_up_to() -> None:

@@ -35,7 +35,7 @@ def test_a_seek_holds_whatever_another_thread_is_taking():
     thread = threading.Thread(target=take)
     thread.start()
     try:
-        for count in range(400):
+        for count in range(150):
             place = FAR * (count % 2)
             going.seek(place)
             (index,) = going.step()["index"]
