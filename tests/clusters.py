@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import ray
@@ -28,6 +29,21 @@ def looks_often() -> dict[str, Any]:
     Not a constant: Ray writes into the dict where this cluster spills objects to.
     """
     return {"_system_config": {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500}}
+
+
+@contextlib.contextmanager
+def started(
+    num_cpus: int = 1, store_nbytes: int = 80 * 2**20, namespace: str | None = None, **head: Any
+) -> Iterator[Cluster]:
+    """A Cluster of a head with room for the driver, to which this process is connected. store_nbytes: Ray's least."""
+    settings = {"num_cpus": num_cpus, "object_store_memory": store_nbytes} | BARE | head
+    cluster = Cluster(initialize_head=True, head_node_args=settings)
+    try:
+        ray.init(cluster.address, log_to_driver=False, namespace=namespace)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
 
 
 def living_actors() -> dict[int, str]:

@@ -51,6 +51,20 @@ def decode(stored: bytes) -> dict[str, Any]:
     return {"values": values.copy(), "index": index, "name": f"r{index}", "ragged": list(range(index % 4))}
 
 
+def array_records(paths: Any, *transforms: Any, **config: Any) -> Any:
+    """A source of these files: decoded, shuffled, for two epochs, unless it is given otherwise. None: no transform."""
+    from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule  # these load jax
+
+    options = ArrayRecordSourceConfig(**{"shuffle_files": True, "num_epochs": 2} | config)
+    given = [each for each in transforms or [decode] if each is not None]
+    return ArrayRecordSourceModule(options, paths, transforms=given)
+
+
+def noise_of(batches: Iterable[Any]) -> list[Any]:
+    """Of each batch the positions, and the bytes of what AddNoise gave."""
+    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
+
+
 class DropThirds:
     def filter(self, element: dict[str, Any]) -> bool:
         return element["index"] % 3 != 0

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.clusters import BARE, looks_often
-from tests.data import AddNoise, FailAt, decode, write_files
+from tests.clusters import looks_often, started
+from tests.data import AddNoise, FailAt, array_records, decode, write_files
 from tests.waiting import until, until_all_run
 
 STORE_NBYTES = 80 * 2**20
@@ -41,11 +39,7 @@ def disks(tmp_path_factory):
     if subprocess.run([*covered, root / "shared", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespaces here")
     with contextlib.ExitStack() as stack:
-        head = {"num_cpus": 0, "object_store_memory": STORE_NBYTES} | BARE | looks_often()
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        stack.callback(cluster.shutdown)
-        ray.init(cluster.address, log_to_driver=False, namespace="disks")
-        stack.callback(ray.shutdown)
+        cluster = stack.enter_context(started(0, namespace="disks", **looks_often()))
         command = f"start --address {cluster.address} --num-cpus 2 --block --disable-usage-stats".split()
         command += ["--object-store-memory", str(STORE_NBYTES), "--resources", '{"host": 1}']
         nodes = []
@@ -67,11 +61,6 @@ def disks(tmp_path_factory):
 def end(raylet):
     with contextlib.suppress(ProcessLookupError):
         os.killpg(raylet.pid, signal.SIGKILL)
-
-
-def make(paths, *transforms, **config):
-    options = {"shuffle": True, "num_epochs": 3} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=[decode, *transforms])
 
 
 def told_with_skips(batches):
@@ -116,5 +105,6 @@ class NeedsFile:
 
 def test_records_that_only_one_node_cannot_read_are_never_left_out(disks, tmp_path, caplog):
     (disks.shared / "beside").write_bytes(b"12345")
-    transforms = [NeedsFile(disks.shared / "beside"), FailAt(17), FailAt(71), AddNoise()]
-    check(make(write_files(tmp_path, (40, 60)), *transforms, on_error="skip"), disks.blind, caplog)
+    transforms = [decode, NeedsFile(disks.shared / "beside"), FailAt(17), FailAt(71), AddNoise()]
+    source = array_records(write_files(tmp_path, (40, 60)), *transforms, num_epochs=3, on_error="skip")
+    check(source, disks.blind, caplog)

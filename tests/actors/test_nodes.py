@@ -8,21 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 from ray.experimental import get_object_locations
 
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.clusters import BARE
-from tests.data import write_file
+from tests.clusters import started
+from tests.data import array_records, write_file
 from tests.waiting import until, until_all_run
-
-
-def nodes_of(source: RaySource) -> set[str]:
-    return {stats["node_id"] for stats in source.stats().values()}
-
 
 STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 
@@ -30,13 +23,9 @@ STORE_NBYTES = 80 * 2**20  # the least that Ray takes
 @pytest.fixture(scope="module")
 def cluster(by_value):
     """A head for the driver alone, and one node for two actors."""
-    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    add_node(cluster)
-    ray.init(cluster.address, log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with started() as cluster:
+        add_node(cluster)
+        yield cluster
 
 
 def add_node(cluster, **options):
@@ -54,8 +43,7 @@ class Inflate:
 def source(tmp_path_factory):
     path = tmp_path_factory.mktemp("nodes") / "a.array_record"
     write_file(path, (i.to_bytes(8, "little") for i in range(4000)), group_size=16)
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
-    return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
+    return array_records(path, Inflate())
 
 
 def rows(batches):
@@ -129,8 +117,7 @@ def large(tmp_path_factory):
     """190 MB in elements of 32 KB."""
     path = tmp_path_factory.mktemp("large") / "large.array_record"
     write_file(path, (i.to_bytes(8, "little") * 8 for i in range(2000)), group_size=16)
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=3)
-    return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
+    return array_records(path, Inflate(), num_epochs=3)
 
 
 def sample(batches):
@@ -175,9 +162,7 @@ class HalfOfThem:
 
 def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_used(cluster, tmp_path):
     path = write_file(tmp_path / "a.array_record", (i.to_bytes(8, "little") for i in range(4000)), group_size=16)
-    source = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2), path, transforms=[Inflate(), HalfOfThem()]
-    )
+    source = array_records(path, Inflate(), HalfOfThem())
     here = ray.get_runtime_context().get_node_id()
     with on_hosts(source, 2, chunk_size=400, name="halves") as distributed:
         until_all_run(distributed)
@@ -191,22 +176,3 @@ def test_a_trainers_rows_that_were_picked_elsewhere_come_here_while_others_are_u
         until(lambda: time.monotonic() > due)
         next(stream)
         until(lambda: all(here in where["node_ids"] for where in get_object_locations(in_flight).values()))
-
-
-@pytest.mark.slow  # the chaos run has nodes join as well
-def test_a_node_that_joins_gets_the_actors_that_had_no_room_and_their_partitions(
-    cluster: Cluster, source: ArrayRecordSourceModule
-) -> None:
-    want = rows(source.batches(0, StreamOptions(50)))
-    with on_hosts(source, 3, chunk_size=60) as distributed:
-        stream = distributed.batches(0, StreamOptions(50))
-        got = rows(itertools.islice(stream, 2))
-        assert len(distributed.stats()) == 2
-        node = add_node(cluster)
-        until_all_run(distributed)
-        got += rows(itertools.islice(stream, 80))
-        assert node.node_id in nodes_of(distributed)
-        assert all(stats["num_blocks"] for stats in distributed.stats().values())
-        got += rows(stream)
-    assert got == want
-    cluster.remove_node(node)

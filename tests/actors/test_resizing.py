@@ -16,13 +16,11 @@ from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.cli import pool as pool_command
 from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
 from tests.cli.screens import answer, screen
-from tests.data import Squares, decode, enlarge, write_files
+from tests.data import Squares, array_records, enlarge, write_files
 from tests.resume import assert_equal
 from tests.waiting import until, until_all_run
 
@@ -56,8 +54,7 @@ def pool(cluster):
 
 @pytest.fixture
 def module(tmp_path):
-    paths = write_files(tmp_path, [40, 25])
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True, seed=3), paths, transforms=[decode])
+    return array_records(write_files(tmp_path, [40, 25]), seed=3, num_epochs=-1)
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import ray
 from ray.cluster_utils import Cluster
 
 from datarax_ray import RaySource
@@ -23,7 +22,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.chaos.faults import RESOURCE, Chaos
 from tests.chaos.stream import BATCH_SIZE, TRANSFORMS, Delivered, deliver, write
-from tests.clusters import BARE
+from tests.clusters import started
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,10 @@ class Outcome:
 @contextmanager
 def cluster_of(size: Size) -> Iterator[Cluster]:
     """A head without actors, where the driver is, and nodes for actors: raylets of their own on this machine."""
-    head = {"num_cpus": 1, "object_store_memory": 150 * 2**20} | BARE
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
+    with started(1, 150 * 2**20) as cluster:
         for _ in range(size.num_nodes):
             cluster.add_node(num_cpus=1, resources={RESOURCE: size.actors_per_node}, object_store_memory=80 * 2**20)
-        ray.init(cluster.address, log_to_driver=False)
         yield cluster
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 def run(size: Size, directory: Path) -> Outcome:

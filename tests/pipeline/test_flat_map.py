@@ -10,9 +10,8 @@ import pytest
 from flax import nnx
 
 from datarax_ray import Pipeline, RaySource
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
-from tests.data import AddNoise, decode
+from tests.data import AddNoise, array_records, decode
 from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 SEED = 42
@@ -61,8 +60,7 @@ def wanted(files, transforms, num_epochs=2):
 
 
 def make_source(files, transforms, **config):
-    options = {"num_epochs": 2, "shuffle_files": True, "seed": SEED} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
+    return array_records(files, *transforms, **config)
 
 
 def make(of, batch_size=7, **options):
@@ -168,7 +166,7 @@ def test_the_rows_of_trainers_joined_by_rank_are_the_batch(files: list[Path], pa
 def test_any_number_of_actors_gives_the_same_bytes_and_resumes_inside_a_record(files: list[Path]) -> None:
     source = make_source(files[:3], TRANSFORMS["crops, filter, noise"])
     batches, states = run_saving(make(source, 3))
-    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=3) as distributed:
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=3) as distributed:
         assert_equal([on_host(b) for b in make(distributed, 3)], batches)
         for number in range(1, len(states), 5):
             resumed = make(distributed, 3)

@@ -10,14 +10,12 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from datarax_ray import Pipeline
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, decode
+from tests.data import AddNoise, array_records, decode
 from tests.resume import assert_equal, on_host
 
 
-def source(files, *transforms, **config):
-    options = {"num_epochs": 2, "shuffle_files": True} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=[decode, *transforms])
+def source(files, *transforms):
+    return array_records(files, decode, *transforms)
 
 
 def make(of, batch_size=50, **options):

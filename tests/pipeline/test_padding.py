@@ -7,16 +7,14 @@ import pytest
 from flax import nnx
 
 from datarax_ray import Pipeline
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode
+from tests.data import AddNoise, DropThirds, array_records, decode
 from tests.resume import assert_equal, joined, on_host
 
 NOISY = (decode, AddNoise())
 
 
 def source(files, transforms=NOISY, **config):
-    options = {"num_epochs": 1, "shuffle_files": True} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), files, transforms=transforms)
+    return array_records(files, *(transforms or [None]), **{"num_epochs": 1} | config)
 
 
 def make(of, batch_size=50, **options):
