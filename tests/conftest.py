@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datarax_ray.feed.sample import Sample
     from datarax_ray.read.stream import Stream
     from tests.clusters import LocalRay
+    from tests.http_files import HttpFiles
 
 SHOWN_PURE: set[str] = set()  # digests of transforms that made the same elements twice
 
@@ -167,6 +168,16 @@ def sampled_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return sample
 
         monkeypatch.setattr(source, "sampled", sampled)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[HttpFiles]:
+    """The files of the test, behind a server."""
+    from tests.http_files import HttpFiles
+
+    found = HttpFiles(tmp_path)
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -44,6 +44,11 @@ def record(index: int) -> bytes:
     return np.array([index, 3 * index, index % 7, index * index % 1009, 5], "<i4").tobytes()
 
 
+def noise(seed: int, size: int = 4000) -> bytes:
+    """A record that does not compress."""
+    return np.random.default_rng(seed).bytes(size)
+
+
 def decode(stored: bytes) -> dict[str, Any]:
     """An element with a dense array, a number, a string and a ragged list."""
     values = np.frombuffer(stored, "<i4")
@@ -129,3 +134,10 @@ class Called:
         with self.path.open("ab") as file:
             file.write(b".")
         return element
+
+
+def in_memory(data: Any, transforms: Any = (), **config: Any) -> Any:
+    """The source of data in memory, of one epoch unless that is given."""
+    from datarax_ray import RandomAccessSource, RandomAccessSourceConfig  # with them comes JAX
+
+    return RandomAccessSource(RandomAccessSourceConfig(**{"num_epochs": 1} | config), data, transforms=transforms)
