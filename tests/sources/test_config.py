@@ -15,7 +15,7 @@ from flax import nnx
 
 from datarax_ray.pipeline import Pipeline
 from datarax_ray.plan.packing import ConcatThenSplit
-from datarax_ray.read.decode import DecodeJson, DecodeRaw
+from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.sources import (
     ArrayRecordSourceConfig,
     ArrayRecordSourceModule,
@@ -39,31 +39,12 @@ from datarax_ray.sources import (
     WebDatasetSource,
     WebDatasetSourceConfig,
 )
+from tests.data import in_memory
 
 
 class AddOne(nnx.Module):
     def __call__(self, batch):
         return {"x": batch["x"] + 1}
-
-
-SHUFFLED = [HFEagerConfig, HFStreamingConfig, ParquetSourceConfig, RandomAccessSourceConfig, TFDSSourceConfig]
-
-
-@pytest.mark.parametrize("config", SHUFFLED)
-@pytest.mark.parametrize("value", ["no", "false", 1000])
-def test_a_text_from_a_file_of_settings_does_not_shuffle(config, value):
-    with pytest.raises(TypeError, match=f"shuffle is True or False, got {value!r}"):
-        config(shuffle=value)
-
-
-def test_a_number_of_epochs_is_a_whole_one():
-    with pytest.raises(TypeError, match=r"num_epochs is a whole number, got 1\.5"):
-        ArrayRecordSourceConfig(num_epochs=1.5)
-    with pytest.raises(TypeError, match="num_epochs is a whole number, got None; -1 for endless"):
-        RandomAccessSourceConfig(num_epochs=None)
-    assert HFEagerConfig(num_epochs=None).num_passes == HFStreamingConfig(num_epochs=None).num_passes == 1
-    with pytest.raises(TypeError, match="seed is a whole number, got '7'"):
-        ArrayRecordSourceConfig(seed="7")
 
 
 def test_shuffle_and_shuffle_files_are_two_names_of_one_field():
@@ -72,21 +53,34 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field():
     assert (config.shuffle, config.shuffle_files) == (True, True)
     assert (ArrayRecordSourceConfig().shuffle, ArrayRecordSourceConfig().shuffle_files) == (False, False)
     assert replace(config, seed=7) == ArrayRecordSourceConfig(shuffle=True, shuffle_files=True, seed=7)
-    assert ArrayRecordSourceConfig(shuffle=True, shuffle_block_size=4).shuffle_block_size == 4
     assert ArrayRecordSourceConfig(shuffle=True, shuffle_block_size="auto").shuffle_block_size == "auto"
-    with pytest.raises(ValueError, match="needs shuffle=True, got auto, shuffle=False"):
-        ArrayRecordSourceConfig(shuffle_block_size="auto")
-    with pytest.raises(ValueError, match="shuffle=False and shuffle_files=True .* two names of one field"):
-        ArrayRecordSourceConfig(shuffle=False, shuffle_files=True)
-    with pytest.raises(TypeError, match="shuffle is True or False, got 'no'"):
-        ArrayRecordSourceConfig(shuffle="no")
+    assert HFEagerConfig(num_epochs=None).num_passes == HFStreamingConfig(num_epochs=None).num_passes == 1
 
 
 @pytest.mark.parametrize(
     ("config", "field", "value", "message"),
     [
         (ArrayRecordSourceConfig, "rounds", "8", "rounds is a whole number, got '8'"),
+        (ArrayRecordSourceConfig, "rounds", 3, "rounds must be even and at least 4, got 3"),
         (ArrayRecordSourceConfig, "seed", True, "seed is a whole number, got True"),
+        (ArrayRecordSourceConfig, "seed", "7", "seed is a whole number, got '7'"),
+        (ArrayRecordSourceConfig, "seed", -1, r"seed must be in \[0, 2\*\*32\), got -1"),
+        (HFEagerConfig, "seed", 2**32, "got 4294967296"),
+        (ArrayRecordSourceConfig, "num_epochs", 1.5, r"num_epochs is a whole number, got 1\.5"),
+        (RandomAccessSourceConfig, "num_epochs", None, "num_epochs is a whole number, got None; -1 for endless"),
+        (ArrayRecordSourceConfig, "num_epochs", 0, "num_epochs must be at least 1, or -1 for endless, got 0"),
+        (HFStreamingConfig, "num_epochs", -5, "got -5"),
+        (ArrayRecordSourceConfig, "cacheable_nbytes", 5, "needs cacheable=True, got 5, cacheable=False"),
+        (ArrayRecordSourceConfig, "stochastic", True, "needs stream_name"),
+        (ArrayRecordSourceConfig, "stream_name", "shuffle", "no use in a source that is not stochastic"),
+        (ArrayRecordSourceConfig, "cache_nbytes", 10**9, "cache_nbytes=1000000000 limits a folder: give it too, as ca"),
+        (ArrayRecordSourceConfig, "missing_shards", "skip", "missing_shards is 'error' or 'warn', got 'skip'"),
+        (ArrayRecordSourceConfig, "shuffle", "no", "shuffle is True or False, got 'no'"),
+        (HFEagerConfig, "shuffle", "false", "shuffle is True or False, got 'false'"),
+        (HFStreamingConfig, "shuffle", 1000, "shuffle is True or False, got 1000"),
+        (ParquetSourceConfig, "shuffle", "no", "shuffle is True or False, got 'no'"),
+        (RandomAccessSourceConfig, "shuffle", "false", "shuffle is True or False, got 'false'"),
+        (TFDSSourceConfig, "shuffle", 1000, "shuffle is True or False, got 1000"),
         (ArrayRecordSourceConfig, "shuffle_block_size", 2.5, "_size is a whole number, 'auto' or None, got 2.5"),
         (ArrayRecordSourceConfig, "shuffle_block_size", True, "_size is a whole number, 'auto' or None, got True"),
         (ArrayRecordSourceConfig, "shuffle_block_size", "Auto", "_size is a whole number, 'auto' or None, got 'Auto'"),
@@ -126,6 +120,22 @@ def test_a_config_refuses_what_no_field_can_be_when_it_is_made(config, field, va
         config(**{field: value}, **({"shuffle": True} if field.startswith("shuffle_") else {}))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cacheable": True, "cacheable_nbytes": 0}, "must be at least 1"),
+        ({"batch_stats_fn": len, "precomputed_stats": {}}, "not both"),
+        ({"cache_dir": "cache", "cache_nbytes": 10**9}, "cache_dir='cache' is relative to nothing on other hosts"),
+        ({"cache_dir": "~/cache", "cache_nbytes": -1}, "cache_nbytes must be at least 0, got -1"),
+        ({"shuffle_block_size": "auto"}, "needs shuffle=True, got auto, shuffle=False"),
+        ({"shuffle": False, "shuffle_files": True}, "shuffle=False and shuffle_files=True .* two names of one field"),
+    ],
+)
+def test_a_config_refuses_fields_that_contradict_each_other(options, message):
+    with pytest.raises(ValueError, match=message):
+        ArrayRecordSourceConfig(**options)
+
+
 def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path):
     rows = pa.table({"age": [1, 2], "address": [{"zip": 1}, {"zip": 2}]})
     path = tmp_path / "x.parquet"
@@ -156,15 +166,8 @@ def test_a_mistyped_field_is_told_with_the_nearest_name(tmp_path):
 
 
 SOURCES = [
-    ArrayRecordSourceModule,
-    HFEagerSource,
-    HFStreamingSource,
-    MDSSource,
-    MixtureSource,
-    ParquetSource,
-    TFDSSource,
-    TFRecordSource,
-    WebDatasetSource,
+    *(ArrayRecordSourceModule, HFEagerSource, HFStreamingSource, MDSSource, MixtureSource, ParquetSource),
+    *(RandomAccessSource, TFDSSource, TFRecordSource, WebDatasetSource, Pipeline),
 ]
 
 
@@ -191,23 +194,23 @@ def test_a_source_without_its_config_says_that_it_comes_first_and_how_to_write_t
         source(given)
 
 
-@pytest.mark.parametrize("source", [*SOURCES, RandomAccessSource, Pipeline])
+@pytest.mark.parametrize("source", SOURCES)
 def test_help_says_what_a_class_is_made_of(source):
     found = inspect.signature(source)
     assert list(found.parameters) == list(inspect.signature(source.__init__).parameters)[1:]
     assert "rngs" in found.parameters or source is MixtureSource
 
 
-@pytest.mark.parametrize("transform", [DecodeJson(), DecodeRaw("uint8", (9,)), json.loads])
+@pytest.mark.parametrize("transform", [DecodeRaw("uint8", (9,)), json.loads])
 def test_one_transform_is_taken_as_a_list_of_one(transform):
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [b'{"x": 10}'], transforms=transform)
+    source = in_memory([b'{"x": 10}'], transforms=transform)
     assert source.describe().transforms == (transform,)
     assert next(source) is not None
 
 
 @pytest.mark.parametrize("stage", [lambda batch: {"x": batch["x"] + 1}, AddOne()])
 def test_one_stage_is_taken_as_a_list_of_one(stage):
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
+    source = in_memory({"x": np.arange(4)})
     with Pipeline(source=source, stages=stage, batch_size=4) as pipeline:
         assert pipeline.stages == [stage]
         assert pipeline.step()["x"].tolist() == [1, 2, 3, 4]
@@ -225,6 +228,6 @@ def test_one_stage_is_taken_as_a_list_of_one(stage):
     ],
 )
 def test_a_pipeline_says_what_it_takes(options, message):
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(4)})
+    source = in_memory({"x": np.arange(4)})
     with pytest.raises(TypeError, match=message):
         Pipeline(**{"source": source, "batch_size": 2} | options)

@@ -1,11 +1,13 @@
 """HFEagerSource: datarax's documented surface, each of its observed defects absent, and one order in all of it."""
 
+import io
 import json
 
 import datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
+import PIL.Image
 import pytest
 from flax import nnx
 
@@ -82,10 +84,7 @@ class TestReading:
 
     @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 4)], ids=["one size", "several"])
     def test_an_image_that_does_not_decode_is_named_or_skipped_alone(self, sizes):
-        stored = [_png(sizes[0]), b"nonsense", *map(_png, sizes[1:])]
-        images = {"image": [{"bytes": data, "path": None} for data in stored], "x": list(range(4))}
-        features = datasets.Features({"image": datasets.Image(), "x": datasets.Value("int64")})
-        dataset = datasets.Dataset.from_dict(images, features=features)
+        dataset = pictures(sizes[0], b"nonsense", *sizes[1:], x=[0, 1, 2, 3])
         source = make(dataset=dataset, name="pets", split="train")
         assert int(next(source)["x"]) == 0
         with pytest.raises(ValueError, match=r"pets/train\[1\] \(position 1\).*column 'image' does not decode"):
@@ -95,26 +94,19 @@ class TestReading:
         assert (cut["x"].tolist(), cut["image"].shape) == ([0, 2, 3], (3, 2, 2))
 
     def test_images_of_several_sizes_are_named_with_the_remedy(self):
-        features = datasets.Features({"image": datasets.Image()})
-        images = {"image": [{"bytes": _png(size), "path": None} for size in (2, 2, 3)]}
-        dataset = datasets.Dataset.from_dict(images, features=features)
-        with pytest.raises(
-            ValueError, match=r"field 'image' has shape \(2, 2\) in one element, \(3, 3\) in another.*resize"
-        ):
-            make(dataset=dataset).get_batch(3)
-        resized = make([lambda element: {"image": element["image"][:2, :2]}], dataset)
-        assert resized.get_batch(3)["image"].shape == (3, 2, 2)
-
-    def test_a_shuffled_pipeline_gives_every_row_once_in_every_epoch(self) -> None:
-        got = [int(x) for batch in Pipeline(source=make(shuffle=True, num_epochs=3), batch_size=7) for x in batch["x"]]
-        assert got == order(3)
+        said = r"field 'image' has shape \(2, 2\) in one element, \(3, 3\) in another.*resize"
+        with pytest.raises(ValueError, match=said):
+            make(dataset=pictures(2, 2, 3)).get_batch(3)
 
 
-def _png(size=2):
-    import io
+def pictures(*stored, **columns):
+    """stored: the bytes of each picture, or the size of one of zeros."""
+    features = datasets.Features({"image": datasets.Image()} | {name: datasets.Value("int64") for name in columns})
+    images = [{"bytes": _png(each) if isinstance(each, int) else each, "path": None} for each in stored]
+    return datasets.Dataset.from_dict({"image": images} | columns, features=features)
 
-    import PIL.Image
 
+def _png(size):
     buffer = io.BytesIO()
     PIL.Image.fromarray(np.zeros((size, size), np.uint8)).save(buffer, "PNG")
     return buffer.getvalue()
@@ -146,7 +138,7 @@ class TestPasses:
         source.get_batch(3)
         assert indices(source) == order(3)[2 * N + 3 :]
 
-    @pytest.mark.parametrize("taken", range(2 * N + 1))
+    @pytest.mark.parametrize("taken", [0, 1, 5, 7, 18, 19, 20, 21, 24, 25, 39, 40])
     def test_a_state_of_any_pass_resumes_it(self, taken):
         source = make(shuffle=True)
         for _ in range(taken // 5):
@@ -211,7 +203,7 @@ class TestTraced:
     def test_under_jit_it_is_the_same_batch_at_every_position(self, shuffle):
         source = make(shuffle=shuffle, num_epochs=3)
         traced = jax.jit(lambda start: source.get_batch_at(start, 7))
-        for start in range(3 * N - 7):
+        for start in range(0, 3 * N - 7, 3):
             want = source.get_batch_at(start, 7)
             got = traced(jnp.int32(start))
             assert sorted(got) == ["v", "x"]  # strings are for no device
@@ -222,24 +214,18 @@ class TestTraced:
         source = make(shuffle=True, num_epochs=1)
         assert jax.jit(lambda s: source.get_batch_at(s, 7))(15)["x"].tolist() == order(2)[15:22]
 
-    def test_under_scan(self):
-        source = make(shuffle=True)
-
-        def body(start, _):
-            return start + 8, source.get_batch_at(start, 8)["x"]
-
-        stop, got = jax.lax.scan(body, jnp.int32(0), None, length=10)
-        assert int(stop) == 80
-        assert got.reshape(-1).tolist() == order(4)
-
-    def test_in_a_module_under_nnx_jit_and_with_a_gradient(self):
+    def test_in_a_module_under_nnx_jit_in_a_scan_and_with_a_gradient(self):
         source, model = make(shuffle=True, exclude_keys=["s"]), nnx.Linear(2, 1, rngs=nnx.Rngs(0))
 
         @nnx.jit
         def loss(model, start):
-            return nnx.grad(lambda m: m(source.get_batch_at(start, 4)["v"]).sum())(model).bias.get_value()
+            _, rows = jax.lax.scan(lambda at, _: (at + 4, source.get_batch_at(at, 4)["x"]), start, length=15)
+            grads = nnx.grad(lambda m: m(source.get_batch_at(start, 4)["v"]).sum())(model)
+            return rows, grads.bias.get_value()
 
-        assert float(loss(model, jnp.int32(5))[0]) == 4.0
+        rows, grads = loss(model, jnp.int32(5))
+        assert rows.ravel().tolist() == order(4)[5:65]
+        assert float(grads[0]) == 4.0
 
     def test_data_first_asked_for_by_a_trace_is_kept_as_arrays(self):
         source = make()
@@ -268,14 +254,9 @@ class TestModule:
             assert batch["s"].shape == (2,)
 
     def test_get_batch_takes_its_size_by_either_name(self):
-        source, key = make(), jax.random.key(0)
-        sizes = [
-            source.get_batch(3),
-            source.get_batch(batch_size=3),
-            source.get_batch(size=3),
-            source.get_batch(3, key),
-        ]
-        assert [batch["x"].tolist() for batch in sizes] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 1, 2]]
+        source = make()
+        sizes = [source.get_batch(3), source.get_batch(batch_size=3), source.get_batch(size=3)]
+        assert [batch["x"].tolist() for batch in sizes] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
         for wrong in ({}, {"batch_size": 3, "size": 3}):
             with pytest.raises(TypeError, match="get_batch takes batch_size, or size, which is the same"):
                 source.get_batch(**wrong)
@@ -360,8 +341,6 @@ class TestState:
     @pytest.mark.parametrize(
         ("change", "named"),
         [
-            ({"seed": 7}, "order.seed: the checkpoint was written with 42, this pipeline has 7"),
-            ({"shuffle": False}, "order.shuffle: .* with 'global', this pipeline has 'none'"),
             ({"include_keys": ["x"]}, r"files.digest: .*Point the source to the original files"),
             ({"dataset": rows().select(range(19))}, "files.num_records: .* with 20, this pipeline has 19"),
             ({"dataset": rows().map(lambda row: {"x": row["x"] + 1})}, "files.digest: "),
@@ -373,6 +352,6 @@ class TestState:
         with pytest.raises(DriftError, match=named):
             make(**({"shuffle": True} | change)).set_state(state)
 
-    def test_the_state_holds_no_data(self) -> None:
+    def test_the_state_holds_no_data(self):
         big = datasets.Dataset.from_dict({"x": np.arange(200_000)})
         assert len(json.dumps(make(dataset=big).get_state())) < 1000

@@ -92,7 +92,7 @@ def test_a_server_that_stays_busy_is_an_error_that_says_so(server, monkeypatch):
 def test_all_actors_together_read_no_more_shards_at_once_than_max_connections(server):
     source = make(server, max_connections=1)
     server.delay_s = 0.02  # in which requests that run side by side are counted
-    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=20) as distributed:
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=20) as distributed:
         until_all_run(distributed)
         server.peak, server.refusals = 0, 1
         got = [x for batch in distributed.batches(0, StreamOptions(7)) for x in batch.columns["x"].tolist()]

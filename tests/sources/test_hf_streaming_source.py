@@ -3,14 +3,13 @@
 The data is real text of uneven files: modules of Python's own standard library, an element for each line.
 """
 
-from __future__ import annotations
-
 import bisect
 import heapq
 import io
 import itertools
 import json
 import random
+import shutil
 import textwrap
 import threading
 from pathlib import Path
@@ -33,8 +32,8 @@ from datarax_ray.sources import HFEagerConfig, HFEagerSource, HFStreamingConfig
 from tests import shards_oracle
 from tests.resume import assert_equal, assert_resumes, run_saving
 
-MODULES = {random: 90, heapq: 60, bisect: 25, textwrap: 75}  # so many lines of each
-NUM_EPOCHS, TURN, WINDOW, SEED = 3, 8, 50, 42
+MODULES = {random: 45, heapq: 30, bisect: 13, textwrap: 38}  # so many lines of each
+NUM_EPOCHS, TURN, WINDOW, SEED = 2, 8, 25, 42
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def make(dataset, transforms=(), **config):
     return HFStreamingSource(HFStreamingConfig(**options), dataset=dataset, transforms=transforms)
 
 
-def pipeline(source, batch_size=64, **options):
+def pipeline(source, batch_size=32, **options):
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
@@ -79,8 +78,8 @@ def texts(batches):
     return [row for batch in rows for row in batch]
 
 
-def assert_plain(batches, dataset, **options):
-    assert texts(batches) == [(e["name"], e["number"], e["text"]) for e in plain(dataset, **options)]
+def assert_plain(elements, dataset, **options):
+    assert list(elements) == [(e["name"], e["number"], e["text"]) for e in plain(dataset, **options)]
 
 
 def num_lines(corpus):
@@ -111,33 +110,29 @@ def even(element):
 def test_it_is_plain_iteration_of_the_shards_in_turns(corpus, shuffle):
     dataset = stream(corpus)
     order = {} if shuffle else {"seed": None}
-    assert_plain(pipeline(make(dataset, shuffle=shuffle)), dataset, **order)
+    assert_plain(texts(pipeline(make(dataset, shuffle=shuffle))), dataset, **order)
     elements = make(dataset, shuffle=shuffle)
-    assert [(e["name"], e["number"], e["text"]) for e in elements] == [
-        (e["name"], e["number"], e["text"]) for e in plain(dataset, **order)
-    ]
+    assert_plain(((e["name"], e["number"], e["text"]) for e in elements), dataset, **order)
 
 
-def test_every_batch_of_three_epochs_resumes_in_one_process(corpus):
+def test_every_batch_resumes_in_one_process(corpus):
     dataset = stream(corpus)
-    batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 19))
-    assert_resumes(lambda _: pipeline(make(dataset, [LongLines(), Noise()]), 19), batches, states)
+    batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 7))
+    assert_resumes(lambda _: pipeline(make(dataset, [LongLines(), Noise()]), 7), batches, states)
 
 
-@pytest.mark.parametrize("inside", ["map", "filter", "interleave", "format", "concatenate"])
+@pytest.mark.parametrize("inside", ["map", "interleave", "format"])
 def test_what_the_dataset_does_inside_is_done_and_resumed(corpus, inside):
     dataset = stream(corpus)
     dataset = {
         "map": lambda: dataset.map(twice),
-        "filter": lambda: dataset.filter(even),
         "interleave": lambda: datasets.interleave_datasets(
             [stream(corpus[:2]), stream(corpus[2:])], probabilities=[0.3, 0.7], seed=1
         ),
         "format": lambda: dataset.with_format("numpy").map(twice),
-        "concatenate": lambda: datasets.concatenate_datasets([stream(corpus[:1]), stream(corpus[1:])]),
     }[inside]()
     batches, states = run_saving(pipeline(make(dataset)))
-    assert_plain(batches, dataset)
+    assert_plain(texts(batches), dataset)
     assert_resumes(lambda _: pipeline(make(dataset)), batches, states, every=7)
 
 
@@ -212,14 +207,10 @@ def test_what_datarax_documents_of_a_stream_is_there(corpus):
         len(source)
     with pytest.raises(NotImplementedError, match="no indexed access, so no batch of 8 at position 3: a stream is rea"):
         source.get_batch_at(3, 8, key=None)
-    whole = texts_of(source.copy().get_batch(9))
-    assert texts_of(source.clone().get_batch(9)) == whole
-    assert [*texts_of(source.get_batch(batch_size=4)), *texts_of(source.get_batch(size=5))] == whole
+    whole = list(source.copy().get_batch(9)["text"])
+    assert list(source.clone().get_batch(9)["text"]) == whole
+    assert [*source.get_batch(batch_size=4)["text"], *source.get_batch(size=5)["text"]] == whole
     assert sorted(make(stream(corpus), exclude_keys=["text"]).get_batch(1)) == ["name", "number", "width"]
-
-
-def texts_of(batch):
-    return list(batch["text"])
 
 
 def test_a_dataset_that_is_no_stream_is_streamed_by_its_files(corpus):
@@ -344,23 +335,11 @@ def test_what_a_map_inside_raises_ends_the_shard_and_says_what_to_do():
 @pytest.mark.parametrize(
     ("dataset", "error", "message"),
     [
-        (
-            lambda d: d.shuffle(seed=1, buffer_size=10),
-            ValueError,
-            r"shuffled by its own shuffle\(\).*shuffle=True here",
-        ),
+        (lambda d: d.shuffle(seed=1, buffer_size=10), ValueError, r"by its own shuffle\(\).*shuffle=True here"),
         (lambda d: d.shuffle(seed=1).map(twice), ValueError, r"shuffled by its own shuffle\(\)"),
         (lambda d: split_dataset_by_node(d, 0, 2), ValueError, "split_dataset_by_node"),
-        (
-            lambda d: joined(d, generated()).filter(bool),
-            ValueError,
-            r"joins \(concatenate_datasets\) some .* do it to each",
-        ),
-        (
-            lambda d: joined(generated(), d).map(twice),
-            ValueError,
-            r"joins \(concatenate_datasets\) some .* do it to each",
-        ),
+        (lambda d: joined(d, generated()).filter(bool), ValueError, r"joins \(concatenate_datasets\) some .* to each"),
+        (lambda d: joined(generated(), d).map(twice), ValueError, r"joins \(concatenate_datasets\) some .* to each"),
         (lambda d: [1, 2], TypeError, "a stream is a datasets.IterableDataset, got list"),
     ],
 )
@@ -438,10 +417,7 @@ def test_a_state_in_the_last_window_of_its_shards_reads_none_of_them_again_from_
         "take": (lambda d: d.take(30), "take(30)"),
         "skip": (lambda d: d.skip(5), "skip(5)"),
         "index": (lambda d: d.filter(lambda e, i: i % 2 == 0, with_indices=True), "with_indices=True"),
-        "drop": (
-            lambda d: d.map(lambda b: b, batched=True, batch_size=10, drop_last_batch=True),
-            "drop_last_batch=True",
-        ),
+        "drop": (lambda d: d.map(None, batched=True, batch_size=10, drop_last_batch=True), "drop_last_batch=True"),
         "interleave": (lambda d: datasets.interleave_datasets([d, d]), "interleave_datasets"),
         "plain": (lambda d: d.map(lambda e: e).filter(lambda e: True), ""),
         "one shard": (lambda d: datasets.concatenate_datasets([numbered([0]).take(9), d]), ""),
@@ -512,29 +488,23 @@ def test_another_seed_of_interleave_datasets_is_refused(corpus):
         of(2).set_state(made.get_state())
 
 
-def test_files_may_move_to_another_folder(corpus: list[str], tmp_path: Path) -> None:
+def test_files_may_move_to_another_folder(corpus, tmp_path):
     source = make(stream(corpus))
     first = source.get_batch(100)
-    moved = [str(Path(path).rename(tmp_path / Path(path).name)) for path in corpus]
-    try:
-        other = make(stream(moved))
-        other.set_state(source.get_state())
-        assert texts([first, other.get_batch(10**4)]) == [
-            (e["name"], e["number"], e["text"]) for e in plain(stream(moved))
-        ]
-    finally:
-        for old, new in zip(corpus, moved, strict=True):
-            Path(new).rename(old)
+    moved = [str(shutil.copy(path, tmp_path)) for path in corpus]
+    other = make(stream(moved))
+    other.set_state(source.get_state())
+    assert_plain(texts([first, other.get_batch(10**4)]), stream(moved))
 
 
 @pytest.mark.parametrize("kind", ["tables", "elements"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_goes_on(kind: str, shuffle: bool) -> None:
+def test_a_row_that_does_not_fit_is_named_behind_all_before_it_whatever_state_goes_on(kind, shuffle):
     rows = {"x": [*range(320), None, *range(5)], "i": list(range(326))}
     dataset = datasets.Dataset.from_dict(rows).to_iterable_dataset()
     dataset = dataset if kind == "tables" else dataset.map(lambda element: element)
 
-    def source() -> sources.HFStreamingSource:  # of one portion
+    def source():  # of one portion
         config = HFStreamingConfig(shuffle=shuffle, num_epochs=1, shuffle_buffer_size=20, on_error="skip")
         return sources.HFStreamingSource(config, dataset=dataset)
 

@@ -18,7 +18,6 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.mds.reader import MDSReader
 from tests import oracle
-from tests.http_files import HttpFiles
 from tests.mds import PACK, write_mds
 
 BY_MOSAIC = Path(__file__).parent / "mds"
@@ -93,18 +92,14 @@ def test_load_knows_a_folder_by_its_index_and_shards(tmp_path):
     assert len(load(tmp_path / "*" / "index.json")) == 66
 
 
-def test_shards_behind_urls_are_read_alike(tmp_path):
+def test_shards_behind_urls_are_read_alike(tmp_path, served):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES)
-    server = HttpFiles(tmp_path)
     for path in folder.iterdir():
         fsspec.filesystem("memory").pipe_file(f"/mds/{path.name}", path.read_bytes())
-    try:
-        for source in (load("memory://mds"), load(f"{server.url}/a/index.json"), make(f"{server.url}/a")):
-            assert plain(source) == SAMPLES
-            assert source.describe().settings() == make(folder).describe().settings()
-            source.close()
-    finally:
-        server.close()
+    for source in (load("memory://mds"), load(f"{served.url}/a/index.json"), make(f"{served.url}/a")):
+        assert plain(source) == SAMPLES
+        assert source.describe().settings() == make(folder).describe().settings()
+        source.close()
 
 
 @pytest.mark.parametrize("kind", ["raw", "zstd", "gz"])
@@ -245,7 +240,7 @@ def test_a_replaced_shard_is_refused_and_other_shards_are_another_stream(tmp_pat
         pipeline.set_state(state)
 
 
-def test_shuffle_window_counts_packed_shards(tmp_path: Path) -> None:
+def test_shuffle_window_counts_packed_shards(tmp_path):
     folder = write_mds(tmp_path / "a", COLUMNS, SAMPLES)
     with pytest.raises(ValueError, match="shuffle_window counts compressed shards, and none is"):
         make(folder, shuffle=True, shuffle_window=2)

@@ -1,8 +1,5 @@
 """ParquetSource: what only it promises. What all sources promise: test_every_source.py."""
 
-from pathlib import Path
-from typing import Any
-
 import datasets
 import numpy as np
 import pytest
@@ -12,17 +9,16 @@ from datarax_ray import Pipeline, RaySource
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.decode import DecodeRaw
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
-from tests import oracle
 from tests.tables import Doubled, write_tables
 
 
 class LogDecodes:
     """Notes the process and row group of every decode from its first call on; ParquetReader has no such hook."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log):
         self.log = log
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state):
         import os
         import threading
 
@@ -31,7 +27,7 @@ class LogDecodes:
         self.__dict__ = state
         decode, log = ParquetReader._decode, self.log
 
-        def noted(reader: Any, group: int) -> Any:
+        def noted(reader, group):
             if threading.current_thread().name == "datarax_ray-sample":  # every process makes the first elements
                 return decode(reader, group)
             with (log / str(os.getpid())).open("a") as file:
@@ -41,7 +37,7 @@ class LogDecodes:
         if decode.__name__ != "noted":  # once: a process unpickles it for the sample, too
             ParquetReader._decode = noted  # type: ignore[method-assign]  # in the actor's process alone
 
-    def map_columns(self, columns: Any) -> Any:
+    def map_columns(self, columns):
         return columns
 
 
@@ -97,12 +93,6 @@ def _is_whole(some, group_of):
     return sorted(some) == np.flatnonzero(np.isin(group_of, group_of[some])).tolist()
 
 
-def test_a_block_of_one_row_is_one_true_permutation(directory):
-    expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 42)]
-    assert indices(make(directory, shuffle=True, shuffle_block_size=1)) == expected
-    assert indices(make(directory, shuffle=True, shuffle_block_size=1, cacheable=True)) == expected
-
-
 def test_whole_columns_are_transformed_at_once_and_rows_after_them(directory):
     calls = []
 
@@ -153,20 +143,16 @@ def test_a_copy_reads_the_same_columns(directory):
     assert "num_records=200, shuffle=False" in repr(source)
 
 
-def test_without_shuffle_rows_come_in_the_order_of_the_files(directory: Path) -> None:
-    assert indices(make(directory)) == [*range(N), *range(N)]
-
-
 @pytest.mark.usefixtures("ray_local")
-def test_each_row_group_is_decoded_by_one_actor_and_once_an_epoch(directory: Path, monkeypatch: Any) -> None:
+def test_each_row_group_is_decoded_by_one_actor_and_once_an_epoch(directory, monkeypatch):
     from datarax_ray.feed.stream import StreamOptions
 
     log = directory.parent / "decoded"
     log.mkdir()
     source = make(directory, shuffle=True, shuffle_window=3, columns=["index"], transforms=[LogDecodes(log)])
-    with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=11) as distributed:
+    with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=11) as distributed:
         assert sum(batch.num_rows for batch in distributed.batches(0, StreamOptions(16))) == 2 * N
     decoded = [tuple(line.split()) for file in log.iterdir() for line in file.read_text().splitlines()]
     assert len(decoded) == 2 * 29
     assert len({group for _, group in decoded}) == 29 == len(set(decoded))
-    assert len({process for process, _ in decoded}) == 3
+    assert len({process for process, _ in decoded}) == 2

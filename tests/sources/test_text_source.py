@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from flax import nnx
 
@@ -17,13 +16,6 @@ def table(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x;y\n" + "".join(f'{i};"a\n{i}"\n' for i in range(3000)))
     return path
-
-
-def test_columns_go_to_the_batch_as_arrow_has_them(table):
-    source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1), table)
-    batch = next(iter(Pipeline(source=source, batch_size=4, rngs=nnx.Rngs(0))))
-    assert np.asarray(batch["x"]).tolist() == [0, 1, 2, 3]
-    assert batch["y"].tolist() == ["a\n0", "a\n1", "a\n2", "a\n3"]
 
 
 def test_a_delimiter_that_was_left_out_is_named(table, tmp_path, caplog):
@@ -49,14 +41,6 @@ def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_s
     for value in (0, "host"):
         CSVSource(CSVSourceConfig(num_epochs=1, on_null={"x": value}), tmp_path / "a.csv")
     assert not caplog.messages
-
-
-def test_shuffled_blocks_are_mixed_and_every_row_comes_once(table):
-    source = CSVSource(CSVSourceConfig(delimiter=";", num_epochs=1, shuffle=True), table)
-    assert len(source.describe().order.groups) > 1
-    rows = [int(row["x"]) for row in source]
-    assert sorted(rows) == list(range(3000))
-    assert rows[:100] != list(range(100))
 
 
 def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path):

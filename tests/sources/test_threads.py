@@ -17,14 +17,14 @@ from datarax_ray.sources import (
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
-from tests.data import Squares
+from tests.data import Squares, in_memory
 
-N = 3000
+N = 600
 NUM_THREADS = 4
 
 
 def random_access(num_epochs=1):
-    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=num_epochs, shuffle=True), Squares(N))
+    return in_memory(Squares(N), num_epochs=num_epochs, shuffle=True)
 
 
 def rows():
@@ -108,7 +108,7 @@ def test_a_state_holds_that_is_set_while_another_thread_takes():
     thread = threading.Thread(target=take)
     thread.start()
     try:
-        for count in range(300):
+        for count in range(100):
             source.set_state(states[count % 2])
             next(source)
             assert source.get_state()["position"] // (500 * N) == count % 2

@@ -5,14 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-    RandomAccessSource,
-    RandomAccessSourceConfig,
-)
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
-from tests.data import DropThirds, decode, write_files
+from tests.data import DropThirds, decode, in_memory, write_files
 
 N = 53
 
@@ -27,7 +22,7 @@ def make(paths, *transforms, num_epochs=2):
     return ArrayRecordSourceModule(config, paths, transforms=transforms)
 
 
-def test_under_jit_they_are_the_streams_in_any_order(paths):
+def test_under_jit_they_are_the_streams_in_any_order_and_in_a_scan(paths):
     expected = np.array([i for epoch in range(2) for i in oracle.order(N, epoch, 3)], np.int32)
     with make(paths, decode) as source:
         fetch = jax.jit(lambda start: source.get_batch_at(start, 10))
@@ -38,6 +33,8 @@ def test_under_jit_they_are_the_streams_in_any_order(paths):
             assert batch["index"].tolist() == batch["values"][:, 0].tolist() == expected[start : start + 10].tolist()
         assert source.get_state()["position"] == 0
         assert [element["index"] for element in source.get_batch_at(jnp.int32(7), 2)] == expected[7:9].tolist()
+        _, found = jax.lax.scan(lambda start, _: (start + 10, fetch(start)["index"]), jnp.int32(0), length=10)
+        assert found.ravel().tolist() == expected[:100].tolist()
 
 
 @pytest.mark.parametrize("duplicate", [lambda source: source.copy(), lambda source: source.clone()])
@@ -48,20 +45,6 @@ def test_a_copy_of_a_source_reads_for_itself(paths, duplicate):
     again = duplicate(source)
     assert next(again)["index"] == oracle.order(N, 0, 3)[0]
     assert jax.jit(lambda start: again.get_batch_at(start, 2)["index"])(4).tolist() == oracle.order(N, 0, 3)[4:6]
-
-
-def test_in_a_scan_they_come_in_order(paths):
-    expected = [i for epoch in range(2) for i in oracle.order(N, epoch, 3)]
-    with make(paths, decode) as source:
-
-        @jax.jit
-        def run():
-            def body(start, _):
-                return start + 10, source.get_batch_at(start, 10)["index"]
-
-            return jax.lax.scan(body, jnp.int32(0), length=10)[1]
-
-        assert run().ravel().tolist() == expected[:100]
 
 
 def test_beyond_the_end_and_below_zero_is_an_error_and_the_next_call_works(paths):
@@ -90,7 +73,7 @@ def test_without_a_cpu_device_it_is_refused_when_it_is_traced(paths, monkeypatch
 
 
 def test_arrays_of_64_bits_come_as_jax_has_them():
-    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(7), "y": np.arange(7) / 2})
+    source = in_memory({"x": np.arange(7), "y": np.arange(7) / 2}, num_epochs=-1)
     batch = jax.jit(lambda start: source.get_batch_at(start, 3))(6)
     assert {name: (value.tolist(), str(value.dtype)) for name, value in batch.items()} == {
         "x": ([6, 0, 1], "int32"),

@@ -84,40 +84,12 @@ class Small(tfds.core.GeneratorBasedBuilder):
 
 
 SPLITS = [
-    "train",
-    "test",
-    "all",
-    "train+test",
-    "train[:80%]",
-    "train[80%:]",
-    "train[-20%:]",
-    "train[10%:50%]",
-    "train[:3]",
-    "train[3:9]",
-    "train[-4:]",
-    "train[:50%]+test[1:]",
-    "train[33%:66%]",
-    "train[1shard]",
-    "train[:1shard]",
-    "train[7]",
-    "train[-1]",
-    "train[4:4]",
-    "train[10:100]",
-    "test+train",
-    "train[50:80%]",
-    "train[:5.5%]",
-    "train[-1shard:]",
-    "train[:-1shard]",
-    "train[1shard:2shard]",
-    "train[:101%]",
-    "train[:]",
-    "train[::2]",
-    "train [:3]",
-    "dev",
-    "all[:3]",
-    "train[1_0:]",
-    "train + test[:1]",
-]
+    "train", "test", "all", "train+test", "train[:80%]", "train[80%:]", "train[-20%:]", "train[10%:50%]", "train[:3]",
+    "train[3:9]", "train[-4:]", "train[:50%]+test[1:]", "train[33%:66%]", "train[1shard]", "train[:1shard]", "train[7]",
+    "train[-1]", "train[4:4]", "train[10:100]", "test+train", "train[50:80%]", "train[:5.5%]", "train[-1shard:]",
+    "train[:-1shard]", "train[1shard:2shard]", "train[:101%]", "train[:]", "train[::2]", "train [:3]", "dev", "all[:3]",
+    "train[1_0:]", "train + test[:1]",
+]  # fmt: skip
 
 
 def plain(value):
