@@ -16,7 +16,7 @@ from datarax_ray.read.elements.columns import leaves, spec, unstack
 from datarax_ray.read.formats.hugging_face.dataset import DatasetReader, UndecodableError
 
 
-def dataset_of(kind: str) -> datasets.Dataset:
+def dataset_of(kind):
     feature, value, _ = KINDS[kind]
     return datasets.Dataset.from_dict({"x": [value(i) for i in range(7)]}, features=Features({"x": feature}))
 
@@ -298,7 +298,7 @@ def test_images_without_pillow_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5, 6], [3, 4], [5], [6, 2, 2, 0]])
-def test_every_kind_of_column_is_what_datasets_gives(kind: str, rows: list[int]) -> None:
+def test_every_kind_of_column_is_what_datasets_gives(kind, rows):
     dataset = dataset_of(kind)
     columns = DatasetReader(dataset, "d").read(np.array(rows))
     assert isinstance(columns, dict)
@@ -309,7 +309,7 @@ def test_every_kind_of_column_is_what_datasets_gives(kind: str, rows: list[int])
         assert isinstance(columns["x"], dict)
 
 
-def test_an_image_that_does_not_decode_is_broken() -> None:
+def test_an_image_that_does_not_decode_is_broken():
     rows = {"image": [{"bytes": b"no image", "path": None}]}
     dataset = datasets.Dataset.from_dict(rows, features=Features({"image": datasets.Image()}))
     with pytest.raises(UndecodableError, match="column 'image' does not decode: cannot identify image"):

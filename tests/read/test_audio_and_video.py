@@ -20,6 +20,7 @@ soundfile = pytest.importorskip("soundfile")
 av.logging.set_level(av.logging.PANIC)  # of the encoders
 
 OPEN_GOP = {"x264-params": "open-gop=1:keyint=12:scenecut=0:log-level=none"}
+HIDDEN = {"auto-alt-ref": "1", "lag-in-frames": "10"}
 VARIABLE = np.cumsum(np.tile([1, 2, 1, 7], 10)) + 90  # times that do not begin at 0 and have gaps
 FRAMES = pictures(40)
 RECIPES = {
@@ -31,11 +32,7 @@ RECIPES = {
     "vp9": {"codec": "libvpx-vp9", "kind": "webm", "pts": VARIABLE},
     "mpeg4 in AVI": {"codec": "mpeg4", "kind": "avi"},
     "h264 without times": {"kind": "h264"},
-    "vp8, with hidden frames": {
-        "codec": "libvpx",
-        "kind": "webm",
-        "options": {"auto-alt-ref": "1", "lag-in-frames": "10"},
-    },
+    "vp8, with hidden frames": {"codec": "libvpx", "kind": "webm", "options": HIDDEN},
     "mpeg2": {"codec": "mpeg2video", "kind": "mpegts"},
 }
 
@@ -66,7 +63,7 @@ def test_frames_by_index_are_those_of_a_whole_decode(name, num_decoded):
     frames, times = decoded(VIDEOS[name])
     assert len(frames) == 40
     rng = np.random.default_rng(0)
-    choices = [[index] for index in range(40)] + [rng.integers(-40, 40, 5).tolist() for _ in range(10)]
+    choices = [[index] for index in range(0, 40, 3)] + [rng.integers(-40, 40, 5).tolist() for _ in range(6)]
     for chosen in (*choices, [39, 0, 0], range(10, 30, 3)):
         made = DecodeVideo(frames=chosen).map({"video": VIDEOS[name], "label": 1})
         assert (made["label"], made["video"].dtype) == (1, np.uint8)
@@ -126,12 +123,12 @@ def test_every_beginning_of_a_clip_is_as_likely():
     clip, encoded = DecodeRandomClip(4, stride=12), VIDEOS["h264 with B-frames"]
     frames, _ = decoded(encoded)
     begins = []
-    for seed in range(60):
+    for seed in range(40):
         made = clip.random_map({"video": encoded}, np.random.default_rng(seed))
         begins.append(round(made["video_times"][0] * 25))
         assert (made["video"] == frames[begins[-1] : begins[-1] + 37 : 12]).all()
     assert set(begins) == {0, 1, 2, 3}
-    assert max(begins.count(each) for each in range(4)) < 28
+    assert max(begins.count(each) for each in range(4)) < 19
 
     class Once:
         def integers(self, most):
@@ -220,20 +217,12 @@ def half_of_a_webm():
         (DecodeVideo(), b"", "0 bytes that begin b'' are no video that FFmpeg reads"),
         (DecodeVideo(), b"text" * 99, "are no video that FFmpeg reads"),
         (DecodeVideo(), lambda: VIDEOS["h264 with B-frames"][:-300], "are no video that FFmpeg reads"),
-        (
-            DecodeVideo(frames=[0]),
-            lambda: cut(VIDEOS["h264 with B-frames"], 900),
-            "of the 40 frames that its header",
-        ),
+        (DecodeVideo(frames=[0]), lambda: cut(VIDEOS["h264 with B-frames"], 900), "of the 40 frames that its header"),
         (DecodeVideo(frames=[0]), half_of_a_webm, r"file ends at .*, and its header says 3\.2 s: it was cut"),
         (DecodeVideo(), sound(tone(800)), "the file has no video; DecodeAudio reads sound"),
         (DecodeVideo(frames=[3, 40]), lambda: VIDEOS["vp9"], "frame 40 is asked for, and the video has 40 .* 0 to 39"),
         (DecodeVideo(frames=[-41]), lambda: VIDEOS["vp9"], "frame -41 is asked for"),
-        (
-            DecodeVideo(times_s=[9.0]),
-            lambda: VIDEOS["h264 with B-frames"],
-            r"at 9\.0 s .* the video goes to 1\.600 s",
-        ),
+        (DecodeVideo(times_s=[9.0]), lambda: VIDEOS["h264 with B-frames"], r"at 9\.0 s .* the video goes to 1\.600 s"),
         (DecodeVideo(times_s=[0.5]), lambda: VIDEOS["h264 without times"], r"at 0\.5 s is asked for"),
         (DecodeVideo(), {"clip": b"abc"}, r"no field 'video'; .*: DecodeVideo\(field='clip'\)"),
         (DecodeVideo(), {"video": {"bytes": None, "path": "a.mp4"}}, "the video has no bytes, and its path is 'a.mp4'"),

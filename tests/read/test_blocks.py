@@ -110,15 +110,6 @@ def test_a_block_without_elements_has_no_columns():
         assert block.nbytes == 0
 
 
-def test_without_transforms_elements_are_the_records():
-    assert describe(transforms=()).read(ReadRequest(18, 22)).columns.tolist() == [
-        record(18),
-        record(19),
-        record(0),
-        record(1),
-    ]
-
-
 def test_a_block_travels_with_its_failure():
     block = describe(transforms=[decode, FailAt(2)]).read(ReadRequest(0, 5))
     again = pickle.loads(pickle.dumps(block))
@@ -181,11 +172,6 @@ def test_a_missing_file_is_never_skipped():
 
 
 # Block decoders
-
-
-def test_a_block_decoder_alone_gives_its_columns_without_a_loop():
-    block = describe(transforms=[DecodeRaw("int32", 5)]).read(ReadRequest(0, 3))
-    assert block.columns["data"].tolist() == [np.frombuffer(record(i), "<i4").tolist() for i in range(3)]
 
 
 def test_a_block_decoder_and_other_transforms_agree_with_decoding_alone():
@@ -298,11 +284,6 @@ class Halve:
         if self.broken is not None and self.broken in columns["index"].tolist():
             raise ZeroDivisionError(f"no half of {self.broken}")
         return {"index": columns["index"], "half": columns["index"] / 2}
-
-
-def test_a_transform_of_columns_takes_the_elements_that_one_before_it_made():
-    block = describe(transforms=[decode, stored_index, Halve()]).read(ReadRequest(0, 4))
-    assert block.columns["half"].tolist() == [0, 0.5, 1, 1.5]
 
 
 def test_a_failing_transform_of_columns_is_located_and_what_is_before_it_is_good():

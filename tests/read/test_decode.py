@@ -146,11 +146,7 @@ def test_rows_turn_only_the_named_fields_into_arrays(decoder, encode):
         ([2, 1], "bool", "'x' holds 2, which bool would change to True"),
         ([2**24 + 1], "float32", "'x' holds 16777217, which float32 would change to 16777216.0"),
         # NumPy reads this list as float64, in which the first number is already another.
-        (
-            [2**53 + 1, 1.0],
-            "int64",
-            "'x' holds 9007199254740993, which int64 would change to 9007199254740992",
-        ),
+        ([2**53 + 1, 1.0], "int64", "'x' holds 9007199254740993, which int64 would change to 9007199254740992"),
         ([[0.0], [1e300]], "float32", "'x' holds 1e[+]300, which float32 would change to inf"),
         ("7", "int32", "'x' is '7'; an array of int32 takes numbers only"),
         ([1, None], "float32", r"'x' is \[1, None\]; an array of float32 takes numbers only"),
@@ -357,8 +353,11 @@ PIXELS = np.arange(2 * 3 * 3, dtype="uint8").reshape(2, 3, 3) * 13
 
 def png(pixels, depth=8):
     height, width, num_channels = pixels.shape
-    colour = {1: 0, 3: 2, 4: 6}[num_channels]
     rows = b"".join(b"\x00" + row.tobytes() for row in pixels)
+    return png_of(width, height, depth, {1: 0, 3: 2, 4: 6}[num_channels], rows)
+
+
+def png_of(width, height, depth, colour, rows):
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -439,24 +438,6 @@ def exif_with_thumbnail(jpeg):
     return header + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0) + jpeg
 
 
-def test_an_image_far_larger_than_its_file_is_refused_before_it_is_made():
-    side = 20_000
-
-    def part(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)  # one bit a pixel: 50 KB, and 1.2 GB decoded
-    pixels = zlib.compress(bytes(side * (side // 8 + 1)))
-    bomb = b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", pixels) + part(b"IEND", b"")
-    script = (
-        "import sys\nfrom datarax_ray.read.decode import DecodeImage\n"
-        "try:\n    DecodeImage().map(sys.stdin.buffer.read())\nexcept ValueError as error:\n    print(error)"
-    )
-    # in a process of its own: OpenCV takes its limit when it is first loaded
-    found = subprocess.run([sys.executable, "-c", script], input=bomb, capture_output=True, check=True)
-    assert b"not an image that OpenCV can read" in found.stdout or b"refused by OpenCV" in found.stdout
-
-
 BOMBS = {
     "JSON, 10 million deep": (DecodeJson(), b'{"a":' + b"[" * 10**7),
     "JSON, a number of 10 million digits": (DecodeJson(), b'{"a":' + b"9" * 10**7 + b"}"),
@@ -468,6 +449,8 @@ BOMBS = {
     ),
     "protobuf, 2**63 bytes said": (DecodeExample(), b"\x0a" + b"\xff" * 8 + b"\x7f"),
     "protobuf, a million groups deep": (DecodeExample(), b"\x0b" * 10**6),
+    # one bit a pixel: 50 KB, and 1.2 GB decoded
+    "an image, 20,000 pixels wide and high": (DecodeImage(), png_of(20_000, 20_000, 1, 0, bytes(20_000 * 2501))),
 }
 
 
@@ -487,12 +470,12 @@ for name, (decoder, stored) in bombs.items():
         found[name] = [str(error), peak() - before]
 print(json.dumps(found))
 """
-    # in a process of its own: a peak of earlier tests would hide those of these
+    # in a process of its own: a peak of earlier tests would hide these, and OpenCV takes its limit as it is loaded
     run = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(BOMBS), capture_output=True, check=True)
     found = json.loads(run.stdout)
     assert list(found) == list(BOMBS)
     for message, growth_mib in found.values():
-        assert re.search("is not (JSON|msgpack|a tf.train.Example)", message)
+        assert re.search("is not (JSON|msgpack|a tf.train.Example)|not an image that|refused by OpenCV", message)
         assert len(message) < 1000
         assert growth_mib < 64
 
@@ -501,9 +484,8 @@ def test_image_in_a_dict_as_hugging_face_stores_it_is_decoded():
     for path in ("a.png", None):
         element = {"image": {"bytes": png(PIXELS), "path": path}, "label": 3}
         assert_same(DecodeImage().map(element), {"image": PIXELS, "label": 3})
-        with pytest.raises(
-            ValueError, match=rf"no bytes, and its path is {path!r}; .*: from_hf\('parquet', data_files"
-        ):
+        said = rf"no bytes, and its path is {path!r}; .*: from_hf\('parquet', data_files"
+        with pytest.raises(ValueError, match=said):
             DecodeImage().map({"image": {"bytes": None, "path": path}})
     with pytest.raises(ValueError, match="this one is a dict"):
         DecodeImage().map({"image": {"bytes": png(PIXELS)}})
@@ -530,11 +512,7 @@ def test_image_without_opencv_says_what_to_install(monkeypatch):
 
 def test_padding_fills_the_end_and_leaves_the_rest():
     element = {"tokens": [1, 2], "text": "ab", "frames": np.ones((1, 2), "float32")}
-    expected = {
-        "tokens": np.array([1, 2, -1, -1], "int16"),
-        "text": "ab",
-        "frames": np.ones((1, 2), "float32"),
-    }
+    expected = {"tokens": np.array([1, 2, -1, -1], "int16"), "text": "ab", "frames": np.ones((1, 2), "float32")}
     assert_same(PadTo({"tokens": 4}, value=-1, dtype="int16").map(element), expected)
     assert element["tokens"] == [1, 2]
     padded = PadTo({"frames": 2}, value=0.5).map(element)
@@ -570,11 +548,7 @@ def test_padding_and_truncating_is_a_list_cut_and_filled(numbers, length):
         (PadTo({"x": 2}), {"x": np.array(["a"])}, "'x' is a ndarray, which has no numeric dtype"),
         (PadTo({"x": (2, 2)}), {"x": np.zeros(2)}, r"'x' has shape \(2,\), and PadTo has 2 lengths"),
         (PadTo({"x": 2}, dtype="int8"), {"x": [200]}, "'x' holds 200, which int8 would change to -56"),
-        (
-            PadTo({"x": 2}, value=-1),
-            {"x": np.zeros(1, "uint8")},
-            "value to pad x with' holds -1, which uint8",
-        ),
+        (PadTo({"x": 2}, value=-1), {"x": np.zeros(1, "uint8")}, "value to pad x with' holds -1, which uint8"),
         (PadTo({"x": 2}, mask_suffix=""), {"x": np.zeros(1)}, "a field 'x', which the mask would replace"),
     ],
 )

@@ -180,9 +180,8 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, s
     source = source_of(tmp_path / "a")
     (tmp_path / "a").unlink()
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(
-        ValueError, match=r"a was a file when the source was made, and is none now \(a pipe, or a device"
-    ):
+    said = r"a was a file when the source was made, and is none now \(a pipe, or a device"
+    with pytest.raises(ValueError, match=said):
         source.get_batch(2)
 
 

@@ -113,8 +113,8 @@ def run(stream, num_actors, chunk_size, start=0, moves=None):
     return [found[position] for position in range(start, stream.stop)], list(actors.values())
 
 
-@pytest.mark.parametrize("num_actors", [1, 2, 3])
-@pytest.mark.parametrize("chunk_size", [7, 100, 1000])
+@pytest.mark.parametrize("num_actors", [1, 3])
+@pytest.mark.parametrize("chunk_size", [7, 1000])
 @pytest.mark.parametrize(("shuffle", "window"), [("block", {"window_blocks": WINDOW}), ("none", {})])
 def test_an_epoch_of_parquet_decodes_each_row_group_once(
     tmp_path, num_actors, chunk_size, shuffle, window, monkeypatch
@@ -161,8 +161,8 @@ def in_file_order(paths, **options):
     return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths).describe()
 
 
-@pytest.mark.parametrize("num_actors", [1, 2, 4])
-@pytest.mark.parametrize("chunk_size", [7, 100, 1000])
+@pytest.mark.parametrize("num_actors", [1, 4])
+@pytest.mark.parametrize("chunk_size", [7, 1000])
 def test_an_epoch_in_file_order_decodes_each_group_once(large_paths, decoded, num_actors, chunk_size):
     stream = in_file_order(large_paths, num_epochs=2)
     found, _ = run(stream, num_actors, chunk_size)
@@ -174,8 +174,8 @@ def expected(stream, start=0):
     return [record(i) for i in stream.order.records(np.arange(start, stream.stop)).tolist()]
 
 
-@pytest.mark.parametrize("num_actors", [1, 2, 3])
-@pytest.mark.parametrize("chunk_size", [7, 48, 100, WINDOW * GROUP, 1000])
+@pytest.mark.parametrize("num_actors", [1, 3])
+@pytest.mark.parametrize("chunk_size", [7, 48, WINDOW * GROUP, 1000])
 @pytest.mark.parametrize("nbytes", [20, 5000])  # groups of 320 bytes, which are gathered together, and of 80 KB, not
 def test_an_epoch_decodes_each_group_once(paths, wide_paths, decoded, num_actors, chunk_size, nbytes):
     stream = stream_of(paths if nbytes == 20 else wide_paths, num_epochs=2)
@@ -185,8 +185,8 @@ def test_an_epoch_decodes_each_group_once(paths, wide_paths, decoded, num_actors
     assert decoded() <= 1.05 * 2 * N
 
 
-@pytest.mark.parametrize("num_actors", [1, 2, 3])
-@pytest.mark.parametrize("chunk_size", [7, 100, 1000])
+@pytest.mark.parametrize("num_actors", [1, 3])
+@pytest.mark.parametrize("chunk_size", [7, 1000])
 def test_blocks_that_are_the_groups_fit_files_of_any_sizes(tmp_path, decoded, num_actors, chunk_size):
     counts = [3 * GROUP + 1, 1, 50 * GROUP + 7, 0, 30 * GROUP - 1]
     stream = groups_of(write_files(tmp_path, counts, GROUP), num_epochs=2)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import datasets
 import fsspec
@@ -287,19 +286,19 @@ def test_a_path_that_can_never_be_written_is_refused_when_the_source_is_made(fil
 
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_what_is_missing_from_the_tail_is_counted_once_however_often_the_end_is_looked_at(
-    make: Any, tmp_path: Path, drop_remainder: bool
-) -> None:
+    make, tmp_path, drop_remainder
+):
     path = tmp_path / "skipped.jsonl"
     bad = [FailAt(13), FailAt(118), FailAt(119)]
     transforms = [decode, *bad] if make.func is of_files else bad
     config = {"transforms": transforms, "num_epochs": 1, "shuffle": False, "max_skipped": 3}
 
-    def to_the_end(pipeline: Pipeline) -> list[int]:
+    def to_the_end(pipeline):
         rows = [len(batch["index"]) for batch in pipeline]
         assert (pipeline.num_skipped, len(listed(path))) == (3, 3)
         return rows
 
-    def pipeline() -> Pipeline:
+    def pipeline():
         source = make(**config, skipped_path=str(path))
         return Pipeline(source=source, batch_size=50, drop_remainder=drop_remainder)
 
@@ -318,17 +317,3 @@ def test_what_is_missing_from_the_tail_is_counted_once_however_often_the_end_is_
         running.seek(0)
         assert running.num_skipped == 0
         assert sum(to_the_end(running)) == (100 if drop_remainder else 117)
-
-
-def test_more_than_allowed_is_an_error_and_not_entered() -> None:
-    ledger = SkippedRecords(SkipOptions(1))
-    ledger.check(TWO[:1], 0)
-    ledger.enter(TWO[:1])
-    ledger.check((), 1)
-    with pytest.raises(SkippedError, match=r"2 records .* max_skipped=1 allows.* is Squares\(9\) \(position 6\): odd"):
-        ledger.check(TWO[1:], 1)
-    with pytest.raises(SkippedError, match=r"10 records .* max_skipped=1 allows.* is a/b\[0\].array_record\[17\]"):
-        ledger.check(TWO[:1], 9)  # as of a state that was written with a larger cap
-    assert ledger.skipped == [TWO[0]]
-    with pytest.raises(ValueError, match="max_skipped must be at least 0, or None for no limit, got -1"):
-        SkipOptions.of(-1)

@@ -1,7 +1,5 @@
 """Merging by value: whatever chunks components come in, and from any state on, it is a plain loop's merge of them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import dataclass, field

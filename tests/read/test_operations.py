@@ -38,7 +38,7 @@ def test_an_operation_that_exits_is_its_elements_error():
     assert (outputs, str(error.reason)) == ([], "operation 0 (Leave) raised SystemExit: 0")
 
 
-def test_an_error_comes_after_what_was_made_before_it_and_names_the_operation() -> None:
+def test_an_error_comes_after_what_was_made_before_it_and_names_the_operation():
     flat = Operation("flat_map", lambda x: range(4), "Four", 0)
     divide = Operation("map", lambda x: 6 // (2 - x), "Divide", 1)
     made, error = expand([flat, divide], Item(0, None, None))

@@ -85,18 +85,20 @@ READERS = {
 }
 
 
-class Buffer:
+class Held:
     """Keeps one buffer, and gives it."""
 
     def __init__(self):
         self.b = np.zeros(3, np.int64)
 
+
+class Buffer(Held):
     def map(self, e):
         self.b[:] = e["x"]
         return {**e, "x": self.b}
 
 
-class Views(Buffer):
+class Views:
     """Gives views of a buffer that is larger, one of them transposed."""
 
     def __init__(self):
@@ -146,23 +148,19 @@ class InPlace:
         return e
 
 
-class Rng(Buffer):
+class Rng(Held):
     def random_map(self, e, rng):
         self.b[:] = rng.integers(100, size=3)
         return {**e, "r": self.b}
 
-    map = None
 
-
-class Index(Buffer):
+class Index(Held):
     def map_with_index(self, position, e):
         self.b[:] = position
         return {**e, "p": self.b[:2]}
 
-    map = None
 
-
-class Keep(Buffer):
+class Keep:
     """A filter that writes to the elements that it has seen before."""
 
     last = None
@@ -173,10 +171,8 @@ class Keep(Buffer):
         self.last = e
         return int(e["n"]) % 3 != 1
 
-    map = None
 
-
-class Many(Buffer):
+class Many(Held):
     """Yields views of one buffer."""
 
     def flat_map(self, e):
@@ -184,10 +180,8 @@ class Many(Buffer):
             self.b[:] = e["x"] + i
             yield {**e, "x": self.b, "i": i}
 
-    map = None
 
-
-class ManyInAList(Buffer):
+class ManyInAList:
     def __init__(self):
         self.out = [{"x": np.zeros(3, np.int64)}, {"x": np.zeros(3, np.int64)}]
 
@@ -196,8 +190,6 @@ class ManyInAList(Buffer):
             out["x"][:] = e["x"] * (i + 1)
             out["n"], out["tokens"] = e["n"], e["tokens"]
         return self.out
-
-    map = None
 
 
 class Tensor:
@@ -210,7 +202,7 @@ class Tensor:
         return self.array
 
 
-class Tensors(Buffer):
+class Tensors(Held):
     def map(self, e):
         self.b[:] = e["x"]
         return {**e, "x": Tensor(self.b)}

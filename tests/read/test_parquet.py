@@ -32,7 +32,7 @@ path, copy = sys.argv[1:]
 stored = bytearray(open(path, "rb").read())
 begin = len(stored) - 8 - int.from_bytes(stored[-8:-4], "little")
 num_told = 0
-for at in range(begin, len(stored) - 8):
+for at in range(begin, len(stored) - 8, 3):
     stored[at] ^= 1
     open(copy, "wb").write(stored)
     try:
@@ -128,14 +128,8 @@ def test_a_cached_reader_keeps_the_row_groups_that_fit_until_it_is_cleared(paths
 
 
 def count_decodes(monkeypatch):
-    decoded = []
-    decode = ParquetReader._decode
-
-    def counted(self, group):
-        decoded.append(group)
-        return decode(self, group)
-
-    monkeypatch.setattr(ParquetReader, "_decode", counted)
+    decoded, decode = [], ParquetReader._decode
+    monkeypatch.setattr(ParquetReader, "_decode", lambda self, group: decoded.append(group) or decode(self, group))
     return decoded
 
 
@@ -324,9 +318,8 @@ def test_what_is_no_whole_parquet_file_is_refused_at_once_and_all_are_named(tmp_
     cut.write_bytes(paths[0].read_bytes()[:-20])
     empty.write_bytes(b"")
     for path in (text, cut, empty):
-        with pytest.raises(
-            ValueError, match=f"{path.name} is not a complete Parquet file: .*(write or copy it|a text file)"
-        ):
+        said = f"{path.name} is not a complete Parquet file: .*(write or copy it|a text file)"
+        with pytest.raises(ValueError, match=said):
             ParquetReader.of(path)
     with pytest.raises(ValueError, match=r"(?s)3 of 6 files cannot be read:.*x\.parquet.*y\.parquet.*z\.parquet"):
         ParquetReader.of(tmp_path)
@@ -371,16 +364,14 @@ def description(path, **options):
     return IndexedStream(reader, order_of(reader.num_records, groups=reader.groups), num_epochs=1, **options)
 
 
-def test_a_broken_page_ends_the_stream_before_its_row_group(damaged):
+def test_a_broken_page_ends_the_stream_before_its_row_group_which_can_be_skipped_and_is_tried_once(
+    damaged, monkeypatch
+):
     block = description(damaged).read(ReadRequest(0, 13))
-    assert block.columns["index"].tolist() == [0, 1, 2, 3]
-    assert block.failure_position == 4
+    assert (block.columns["index"].tolist(), block.failure_position) == ([0, 1, 2, 3], 4)
     assert isinstance(block.failure, RecordError)
     assert f"{damaged}[4] (row group 1) (position 4): reading raised BrokenRowGroupError" in str(block.failure)
     assert "CRC checksum verification failed" in str(block.failure)
-
-
-def test_a_broken_row_group_can_be_skipped_and_is_tried_once(damaged, monkeypatch):
     decoded = count_decodes(monkeypatch)
     block = description(damaged, on_error="skip").read(ReadRequest(0, 13))
     assert block.columns["index"].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12]
@@ -504,10 +495,9 @@ def test_a_file_of_the_same_size_rows_and_first_page_is_known_by_what_it_holds(t
 
 
 def test_threads_read_what_others_read_and_close(tmp_path):
-    count = 2000
-    parquet.write_table(pa.table({"x": np.arange(count)}), tmp_path / "x.parquet", row_group_size=10)
+    parquet.write_table(pa.table({"x": np.arange(600)}), tmp_path / "x.parquet", row_group_size=10)
     reader = ParquetReader.of(tmp_path / "x.parquet")
-    records = np.random.default_rng(0).permutation(count)
+    records = np.random.default_rng(0).permutation(600)
 
     def read_and_close():
         for _ in range(8):
@@ -534,13 +524,13 @@ def test_columns_that_only_directories_name_are_told(tmp_path, caplog, years, co
 
 
 def test_no_bit_of_a_footer_ends_the_process(tmp_path):
-    """pyarrow's metadata of a column of a row group throws where nothing catches; every eighth bit of a footer."""
+    """pyarrow's metadata of a column of a row group throws where nothing catches; a bit of every third byte."""
     table = pa.table({"id": np.arange(9), "list": [[1, 2]] * 9})
     parquet.write_table(table, tmp_path / "p.parquet", store_schema=False)
     command = [sys.executable, "-c", FLIPS, tmp_path / "p.parquet", tmp_path / "copy.parquet"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-500:]
-    assert int(run.stdout) > 50
+    assert int(run.stdout) > 15
 
 
 def test_lists_may_be_of_items_in_one_file_and_of_elements_in_another(tmp_path):

@@ -1,7 +1,5 @@
 """Storage that fails now and then: it is asked again, and nothing is ever taken for broken data for it."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import logging
@@ -36,7 +34,6 @@ from datarax_ray.read.formats.webdataset.reader import WebDatasetReader
 from datarax_ray.read.retry import is_transient, retried
 from datarax_ray.read.streams.indexed import IndexedStream
 from tests.data import record, write_files
-from tests.http_files import HttpFiles
 from tests.mds import write_mds
 from tests.tables import write_tables
 from tests.tars import write_tars
@@ -181,20 +178,13 @@ def of(reader, on_error="skip"):
     return IndexedStream(reader, order_of(reader.num_records, groups=getattr(reader, "groups", None)), 1, (), on_error)
 
 
-@pytest.fixture
-def http(tmp_path):
-    server = HttpFiles(tmp_path)
-    yield server
-    server.close()
-
-
 @pytest.mark.parametrize("refused", [1, 2, 4, 8])
-def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missing_file(tmp_path, http, refused):
+def test_whichever_request_for_a_file_is_refused_it_is_asked_again_and_no_missing_file(tmp_path, served, refused):
     (path,) = write_tables(tmp_path, (24,))
-    http.has_etags, http.what = False, lambda number: "503" if number == refused else ""
-    reader = ParquetReader.of(f"{http.url}/{path.name}", columns=["index"])
+    served.has_etags, served.what = False, lambda number: "503" if number == refused else ""
+    reader = ParquetReader.of(f"{served.url}/{path.name}", columns=["index"])
     assert reader.read(np.arange(24))["index"].tolist() == list(range(24))
-    assert http.num_broken == 1
+    assert served.num_broken == 1
     reader.close()
 
 
@@ -359,22 +349,22 @@ def as_lists(found):
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
-def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(kind, tmp_path, http, waited):
+def test_a_server_that_gives_less_than_was_asked_for_is_asked_again(kind, tmp_path, served, waited):
     """As RFC 9110 allows it to, and as proxies do; fsspec hands on what came."""
     want = as_lists(reader_of(kind, tmp_path, str(tmp_path)).read(np.arange(50)))
-    reader = reader_of(kind, tmp_path, http.url)
-    http.count()
-    http.what = lambda number: "short" if number <= 5 else ""  # to tell its size, it is asked twice before
+    reader = reader_of(kind, tmp_path, served.url)
+    served.count()
+    served.what = lambda number: "short" if number <= 5 else ""  # to tell its size, it is asked twice before
     assert str(as_lists(reader.read(np.arange(50)))) == str(want)
     assert [wait >= 1 for wait in waited if wait] == [True]
     reader.close()
 
 
-def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path, http):
+def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path, served):
     want = as_lists(reader_of("csv", tmp_path, str(tmp_path)).read(np.arange(50)))
-    reader = reader_of("csv", tmp_path, http.url)
-    http.count()
-    http.what = lambda number: "stray" if number <= 6 else ""
+    reader = reader_of("csv", tmp_path, served.url)
+    served.count()
+    served.what = lambda number: "stray" if number <= 6 else ""
     assert str(as_lists(reader.read(np.arange(50)))) == str(want)
     reader.close()
 
@@ -384,20 +374,20 @@ def test_bytes_that_a_server_did_not_announce_are_no_answer(tmp_path, http):
     ("what", "error", "said"),
     [("400", StorageError, "400, .*Look at the URL"), ("403", PermissionError, "403, .*Give credentials")],
 )
-def test_a_file_that_a_server_refuses_is_not_missing(kind, tmp_path, http, waited, what, error, said):
-    reader = reader_of(kind, tmp_path, http.url)
-    http.what = lambda number: what
-    with pytest.raises(error, match=rf"^{http.url}/\S+: .*{said}"):
+def test_a_file_that_a_server_refuses_is_not_missing(kind, tmp_path, served, waited, what, error, said):
+    reader = reader_of(kind, tmp_path, served.url)
+    served.what = lambda number: what
+    with pytest.raises(error, match=rf"^{served.url}/\S+: .*{said}"):
         reader.read(np.arange(50))
     reader.close()
-    with pytest.raises((error, ValueError), match=rf"(?s){http.url}/\S+: .*{said}"):
-        reader_of(kind, tmp_path, http.url)
+    with pytest.raises((error, ValueError), match=rf"(?s){served.url}/\S+: .*{said}"):
+        reader_of(kind, tmp_path, served.url)
     assert not any(waited)
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "tar", "mds", "csv"])  # Parquet: test_remote_parquet.py
-def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(kind, tmp_path, http):
-    reader = reader_of(kind, tmp_path, http.url)
+def test_a_file_behind_a_url_that_is_replaced_by_one_of_its_size_is_told(kind, tmp_path, served):
+    reader = reader_of(kind, tmp_path, served.url)
     reader.read(np.array([3]))
     path = next(path for path in tmp_path.iterdir() if path.name != "index.json")
     content = bytearray(path.read_bytes())
@@ -434,17 +424,17 @@ def test_a_file_of_which_a_listing_and_an_answer_tell_in_other_words_is_the_same
         files.rm("/by_turns", recursive=True)
 
 
-def test_an_image_whose_server_is_busy_is_not_broken(tmp_path, http):
+def test_an_image_whose_server_is_busy_is_not_broken(tmp_path, served):
     PIL.Image.new("RGB", (4, 3), (1, 2, 3)).save(tmp_path / "a.png")
-    dataset = datasets.Dataset.from_dict({"image": [f"{http.url}/a.png"]}).cast_column("image", datasets.Image())
+    dataset = datasets.Dataset.from_dict({"image": [f"{served.url}/a.png"]}).cast_column("image", datasets.Image())
     reader = DatasetReader(dataset, "pictures")
-    http.what = lambda number: "503"
+    served.what = lambda number: "503"
     with pytest.raises(StorageError, match="column 'image' of pictures: reading failed 6 times"):
         reader.read(np.array([0]))
     busy = iter([True] * 3)
-    http.what = lambda number: "503" if next(busy, False) else ""
+    served.what = lambda number: "503" if next(busy, False) else ""
     assert reader.read(np.array([0]))["image"][0, 0, 0].tolist() == [1, 2, 3]
-    http.what = lambda number: "404"
+    served.what = lambda number: "404"
     with pytest.raises(UndecodableError):
         reader.read(np.array([0]))
 
@@ -466,7 +456,7 @@ def test_a_folder_of_images_that_is_not_mounted_breaks_no_image(tmp_path):
             (tmp_path / "data").mkdir()
 
 
-def test_an_image_whose_url_is_none_is_broken_and_nobody_waits_for_it(waited: list[float]) -> None:
+def test_an_image_whose_url_is_none_is_broken_and_nobody_waits_for_it(waited):
     dataset = datasets.Dataset.from_dict({"image": ["http://"]}).cast_column("image", datasets.Image())
     with pytest.raises(UndecodableError):
         DatasetReader(dataset, "pictures").read(np.array([0]))

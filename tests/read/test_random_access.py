@@ -12,38 +12,36 @@ import pyarrow as pa
 import pytest
 
 from datarax_ray import Pipeline
-from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import in_memory
 
 
 @pytest.mark.parametrize(
-    "column",
+    ("column", "remedy"),
     [
-        pa.array([2**53 + 1, None, 3]),
-        pa.chunked_array([[2**53 + 1, None, 3]]),
-        pd.Series([2**53 + 1, None, 3], dtype="Int64"),
-        pd.array([2**53 + 1, None, 3], dtype="UInt64"),
+        (pa.array([2**53 + 1, None, 3]), "fill its nulls"),
+        (pa.chunked_array([[2**53 + 1, None, 3]]), "fill its nulls"),
+        (pd.Series([2**53 + 1, None, 3], dtype="Int64"), r"fillna\(0\) of pandas"),
+        (pd.array([2**53 + 1, None, 3], dtype="UInt64"), "fill its nulls"),
     ],
-    ids=lambda column: type(column).__name__,
 )
-def test_integers_that_nulls_would_make_other_numbers_are_refused(column):
-    with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fill its nulls"):
-        RandomAccessSource(RandomAccessSourceConfig(), {"x": column})
+def test_integers_that_nulls_would_make_other_numbers_are_refused(column, remedy):
+    with pytest.raises(ValueError, match=rf"the column 'x' holds integers and nulls, .*{remedy}"):
+        in_memory({"x": column}, num_epochs=-1)
 
 
 @pytest.mark.parametrize("column", [{1, 2}, "ab", {1: 2}.values(), 3], ids=lambda column: type(column).__name__)
 def test_what_is_no_array_is_named(column):
-    with pytest.raises(
-        TypeError, match=rf"'a.x' is a {type(column).__name__}, no array or list .*list\(...\) makes one"
-    ):
-        RandomAccessSource(RandomAccessSourceConfig(), {"a": {"x": column}})
+    said = rf"'a.x' is a {type(column).__name__}, no array or list .*list\(...\) makes one"
+    with pytest.raises(TypeError, match=said):
+        in_memory({"a": {"x": column}}, num_epochs=-1)
 
 
 def test_other_columns_of_tables_are_arrays():
     columns = {"a": pa.array([2**60, 3]), "b": pd.Series([1, 2]), "c": pa.array([1, None]), "d": pa.array([0.5, None])}
-    (first, second) = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), columns)
+    (first, second) = in_memory(columns)
     assert [int(first["a"]), int(second["b"]), float(first["c"])] == [2**60, 2, 1.0]
     assert np.isnan([second["c"], second["d"]]).all()
 
@@ -70,12 +68,6 @@ def test_a_table_is_refused_since_an_index_gives_no_row(table, name):
         RandomAccessReader(table)
 
 
-def test_integers_and_nulls_of_a_frame_that_floats_would_change_are_refused():
-    nulls = pd.array([2**53 + 1, None], dtype="Int64")
-    with pytest.raises(ValueError, match=r"the column 'x' holds integers and nulls, .*fillna\(0\) of pandas"):
-        RandomAccessSource(RandomAccessSourceConfig(), {"x": pd.Series(nulls)})
-
-
 class Forgetful:
     def __len__(self):
         return 4
@@ -87,9 +79,8 @@ class Forgetful:
 @pytest.mark.parametrize(("data", "record"), [(Forgetful(), 0), ([None, None], 0), (["a", None], 1)])
 def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(data, record):
     config = RandomAccessSourceConfig(num_epochs=1)
-    with pytest.raises(
-        RecordError, match=rf"{record}\] \(position {record}\).*: the element is None; where it is None"
-    ):
+    said = rf"{record}\] \(position {record}\).*: the element is None; where it is None"
+    with pytest.raises(RecordError, match=said):
         Pipeline(source=RandomAccessSource(config, data), batch_size=2).step()
     made = RandomAccessSource(config, data, transforms=lambda element: {"is_none": element is None})
     assert made.get_batch(2)["is_none"].tolist() == [element is None for element in (data[0], data[1])]
@@ -174,14 +165,10 @@ class Doubled(datasets.Dataset):
         return [self[key] for key in keys]
 
 
-def doubled(values):
-    data = datasets.Dataset.from_dict({"x": values})
-    return Doubled(data.data, info=data.info, split=data.split, fingerprint=data._fingerprint)
-
-
 def test_a_users_subclass_of_a_hugging_face_dataset_is_not_destroyed_when_it_was_read():
-    data = doubled([1, 2, 3])
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+    plain = datasets.Dataset.from_dict({"x": [1, 2, 3]})
+    data = Doubled(plain.data, info=plain.info, split=plain.split, fingerprint=plain._fingerprint)
+    source = in_memory(data)
     assert [element["x"] for element in source] == [2, 4, 6]
     source.close()
     assert data[2] == {"x": 6}
@@ -191,9 +178,9 @@ def test_a_dict_of_splits_is_refused_since_they_would_become_fields():
     data = datasets.Dataset.from_dict({"x": [1, 2]})
     for splits in (datasets.DatasetDict(test=data, train=data), {"test": data, "train": data}):
         with pytest.raises(TypeError, match=r"'test' is a Hugging Face dataset, no array.*\['test', 'train'\]"):
-            RandomAccessSource(RandomAccessSourceConfig(), splits)
+            in_memory(splits, num_epochs=-1)
     with pytest.raises(TypeError, match="'train' is a Hugging Face dataset"):
-        RandomAccessSource(RandomAccessSourceConfig(), datasets.IterableDatasetDict(train=data.to_iterable_dataset()))
+        in_memory(datasets.IterableDatasetDict(train=data.to_iterable_dataset()), num_epochs=-1)
 
 
 def test_a_structured_array_is_refused_with_what_has_its_fields():
@@ -206,29 +193,14 @@ def test_a_structured_array_is_refused_with_what_has_its_fields():
 
 
 def test_a_dataset_that_repeats_without_an_end_is_told_to_say_its_epochs_here():
-    data = grain.MapDataset.range(3).repeat()
+    config, data = RandomAccessSourceConfig(num_epochs=1), grain.MapDataset.range(3).repeat()
     with pytest.raises(ValueError, match=r"RepeatMapDataset.* 9,223,.* leave its \.repeat\(\) out, .* say num_epochs"):
-        RandomAccessSource(RandomAccessSourceConfig(), data)
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data.filter(bool)[:3])
+        RandomAccessSource(config, data)
     with pytest.raises(RecordError, match=r"first transform, an object .* return element is not None"):
-        source.get_batch(3)
-    called = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data.filter(bool)[:3], transforms=[abs])
+        RandomAccessSource(config, data.filter(bool)[:3]).get_batch(3)
     with pytest.raises(RecordError) as raised:
-        called.get_batch(3)
+        RandomAccessSource(config, data.filter(bool)[:3], transforms=[abs]).get_batch(3)
     assert "return element is not None" in "".join(traceback.format_exception(raised.value))
-    forgot = RandomAccessSource(
-        RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(3)}, transforms=[lambda _: None]
-    )
     with pytest.raises(RecordError, match="returned None; does it end without `return`") as raised:
-        forgot.get_batch(3)
+        RandomAccessSource(config, {"x": np.arange(3)}, transforms=[lambda _: None]).get_batch(3)
     assert "Grain" not in "".join(traceback.format_exception(raised.value))
-
-
-def test_a_state_of_another_hugging_face_dataset_is_refused() -> None:
-    numbers = datasets.Dataset.from_dict({"x": list(range(100))})
-    parts = (numbers.select(range(50)), numbers.select(range(50, 100)))
-    low, high = (RandomAccessSource(RandomAccessSourceConfig(), part) for part in parts)
-    state = low.get_state()
-    low.set_state(state)
-    with pytest.raises(DriftError, match=r"files\.content: the checkpoint was written with"):
-        high.set_state(state)

@@ -1,9 +1,6 @@
 """read_records where some of the records cannot be read: all others come, in order, in few reads."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -179,7 +176,7 @@ def as_json(rows):
 
 @pytest.mark.parametrize("odd", ['{"x": 5}{"x": 6}', '{"x":', "6}", "null", '{"x": 5, "s": "\udcff"}', "[1]", '"{}"'])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_of_json_each_line_is_one_object_whatever_is_read_with_it(tmp_path: Path, odd: str, end: str) -> None:
+def test_of_json_each_line_is_one_object_whatever_is_read_with_it(tmp_path, odd, end):
     """Lines that together would be as many rows, text that is no UTF-8, a first line that ends pyarrow's process."""
     told = [f'{{"x": {n}, "s": "a"}}' for n in range(20)]
     together = ['{"x": 100}{"x": 101}', '{"x":', "102}"]

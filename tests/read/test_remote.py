@@ -23,22 +23,9 @@ from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.chunks import NoArrayRecordError, chunks, footer_offset
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
-from tests.data import record, write_file, write_files
-from tests.http_files import HttpFiles
+from tests.data import noise, record, write_file, write_files
 
 HASTY = Remote(waits_s=(0.0, 0.0, 0.0, 0.0), timeout_s=60)
-
-
-def noise(seed, size=2048):
-    """A record that does not compress."""
-    return np.random.default_rng(seed).bytes(size)
-
-
-@pytest.fixture
-def served(tmp_path):
-    found = HttpFiles(tmp_path)
-    yield found
-    found.close()
 
 
 @pytest.fixture
@@ -279,9 +266,8 @@ def test_storage_that_keeps_failing_is_named_with_the_range_and_no_record_is_bro
     stream = IndexedStream(reader, order_of(200), 1, on_error="skip")
     stream.read_at(0, 10)
     served.what = lambda number: what
-    with pytest.raises(
-        StorageError, match=rf"a\.array_record, bytes \[\d[\d,]*, [\d,]+\): reading failed 3 times.*({said})"
-    ):
+    said = rf"a\.array_record, bytes \[\d[\d,]*, [\d,]+\): reading failed 3 times.*({said})"
+    with pytest.raises(StorageError, match=said):
         stream.read_at(100, 110)
     served.what = lambda number: ""
     assert stream.read_at(100, 110) == [noise(i) for i in range(100, 110)]
@@ -295,9 +281,8 @@ def test_a_file_that_is_replaced_is_told_before_a_byte_of_it_is_taken(tmp_path, 
     assert stream.read_at(0, 10) == [noise(i) for i in range(10)]
     write_file(path, (noise(1000 + i) for i in range(200)), compression="uncompressed")
     assert stream.read_at(5, 10) == [noise(i) for i in range(5, 10)]  # of the first, which are still there
-    with pytest.raises(
-        ChangedError, match=r"a\.array_record changed while it was read: its version was \S+ when.* is of"
-    ):
+    said = r"a\.array_record changed while it was read: its version was \S+ when.* is of"
+    with pytest.raises(ChangedError, match=said):
         stream.read_at(100, 110)
     for count in (100, 20):  # shorter: less comes, or nothing
         write_file(path, (noise(1000 + i) for i in range(count)), compression="uncompressed")

@@ -14,22 +14,9 @@ from datarax_ray.read.formats.cache import CachedReader
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.read.streams.mixture import MixtureStream
-from tests.data import decode, record, write_file, write_files
-from tests.http_files import HttpFiles
+from tests.data import decode, noise, record, write_file, write_files
 
 ONCE = Remote(waits_s=())
-
-
-def noise(seed, size=4000):
-    """A record that does not compress."""
-    return np.random.default_rng(seed).bytes(size)
-
-
-@pytest.fixture
-def served(tmp_path):
-    found = HttpFiles(tmp_path)
-    yield found
-    found.close()
 
 
 @pytest.fixture

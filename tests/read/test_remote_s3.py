@@ -9,7 +9,6 @@ from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.formats.remote import ranges
 from datarax_ray.read.formats.remote.ranges import ChangedError, Remote
 from tests.data import record, write_files
-from tests.http_files import HttpFiles
 
 
 @pytest.fixture
@@ -74,20 +73,16 @@ def test_load_looks_at_files_by_the_client_that_reads_them(tmp_path, bucket, mon
     assert load("s3://bucket/table").get_batch(3)["x"].tolist() == [1, 2, 3]
 
 
-def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, monkeypatch):
+def test_a_body_that_sticks_is_asked_again_after_so_long_without_a_byte(tmp_path, served, monkeypatch):
     s3fs = pytest.importorskip("s3fs")
     (tmp_path / "bucket").mkdir()
     content = np.random.default_rng(0).bytes(300_000)
     (tmp_path / "bucket" / "a").write_bytes(content)
-    served = HttpFiles(tmp_path)
-    try:
-        files = s3fs.S3FileSystem(endpoint_url=served.url, key="key", secret="secret")
-        monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
-        remote = Remote(timeout_s=3.0, least_rate=1, waits_s=(0.0,) * 5)  # of all of it: days
-        tail = ranges.read_tail("s3://bucket/a", 100_000, Remote())
-        assert (tail.data, tail.nbytes) == (content[-100_000:], 300_000)
-        served.what = lambda number: {2: "stick", 3: "stall"}.get(number, "")
-        assert ranges.read_ranges([("s3://bucket/a", tail.version, 0, 300_000)], remote) == [content]
-        assert served.num_broken == 2
-    finally:
-        served.close()
+    files = s3fs.S3FileSystem(endpoint_url=served.url, key="key", secret="secret")
+    monkeypatch.setattr(ranges, "filesystem_of", lambda _: files)
+    remote = Remote(timeout_s=3.0, least_rate=1, waits_s=(0.0,) * 5)  # of all of it: days
+    tail = ranges.read_tail("s3://bucket/a", 100_000, Remote())
+    assert (tail.data, tail.nbytes) == (content[-100_000:], 300_000)
+    served.what = lambda number: {2: "stick", 3: "stall"}.get(number, "")
+    assert ranges.read_ranges([("s3://bucket/a", tail.version, 0, 300_000)], remote) == [content]
+    assert served.num_broken == 2

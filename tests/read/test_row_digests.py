@@ -141,9 +141,8 @@ def test_a_document_has_the_digest_of_its_tokens_wherever_they_lie():
 
 
 def test_of_what_has_no_bytes_of_its_own_there_is_none():
-    with pytest.raises(
-        TypeError, match=r"a object has no bytes that are the same in every process.*or leave out digest"
-    ):
+    said = r"a object has no bytes that are the same in every process.*or leave out digest"
+    with pytest.raises(TypeError, match=said):
         row_digests(np.array([0]), np.array([object()]))
     column = np.array([1, [2, {"c": object()}]], object)
     with pytest.raises(TypeError, match=r"^field 'a\.b' at position 8: a object has no bytes"):

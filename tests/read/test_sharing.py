@@ -1,7 +1,5 @@
 """Blocks for several trainers, by value: how often each is made, and what is kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -104,15 +102,6 @@ def test_blocks_that_hold_nothing_are_forgotten_too():
     make = BatchProducer()
     cache.answer(shared(ReadRequest(2 * MAX_KEPT - 1, 2 * MAX_KEPT), 2, "places"), make)
     assert not make.made
-
-
-def test_what_failed_is_tried_again():
-    make, cache = BatchProducer(), BlockCache(1000)
-    make.failure = OSError("the disk is away")
-    request = shared(ReadRequest(0, 10), 2)
-    assert cache.answer(request, make).failure is make.failure
-    make.failure = None
-    assert cache.answer(request, make).failure is None
 
 
 def test_where_elements_are_and_some_of_them_are_parts_of_the_same_block():

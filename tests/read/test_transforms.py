@@ -9,7 +9,6 @@ import signal
 import threading
 from collections import UserDict
 from decimal import Decimal
-from pathlib import Path
 
 import grain
 import numpy as np
@@ -25,7 +24,7 @@ from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.progress import Progress, element_rng
 from datarax_ray.read.elements.transforms import check_arguments, steps
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import in_memory
 
 
 def run(transforms, elements, *, positions=None, seed=0, on_error="raise"):
@@ -135,7 +134,7 @@ class TakesMore:
 )
 def test_a_transform_that_takes_more_or_less_than_it_is_given_is_refused_with_what_that_is(transform, message):
     with pytest.raises(TypeError, match=message):
-        RandomAccessSource(RandomAccessSourceConfig(), {"x": [1]}, transforms=[transform])
+        in_memory({"x": [1]}, transforms=[transform], num_epochs=-1)
 
 
 def test_one_that_hides_what_it_takes_is_called():
@@ -519,7 +518,7 @@ def test_filters_drop_by_truth_and_one_that_raises_is_a_failure():
     assert "ValueError" in str(run([Truth()], [np.array([True, False])]).failure)
 
 
-def test_a_transform_from_a_page_has_a_digest_though_its_file_is_no_python(tmp_path: Path) -> None:
+def test_a_transform_from_a_page_has_a_digest_though_its_file_is_no_python(tmp_path):
     """As notebooks and documentation run their blocks: the file at the name of the code is Markdown."""
     page = tmp_path / "page.md"
     page.write_text("\n[A link](page.md#there), and a user's text.\n")

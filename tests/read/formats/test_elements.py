@@ -27,8 +27,6 @@ VALUES = [*NUMBERS, *TIMES, None, "7", "x", b"x", np.str_("x")]
 SHAPES = {
     "value": lambda value: value,
     "list": lambda value: [value, value],
-    "dict": lambda value: {"a": value},
-    "list in a dict": lambda value: {"a": [value]},
     "dict in a list in a dict": lambda value: {"a": [{"b": value}]},
 }
 

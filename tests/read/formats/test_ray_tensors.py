@@ -62,9 +62,8 @@ def test_rows_of_another_size_than_the_file_says_are_an_error_with_its_path(tmp_
 def test_files_of_other_shapes_are_files_with_other_fields(tmp_path):
     for name, shape in (("a", (3, 4, 6)), ("b", (3, 6, 4))):
         parquet.write_table(ray_tensors(x=np.zeros(shape)), tmp_path / f"{name}.parquet")
-    with pytest.raises(
-        ValueError, match=r"field 'x' is .*\[6\]>\[4\] in .*a\.parquet and .*\[4\]>\[6\] in .*b\.parquet"
-    ):
+    said = r"field 'x' is .*\[6\]>\[4\] in .*a\.parquet and .*\[4\]>\[6\] in .*b\.parquet"
+    with pytest.raises(ValueError, match=said):
         ParquetReader.of(tmp_path)
 
 

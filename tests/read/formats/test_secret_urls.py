@@ -19,7 +19,6 @@ from datarax_ray.sources import (
     WebDatasetSource,
     WebDatasetSourceConfig,
 )
-from tests.http_files import HttpFiles
 from tests.test_loading import write
 from tests.tfrecords import write_tfrecord
 
@@ -28,13 +27,11 @@ QUERY = "?X-Amz-Credential=me&X-Amz-Signature=hush42"
 
 
 @pytest.fixture
-def server(tmp_path):
+def server(tmp_path, served):
     write(tmp_path)
     (tmp_path / "tfrecord").mkdir()
     write_tfrecord(tmp_path / "tfrecord/x.tfrecord", [b"%d" % number for number in range(10)])
-    found = HttpFiles(tmp_path)
-    yield found
-    found.close()
+    return served
 
 
 def told(error):

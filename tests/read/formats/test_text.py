@@ -7,8 +7,6 @@ import os
 import pickle
 import time
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -390,12 +388,7 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path):
 
 def test_settings_that_change_values_are_in_the_fingerprint(tmp_path):
     path = write(tmp_path, "a,b\n1,x\n,y\n")
-    options = [
-        {},
-        {"column_types": {"a": "float64"}},
-        {"on_null": {"a": 0}},
-        {"on_null": {"a": 1}},
-    ]
+    options = [{}, {"column_types": {"a": "float64"}}, {"on_null": {"a": 0}}, {"on_null": {"a": 1}}]
     prints = [json.dumps(TextReader.of(path, CSV(), **option).fingerprint()) for option in options]
     prints += [json.dumps(TextReader.of(path, CSV(column_names=("a", "b"))).fingerprint())]
     assert len(set(prints)) == 5
@@ -403,17 +396,17 @@ def test_settings_that_change_values_are_in_the_fingerprint(tmp_path):
 
 @pytest.mark.parametrize("text", ["é".encode("latin-1"), b"\xff\xfe", "é".encode("utf-16")], ids=repr)
 @pytest.mark.parametrize("form", [b"x,%b\n1,2\n", b"x,y\n1,%b\n", b"x,y\n1,a\n" + b"1,%b\n" * 5000], ids=len)
-def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path: Path, form: bytes, text: bytes) -> None:
+def test_text_that_is_no_utf_8_is_refused_and_never_bytes_of_itself(tmp_path, form, text):
     path = write(tmp_path, form.replace(b"%b", text))
     with pytest.raises(ValueError, match=rf"(?s){path}.*not UTF-8.*iconv"):
         TextReader.of(path, CSV())
 
 
 @pytest.mark.parametrize("syntax", [CSV(), JSONLines()])
-def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: Any) -> None:
+def test_large_numbers_that_are_what_they_say_are_read(tmp_path, syntax):
     """JavaScript writes floats up to 1e21 without an exponent, in their shortest digits."""
 
-    def text(*values: Any) -> str:
+    def text(*values):
         if syntax.has_header:
             return "a\n" + "".join(f"{value}\n" for value in values)
         return "".join(f'{{"a": {value}, "b": "{2**64 - 1}"}}\n' for value in values)
@@ -430,7 +423,7 @@ def test_large_numbers_that_are_what_they_say_are_read(tmp_path: Path, syntax: A
     assert everything(near)["a"] == [2.0**64, 1.0]
 
 
-def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_path: Path) -> None:
+def test_a_type_that_does_not_fit_is_told_with_its_column_and_the_argument(tmp_path):
     path = write(tmp_path, "x,on\n1,yes\n2,no\n")
     with pytest.raises(ValueError, match=r"a\.csv: column_types=\{'on': 'bool'\} do not fit: column 'on': .*'yes'"):
         TextReader.of(path, CSV(), column_types={"on": "bool"})

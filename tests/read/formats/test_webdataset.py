@@ -1,7 +1,5 @@
 """Tar files against the webdataset package, and everything that is wrong with one against an error that says so."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io
@@ -11,8 +9,6 @@ import pickle
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,12 +23,12 @@ from datarax_ray.read.formats.webdataset.reader import DecodeExtensions, WebData
 from tests.tars import joined_by_key, write_tar, write_tars
 
 
-def everything(paths: Any, **options: Any) -> list[dict[str, Any]]:
+def everything(paths, **options):
     reader = WebDatasetReader.of(paths, **options)
     return reader.read(np.arange(reader.num_records))
 
 
-def by_webdataset(paths: Iterable[Path], *, decode: bool = False) -> list[dict[str, Any]]:
+def by_webdataset(paths, *, decode=False):
     """What WebDataset(paths) does, with files that are closed."""
     with contextlib.ExitStack() as stack:
         streams = [{"url": str(path), "stream": stack.enter_context(path.open("rb"))} for path in paths]
@@ -50,8 +46,8 @@ MEMBERS = st.lists(st.tuples(NAMES, st.binary(max_size=20), st.sampled_from([*KI
 
 @given(shards=st.lists(MEMBERS, min_size=1, max_size=3), format=st.sampled_from([0, 1, 2]))
 def test_any_members_are_the_samples_that_webdataset_makes_of_them_or_an_error_for_both(
-    tmp_path_factory: pytest.TempPathFactory, shards: list[Any], format: int
-) -> None:
+    tmp_path_factory, shards, format
+):
     directory, paths = tmp_path_factory.mktemp("tars"), []
     for number, members in enumerate(shards):
         paths.append(directory / f"{number}.tar")
@@ -80,7 +76,7 @@ def test_any_members_are_the_samples_that_webdataset_makes_of_them_or_an_error_f
         assert [{name: part for name, part in sample.items() if part is not None} for sample in found] == want
 
 
-def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path: Path) -> None:
+def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path):
     paths = write_tars(tmp_path, (7, 1, 30))
     want = by_webdataset(paths)
     reader = pickle.loads(pickle.dumps(WebDatasetReader.of(tmp_path)))
@@ -93,7 +89,7 @@ def test_samples_are_read_in_any_order_each_its_own_and_after_a_pickle(tmp_path:
     assert reader.read(np.array([5])) == [want[5]]
 
 
-def test_braces_in_a_list_of_paths_keep_its_order(tmp_path: Path) -> None:
+def test_braces_in_a_list_of_paths_keep_its_order(tmp_path):
     paths = write_tars(tmp_path, (1, 1, 1))
     found = WebDatasetReader.of([tmp_path / "shard-{002..001}.tar", str(paths[0])]).files
     assert [file.path for file in found] == [str(paths[2]), str(paths[1]), str(paths[0])]
@@ -101,13 +97,13 @@ def test_braces_in_a_list_of_paths_keep_its_order(tmp_path: Path) -> None:
         WebDatasetReader.of(f"{tmp_path}/shard-{{002..004}}.tar")
 
 
-def npy(value: Any) -> bytes:
+def npy(value):
     file = io.BytesIO()
     np.save(file, value, allow_pickle=value.dtype == object)
     return file.getvalue()
 
 
-def npz(**values: Any) -> bytes:
+def npz(**values):
     file = io.BytesIO()
     np.savez(file, **values)
     return file.getvalue()
@@ -136,14 +132,14 @@ DECODED = {
 
 
 @pytest.mark.parametrize("extension", DECODED)
-def test_a_member_is_decoded_as_webdataset_decodes_it(tmp_path: Path, extension: str) -> None:
+def test_a_member_is_decoded_as_webdataset_decodes_it(tmp_path, extension):
     path = write_tar(tmp_path / "a.tar", [(f"k.{extension}", DECODED[extension])])
     (want,) = by_webdataset([path], decode=True)
     (got,) = map(DecodeExtensions().map, everything(path))
     assert repr(got) == repr(want)  # NaN, and arrays, with their dtypes
 
 
-def test_pickles_and_what_else_would_run_code_stay_bytes(tmp_path: Path) -> None:
+def test_pickles_and_what_else_would_run_code_stay_bytes(tmp_path):
     data = pickle.dumps(print)
     names = ["pkl", "pickle", "pyd", "pth", "ten"]
     path = write_tar(tmp_path / "a.tar", [(f"k.{name}", data) for name in names])
@@ -165,15 +161,15 @@ def test_pickles_and_what_else_would_run_code_stay_bytes(tmp_path: Path) -> None
         ("json.gz", b"{}", "is no gz: BadGzipFile"),
     ],
 )
-def test_a_member_that_is_not_what_its_extension_says_is_named(extension: str, data: bytes, message: str) -> None:
+def test_a_member_that_is_not_what_its_extension_says_is_named(extension, data, message):
     with pytest.raises(ValueError, match=message):
         DecodeExtensions().map({"__key__": "k", extension: data})
 
 
-def damaged(edit: Callable[[bytearray], Any]) -> Callable[[Path], Path]:
+def damaged(edit):
     """A tar of three samples with its bytes edited: 512 of header and 512 of data for each of its members."""
 
-    def make(directory: Path) -> Path:
+    def make(directory):
         path = write_tar(directory / "a.tar", [(f"{key}.txt", key.encode()) for key in "abc"])
         data = bytearray(path.read_bytes())
         edit(data)
@@ -183,31 +179,31 @@ def damaged(edit: Callable[[bytearray], Any]) -> Callable[[Path], Path]:
     return make
 
 
-def cut(size: int) -> Callable[[bytearray], Any]:
+def cut(size):
     return lambda data: data.__delitem__(slice(size, None))
 
 
-def put(offset: int, new: bytes) -> Callable[[bytearray], Any]:
+def put(offset, new):
     return lambda data: data.__setitem__(slice(offset, offset + len(new)), new)
 
 
-def of(*members: tuple[str, bytes]) -> Callable[[Path], Path]:
+def of(*members):
     return lambda directory: write_tar(directory / "a.tar", members)
 
 
-def zipped(directory: Path) -> Path:
+def zipped(directory):
     path = directory / "a.tar"
     path.write_bytes(gzip.compress(write_tar(path, [("a.txt", b"a")]).read_bytes()))
     return path
 
 
-def joined(directory: Path) -> Path:
+def joined(directory):
     path = write_tar(directory / "a.tar", [("a.txt", b"a")])
     path.write_bytes(path.read_bytes() * 2)
     return path
 
 
-def sparse(directory: Path) -> Path:
+def sparse(directory):
     path = write_tar(directory / "a.tar", [("a.txt", b"a" * 512)])
     data = bytearray(path.read_bytes())
     data[156:157] = tarfile.GNUTYPE_SPARSE
@@ -217,7 +213,7 @@ def sparse(directory: Path) -> Path:
     return path
 
 
-def with_global_path(directory: Path) -> Path:
+def with_global_path(directory):
     path = directory / "a.tar"
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers={"path": "x.txt"}) as tar:
         tar.addfile(tarfile.TarInfo("a.txt"))
@@ -245,9 +241,7 @@ def with_global_path(directory: Path) -> Path:
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_what_is_no_whole_tar_of_samples_is_refused_with_file_and_member(
-    tmp_path: Path, make: Callable[[Path], Path], message: str
-) -> None:
+def test_what_is_no_whole_tar_of_samples_is_refused_with_file_and_member(tmp_path, make, message):
     path = make(tmp_path)
     with pytest.raises(ValueError) as raised:  # noqa: PT011
         WebDatasetReader.of(path)
@@ -255,9 +249,7 @@ def test_what_is_no_whole_tar_of_samples_is_refused_with_file_and_member(
     assert message in str(raised.value)
 
 
-def test_links_are_skipped_as_by_webdataset_and_that_is_said_once_for_each_file(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_links_are_skipped_as_by_webdataset_and_that_is_said_once_for_each_file(tmp_path, caplog):
     """GNU tar stores the second name of a file as one."""
     (tmp_path / "a.txt").write_bytes(b"a")
     os.link(tmp_path / "a.txt", tmp_path / "b.txt")
@@ -271,7 +263,7 @@ def test_links_are_skipped_as_by_webdataset_and_that_is_said_once_for_each_file(
     assert f"{path}: skipped 2 links to files, 'a.cls' the first" in said
 
 
-def test_headers_on_headers_without_end_are_refused(tmp_path: Path) -> None:
+def test_headers_on_headers_without_end_are_refused(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo("a.txt")
@@ -279,13 +271,12 @@ def test_headers_on_headers_without_end_are_refused(tmp_path: Path) -> None:
         tar.addfile(info)
     stored = path.read_bytes()
     path.write_bytes(stored[:1024] * 2000 + stored)
-    with pytest.raises(
-        ValueError, match="behind the beginning there is no header of a member .maximum recursion depth"
-    ):
+    said = "behind the beginning there is no header of a member .maximum recursion depth"
+    with pytest.raises(ValueError, match=said):
         WebDatasetReader.of(path)
 
 
-def test_every_broken_file_is_listed(tmp_path: Path) -> None:
+def test_every_broken_file_is_listed(tmp_path):
     paths = write_tars(tmp_path, (2, 2, 2))
     for path in paths[1:]:
         path.write_bytes(path.read_bytes()[:700])
@@ -293,12 +284,12 @@ def test_every_broken_file_is_listed(tmp_path: Path) -> None:
         WebDatasetReader.of(tmp_path)
 
 
-def replaced(path: Path, data: bytes) -> None:
+def replaced(path, data):
     (path.parent / "new").write_bytes(data)
     os.replace(path.parent / "new", path)
 
 
-def rewritten(path: Path, data: bytes) -> None:
+def rewritten(path, data):
     path.write_bytes(data)
 
 
@@ -314,9 +305,7 @@ def rewritten(path: Path, data: bytes) -> None:
     ids=["cut", "appended", "of one size", "emptied"],
 )
 @pytest.mark.parametrize("is_open", [True, False])
-def test_a_file_that_changes_is_an_error_and_never_other_data(
-    tmp_path: Path, change: Any, new: Any, is_open: bool
-) -> None:
+def test_a_file_that_changes_is_an_error_and_never_other_data(tmp_path, change, new, is_open):
     (path,) = write_tars(tmp_path, (9,))
     reader = WebDatasetReader.of(path)
     want = reader.read(np.arange(9)) if is_open else None
@@ -334,7 +323,7 @@ def test_a_file_that_changes_is_an_error_and_never_other_data(
     assert len(reader.read(np.arange(9))) == 9
 
 
-def test_bytes_that_rot_unseen_by_the_filesystem_break_their_sample_alone(tmp_path: Path) -> None:
+def test_bytes_that_rot_unseen_by_the_filesystem_break_their_sample_alone(tmp_path):
     """A header has a checksum; of data tar keeps none."""
     (path,) = write_tars(tmp_path, (9,))
     reader = WebDatasetReader.of(path)
@@ -349,7 +338,7 @@ def test_bytes_that_rot_unseen_by_the_filesystem_break_their_sample_alone(tmp_pa
         reader.read(np.array([4]))
 
 
-def test_threads_read_files_at_the_same_time_and_one_that_closes_waits_for_none(tmp_path: Path) -> None:
+def test_threads_read_files_at_the_same_time_and_one_that_closes_waits_for_none(tmp_path):
     from fsspec.implementations.local import LocalFileSystem
 
     class Meeting(LocalFileSystem):
@@ -358,11 +347,11 @@ def test_threads_read_files_at_the_same_time_and_one_that_closes_waits_for_none(
         protocol = "meeting"
         place: threading.Barrier | None = None
 
-        def _open(self, path: str, *args: Any, **options: Any) -> Any:
+        def _open(self, path, *args, **options):
             file = super()._open(path, *args, **options)
             read = file.f.read
 
-            def meet(*size: int) -> bytes:
+            def meet(*size):
                 if type(self).place is not None:
                     type(self).place.wait(30)
                 return read(*size)
@@ -389,8 +378,8 @@ def test_threads_read_files_at_the_same_time_and_one_that_closes_waits_for_none(
     assert found[0] + found[1] == want
 
 
-def test_members_names_and_data_are_in_the_fingerprint(tmp_path: Path) -> None:
-    def fingerprint(*members: tuple[str, bytes]) -> str:
+def test_members_names_and_data_are_in_the_fingerprint(tmp_path):
+    def fingerprint(*members):
         return json.dumps(WebDatasetReader.of(write_tar(tmp_path / "a.tar", members)).fingerprint())
 
     base = [("a.txt", b"1"), ("b.txt", b"2")]
@@ -405,7 +394,7 @@ def test_members_names_and_data_are_in_the_fingerprint(tmp_path: Path) -> None:
     assert len(fingerprint(*base)) < 300
 
 
-def test_a_pipe_is_refused_with_what_to_give_instead() -> None:
+def test_a_pipe_is_refused_with_what_to_give_instead():
     for paths in ("pipe:curl -s x/{1..2}.tar", ["a.tar", "pipe:cat b.tar"]):
         with pytest.raises(ValueError, match="is a command, and nothing here runs one.*Give the URL"):
             WebDatasetReader.of(paths)
@@ -419,7 +408,7 @@ def test_a_pipe_is_refused_with_what_to_give_instead() -> None:
         ("bin.gz", gzip.compress(bytes(10**6)) * 3),
     ],
 )
-def test_what_unpacks_to_more_than_it_may_is_refused_by_name(extension: str, data: bytes, monkeypatch) -> None:
+def test_what_unpacks_to_more_than_it_may_is_refused_by_name(extension, data, monkeypatch):
     sample = {"__key__": "k", extension: data}
     assert len(DecodeExtensions().map(sample)) == 2
     monkeypatch.setattr("datarax_ray.read.formats.webdataset.reader._MAX_UNPACKED_NBYTES", 10**5)
