@@ -42,12 +42,7 @@ def zstd(data):
     return out.getvalue().to_pybytes()
 
 
-CODECS = {
-    "gz": gzip.compress,
-    "zst": zstd,
-    "bz2": bz2.compress,
-    "xz": lambda data: lzma.compress(data, preset=0),
-}
+CODECS = {"gz": gzip.compress, "zst": zstd, "bz2": bz2.compress, "xz": lambda data: lzma.compress(data, preset=0)}
 OBJECTS = [
     {"id": i, "text": f"é{i}" * (i % 7), "at": "2019-04-25T12:57:54Z", "tags": ["a"] * (i % 3)} for i in range(40)
 ]
@@ -123,7 +118,7 @@ def test_files_take_turns_and_actors_and_resumes_change_nothing(tmp_path, monkey
     ids = [*range(30), *range(200, 207), *range(300, 316)]
     assert [sorted(row["id"] for row in want[e * 53 : (e + 1) * 53]) for e in range(2)] == [ids] * 2
     assert ([row["id"] for row in want[:12]] == [0, 1, 2, 3, 200, 201, 202, 203, 300, 301, 302, 303]) != shuffle
-    assert_gives(lambda: TextStreamSource(config, tmp_path), want, num_actors=2)
+    assert_gives(lambda: TextStreamSource(config, tmp_path), want, num_actors=2 if shuffle else 0)
 
 
 @pytest.mark.parametrize("codec", CODECS)

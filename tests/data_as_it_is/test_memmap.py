@@ -14,7 +14,7 @@ import pytest
 from datarax_ray import RaySource
 from datarax_ray.actors.description import _MAX_INLINE_NBYTES, _pickled, shareable
 from datarax_ray.read.files.mapped_arrays import MappedArray
-from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.data import in_memory
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 
 N = 2**20
@@ -110,7 +110,7 @@ def test_a_file_that_is_another_one_or_none_there_is_an_error_with_what_to_do(pa
 
 def test_a_state_knows_the_rows_of_a_map_as_of_an_array(path):
     def fingerprint(data):
-        return RandomAccessSource(RandomAccessSourceConfig(), data).describe().settings()["files"]
+        return in_memory(data, num_epochs=-1).describe().settings()["files"]
 
     assert fingerprint({"x": np.memmap(path, np.int32, "r")}) == fingerprint({"x": NUMBERS})
     before = fingerprint(np.memmap(path, np.int32, "r"))
@@ -128,7 +128,7 @@ def test_actors_map_the_file_and_the_object_store_holds_none_of_it(ray_local, pa
     want = [{"first": i * 2**16, "sum": sum(range(i * 2**16, (i + 1) * 2**16))} for i in range(16)]
 
     def made(data):
-        source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data)
+        source = in_memory(data)
         assert len(_pickled(source.describe())[0]) < _MAX_INLINE_NBYTES
         return source
 

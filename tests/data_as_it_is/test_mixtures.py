@@ -10,6 +10,7 @@ from datarax_ray import ConcatThenSplit, Pipeline, RaySource
 from datarax_ray.actors.recovery import counts_of
 from datarax_ray.plan.orders.mixture import Mixture, Proportions, Share
 from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
+from tests.data import in_memory
 
 NOTHING = "component 1 of the mixture gave no element at"
 
@@ -41,14 +42,14 @@ def rows(pipeline):
 
 
 @pytest.mark.parametrize(
-    ("every", "shares", "lines"),
+    ("every", "shares", "lines", "num_actors"),
     [
-        ((1, 1), (Share(120, 120), Share(120, 120)), 0),
-        ((1, 3), (Share(120, 120), Share(120, 40)), 0),
-        ((1, 0), (Share(120, 120), Share(120, 0)), 1),  # 0 of 240 rows, in silence
+        ((1, 1), (Share(120, 120), Share(120, 120)), 0, 0),
+        ((1, 3), (Share(120, 120), Share(120, 40)), 0, 2),
+        ((1, 0), (Share(120, 120), Share(120, 0)), 1, 0),  # 0 of 240 rows, in silence
+        ((1, 0), (Share(120, 120), Share(120, 0)), 1, 2),
     ],
 )
-@pytest.mark.parametrize("num_actors", [0, 2])
 def test_what_each_component_gives_is_beside_its_weight(ray_local, caplog, every, shares, lines, num_actors):
     source = make(*every)
     with Pipeline(source=RaySource(source, num_actors=2) if num_actors else source, batch_size=8) as pipeline:
@@ -76,10 +77,12 @@ class Document:
 @pytest.mark.parametrize("num_actors", [0, 2])
 def test_tokens_are_shared_out_by_weight_in_packed_rows_and_shown_beside_it(ray_local, num_actors):
     sources = [
-        RandomAccessSource(
-            RandomAccessSourceConfig(shuffle=True, seed=number),
+        in_memory(
             {"x": np.arange(50), "source": np.full(50, number)},
             transforms=[Document(length)],
+            shuffle=True,
+            seed=number,
+            num_epochs=-1,
         )
         for number, length in enumerate((3, 40))
     ]
@@ -120,7 +123,7 @@ def test_sizes_that_nobody_can_share_out_are_refused(weights_by, packing, error,
         "zero": np.zeros(100, np.int64),
         "none": np.full(100, None),
     }
-    parts = [RandomAccessSource(RandomAccessSourceConfig(), data)] * 2
+    parts = [in_memory(data, num_epochs=-1)] * 2
     with pytest.raises(error, match=said):
         deque(Pipeline(source=MixtureSource(parts, weights_by=weights_by), batch_size=8, packing=packing, on_host=True))
 

@@ -3,15 +3,14 @@
 Reported of folders that Spark wrote (_SUCCESS), of archives of macOS (__MACOSX/._name) and of copies that broke off.
 """
 
-import io
 import logging
-import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray import load
+from tests.tars import write_tar
 
 
 def test_a_glob_of_a_whole_folder_takes_its_data(tmp_path, caplog):
@@ -38,11 +37,7 @@ def test_notes_in_a_tar_are_no_samples(tmp_path, caplog):
         "a/0.json",
         "a/1.json",
     ]
-    with tarfile.open(tmp_path / "x.tar", "w") as file:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = 1
-            file.addfile(member, io.BytesIO(b"1"))
+    write_tar(tmp_path / "x.tar", [(name, b"1") for name in names])
     with caplog.at_level(logging.INFO):
         source = load(tmp_path / "x.tar")
     fields = ["__key__", "json", "txt"]

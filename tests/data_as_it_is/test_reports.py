@@ -4,8 +4,6 @@ A row's name begins with its report: OWNER/REPO#NUMBER. What other libraries did
 input stands what a plain reading gives, or the error.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -25,6 +23,7 @@ from PIL import Image, ImageOps
 from datarax_ray import DecodeExample, DecodeImage, MixtureSource, Pipeline, RandomAccessSource, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import RandomAccessSourceConfig, TextLinesSource, TextLinesSourceConfig, from_hf
+from tests.data import in_memory
 from tests.data_as_it_is.streams import assert_gives, pipeline, plain, rows
 from tests.mds import write_mds
 from tests.tars import write_tar
@@ -36,52 +35,52 @@ LONG = "x" * 5_000_000  # more than a block of text
 LETTERS = "\u00e9\u4e2d\U0001f600" * 50_000  # of two, three and four bytes
 
 
-def ids(*numbers: int) -> list[dict[str, int]]:
+def ids(*numbers):
     return [{"id": number} for number in numbers]
 
 
-def written(path: Path, text: str | bytes) -> Path:
+def written(path, text):
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
 
 
-def json_lines(path: Path, elements: list[Any]) -> Path:
+def json_lines(path, elements):
     text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in elements)
     return written(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
 
 
-def tar(folder: Path, *members: str, of: str = "x.tar") -> Path:
+def tar(folder, *members, of="x.tar"):
     """Members whose data is their number. Returns the folder."""
     write_tar(folder / of, [(name, str(at).encode()) for at, name in enumerate(members)])
     return folder
 
 
-def mds(folder: Path, num_samples: int = 5, **settings: Any) -> Path:
+def mds(folder, num_samples=5, **settings):
     return write_mds(folder / "mds", {"id": "int"}, ids(*range(num_samples)), shard_size=3, **settings)
 
 
-def cut(path: Path, nbytes: int) -> None:
+def cut(path, nbytes):
     path.write_bytes(path.read_bytes()[:nbytes])
 
 
-def stream(column: list[int], **settings: Any) -> Any:
+def stream(column, **settings):
     return datasets.Dataset.from_dict({"id": column}).to_iterable_dataset(**settings)
 
 
-def double(element: dict[str, Any]) -> dict[str, Any]:
+def double(element):
     return {"id": 2 * element["id"]}
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
 
 
-def field(number: int, data: bytes) -> bytes:
+def field(number, data):
     """A field of protobuf that holds bytes."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def example(**floats: list[float]) -> bytes:
+def example(**floats):
     """A tf.train.Example of float lists."""
     each = [
         field(1, field(1, name.encode()) + field(2, field(2, field(1, struct.pack(f"<{len(values)}f", *values)))))
@@ -90,7 +89,7 @@ def example(**floats: list[float]) -> bytes:
     return field(1, b"".join(each))
 
 
-def jpeg(mode: str, orientation: int = 1) -> bytes:
+def jpeg(mode, orientation=1):
     """A picture of 8 by 16 pixels, white at the left."""
     image = Image.fromarray(np.repeat(np.linspace(255, 0, 16), 8).reshape(16, 8).T.astype(np.uint8)).convert(mode)
     exif = Image.Exif()
@@ -100,41 +99,41 @@ def jpeg(mode: str, orientation: int = 1) -> bytes:
     return found.getvalue()
 
 
-def turned(folder: Path) -> tuple[Make, list[Any]]:
+def turned(folder):
     data = jpeg("RGB", 6)
     write_tar(folder / "x.tar", [(f"{at}.jpg", data) for at in range(3)])
     shape = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))).shape
     assert shape == (16, 8, 3)  # it is 8 by 16 as it is stored
 
-    def make() -> Any:
+    def make():
         size = lambda element: {"shape": element["jpg"].shape, "top": int(element["jpg"][0, 0, 0]) > 200}  # noqa: E731
         return load(folder, transforms=[DecodeImage(field="jpg"), size])
 
     return make, [{"shape": shape, "top": True}] * 3
 
 
-def of_other_channels(folder: Path) -> tuple[Make, list[Any]]:
+def of_other_channels(folder):
     (folder / "a").mkdir()
     for mode in ("L", "RGB", "CMYK"):
         written(folder / f"a/{mode}.jpg", jpeg(mode))
 
-    def make() -> Any:
+    def make():
         return load(f"imagefolder:{folder}", transforms=[lambda element: {"shape": element["image"].shape}])
 
     return make, [{"shape": (8, 16, 3)}] * 3
 
 
-def interleaved(folder: Path) -> tuple[Make, list[Any]]:
+def interleaved(folder):
     parts = [stream(column) for column in ([0, 1, 2], [10, 11, 12, 13], [20, 21])]
     found = datasets.interleave_datasets(parts, stopping_strategy="all_exhausted_without_replacement")
     return lambda: from_hf(found), ids(0, 10, 20, 1, 11, 21, 2, 12, 13)
 
 
-def in_json(name: str, elements: list[Any]) -> Callable[[Path], tuple[Make, list[Any]]]:
+def in_json(name, elements):
     return lambda folder: (lambda: load(json_lines(folder / name, elements)), elements)
 
 
-def in_text(text: str, *lines: str) -> Callable[[Path], tuple[Make, list[Any]]]:
+def in_text(text, *lines):
     config = TextLinesSourceConfig(num_epochs=1)
     return lambda folder: (
         lambda: TextLinesSource(config, written(folder / "x.txt", text)),
@@ -142,7 +141,7 @@ def in_text(text: str, *lines: str) -> Callable[[Path], tuple[Make, list[Any]]]:
     )
 
 
-def in_tar(*want: dict[str, str], members: list[str]) -> Callable[[Path], tuple[Make, list[Any]]]:
+def in_tar(*want, members):
     return lambda folder: (lambda: load(tar(folder, *members)), list(want))
 
 
@@ -215,39 +214,37 @@ READ: dict[str, Callable[[Path], tuple[Make, list[Any]]]] = {
     ),
     "ray-project/ray#38050: pictures that are grey, in colour and CMYK": of_other_channels,
     "google/grain#1200: what a slice left out came back in later epochs": lambda folder: (
-        lambda: RandomAccessSource(
-            RandomAccessSourceConfig(num_epochs=3), MapDataset.range(10).seed(42).shuffle()[:4].map(lambda x: {"id": x})
-        ),
+        lambda: in_memory(MapDataset.range(10).seed(42).shuffle()[:4].map(lambda x: {"id": x}), num_epochs=3),
         ids(*list(MapDataset.range(10).seed(42).shuffle())[:4]) * 3,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("report", READ)
-def test_it_is_read_as_it_is(report: str, tmp_path: Path) -> None:
+def test_it_is_read_as_it_is(report, tmp_path):
     make, want = READ[report](tmp_path)
     assert_gives(make, plain(want))
 
 
-def broken_mds(change: Callable[[Path], None]) -> Callable[[Path], Any]:
-    def made(folder: Path) -> Any:
+def broken_mds(change):
+    def made(folder):
         change(mds(folder))
         return load(folder / "mds")
 
     return made
 
 
-def halved(name: str) -> Callable[[Path], None]:
+def halved(name):
     return lambda folder: cut(folder / name, (folder / name).stat().st_size // 2)
 
 
-def cut_tar(folder: Path) -> Any:
+def cut_tar(folder):
     write_tar(folder / "x.tar", [(f"{at}.txt", bytes(2000)) for at in range(3)])
     cut(folder / "x.tar", 5000)
     return load(folder)
 
 
-def other_data(folder: Path) -> Any:
+def other_data(folder):
     one, other = (json_lines(folder / name, ids(*range(9))) for name in ("one.jsonl", "other.jsonl"))
     json_lines(other, ids(*range(20, 26)))
     source = load(one)
@@ -302,13 +299,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("report", REFUSED)
-def test_it_is_refused_by_name(report: str, tmp_path: Path) -> None:
+def test_it_is_refused_by_name(report, tmp_path):
     make, message = REFUSED[report]
     with pytest.raises((ValueError, OSError, DriftError), match=message):
         make(tmp_path)
 
 
-def numbers(count: int, num_epochs: int, first: int = 0) -> Any:
+def numbers(count, num_epochs, first=0):
     config = RandomAccessSourceConfig(shuffle=True, num_epochs=num_epochs)
     return RandomAccessSource(config, {"id": np.arange(first, first + count)})
 
@@ -337,7 +334,7 @@ RESUMED: dict[str, tuple[Callable[[Path], Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("report", RESUMED)
-def test_it_is_the_same_stream_where_each_batch_is_of_another_resume(report: str, tmp_path: Path) -> None:
+def test_it_is_the_same_stream_where_each_batch_is_of_another_resume(report, tmp_path):
     make, want = RESUMED[report]
     whole = rows(pipeline(make(tmp_path)))
     assert sorted(row["id"] for row in whole) == sorted(want)
@@ -353,7 +350,7 @@ def test_it_is_the_same_stream_where_each_batch_is_of_another_resume(report: str
     assert found == whole
 
 
-def test_an_epoch_has_another_order_and_a_run_has_the_same(tmp_path: Path) -> None:
+def test_an_epoch_has_another_order_and_a_run_has_the_same(tmp_path):
     """webdataset/webdataset#502: shards were shuffled to one order in every epoch."""
     for at in range(12):
         tar(tmp_path, f"{at:02d}.txt", of=f"{at:02d}.tar")
@@ -365,9 +362,9 @@ def test_an_epoch_has_another_order_and_a_run_has_the_same(tmp_path: Path) -> No
     assert first[:12] != first[12:]
 
 
-def test_trainers_that_are_more_than_the_samples_get_none_twice() -> None:
+def test_trainers_that_are_more_than_the_samples_get_none_twice():
     """mosaicml/streaming#460: samples were repeated where there were fewer than nodes."""
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"id": np.arange(2)})
+    source = in_memory({"id": np.arange(2)})
     parts = [
         rows(Pipeline(source=source, batch_size=4, on_host=True, process_index=index, process_count=4))
         for index in range(4)
@@ -375,8 +372,8 @@ def test_trainers_that_are_more_than_the_samples_get_none_twice() -> None:
     assert sorted(row["id"] for part in parts for row in part) == [0, 1]
 
 
-def test_one_shard_feeds_several_actors(tmp_path: Path, ray_local: None) -> None:
+def test_one_shard_feeds_several_actors(tmp_path, ray_local):
     """webdataset/webdataset#65: workers beyond the number of shards gave nothing, or the samples again."""
     tar(tmp_path, *(f"{at}.txt" for at in range(5)))
     want = [{"__key__": str(at), "txt": str(at)} for at in range(5)]
-    assert_gives(lambda: load(tmp_path), want, num_actors=3)
+    assert_gives(lambda: load(tmp_path), want, num_actors=2)

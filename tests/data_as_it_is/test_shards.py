@@ -3,60 +3,49 @@
 Reported of Grain, tf.data and datasets: a copy that broke off left five of six shards, and training began over them.
 """
 
-from __future__ import annotations
-
-import io
 import json
 import logging
 import re
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray import ArrayRecordSourceConfig, ArrayRecordSourceModule, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.files.shards import check_shards
 from datarax_ray.sources import MDSSource, MDSSourceConfig, TFDSSource, TFDSSourceConfig, from_hf
+from tests.data import write_file
 from tests.data_as_it_is.streams import plain
 from tests.http_files import HttpFiles
 from tests.mds import write_mds
+from tests.tars import write_tar
 
 ROWS = 4  # in each shard
 TFDS = Path(__file__).parents[1] / "sources/tfds"
 
 
-def array_record(path: Path, ids: range) -> None:
-    writer = ArrayRecordWriter(str(path), "group_size:1")
-    for i in ids:
-        writer.write(json.dumps({"id": i}).encode())
-    writer.close()
+def array_record(path, ids):
+    write_file(path, (json.dumps({"id": i}).encode() for i in ids))
 
 
-def parquet(path: Path, ids: range) -> None:
+def parquet(path, ids):
     pq.write_table(pa.table({"id": ids}), path)
 
 
-def csv(path: Path, ids: range) -> None:
+def csv(path, ids):
     path.write_text("id\n" + "".join(f"{i}\n" for i in ids))
 
 
-def json_lines(path: Path, ids: range) -> None:
+def json_lines(path, ids):
     path.write_text("".join(f'{{"id": {i}}}\n' for i in ids))
 
 
-def tar(path: Path, ids: range) -> None:
-    with tarfile.open(path, "w") as file:
-        for i in ids:
-            member = tarfile.TarInfo(f"{i:04d}.txt")
-            member.size = 1
-            file.addfile(member, io.BytesIO(b"x"))
+def tar(path, ids):
+    write_tar(path, [(f"{i:04d}.txt", b"x") for i in ids])
 
 
 FORMATS: dict[str, tuple[Callable[[Path, range], None], str]] = {
@@ -70,7 +59,7 @@ FORMATS: dict[str, tuple[Callable[[Path, range], None], str]] = {
 
 
 @pytest.fixture(params=FORMATS)
-def shards(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
+def shards(request, tmp_path):
     """Three shards of one format, of which the second is not there."""
     write, name = FORMATS[request.param]
     paths = [tmp_path / name.format(index, 3) for index in range(3)]
@@ -80,17 +69,16 @@ def shards(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
     return paths
 
 
-def num_rows(paths: Any) -> int:
+def num_rows(paths):
     return len(load(paths))
 
 
-def test_a_missing_shard_is_named_before_the_first_batch(shards: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_shard_is_named_before_the_first_batch(shards, caplog):
     first, missing, last = shards
     folder, suffix = first.parent, first.suffix if "-of-" not in first.suffix else ""
     for paths in (folder, f"{folder}/*_*" if "_" in first.name else f"{folder}/*-*{suffix}"):
-        with pytest.raises(
-            ValueError, match=f"1 of the 3 shards is missing: {missing.name}. Bring back what is missing"
-        ):
+        said = f"1 of the 3 shards is missing: {missing.name}. Bring back what is missing"
+        with pytest.raises(ValueError, match=said):
             load(paths)
     assert num_rows([first, last]) == 2 * ROWS  # named one by one
     assert num_rows(str(first).replace("0-of", "[02]-of").replace("0_of", "[02]_of")) == 2 * ROWS  # some are meant
@@ -108,7 +96,7 @@ def test_a_missing_shard_is_named_before_the_first_batch(shards: list[Path], cap
         load(folder).set_state(without.get_state())
 
 
-def test_shards_that_an_index_names_and_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_shards_that_an_index_names_and_that_are_missing(tmp_path, caplog):
     folder = write_mds(tmp_path / "mds", {"id": "int"}, [{"id": i} for i in range(12)], shard_size=4)
     (folder / "shard.00001.mds").unlink()
     with pytest.raises(FileNotFoundError, match=r"shard\.00001\.mds") as raised:
@@ -123,7 +111,7 @@ def test_shards_that_an_index_names_and_that_are_missing(tmp_path: Path, caplog:
         MDSSource(config, folder)
 
 
-def test_an_index_that_names_a_file_twice_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_names_a_file_twice_is_refused(tmp_path):
     """Reported of MosaicML: indexes merged without the folders of their shards."""
     folder = write_mds(tmp_path / "mds", {"id": "int"}, [{"id": i} for i in range(8)], shard_size=4)
     index = json.loads((folder / "index.json").read_text())
@@ -133,9 +121,7 @@ def test_an_index_that_names_a_file_twice_is_refused(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_a_split_of_tfds_goes_without_shards_where_that_is_wanted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_split_of_tfds_goes_without_shards_where_that_is_wanted(tmp_path, caplog):
     root = tmp_path / "data"
     shutil.copytree(TFDS, root)
     served = HttpFiles(root)
@@ -158,14 +144,14 @@ def test_a_split_of_tfds_goes_without_shards_where_that_is_wanted(
         TFDSSource(config, "small", "train", data_dir=root)
 
 
-def test_shards_of_hugging_face_data_files_that_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_shards_of_hugging_face_data_files_that_are_missing(tmp_path, caplog):
     folder, cache = tmp_path / "files", {"cache_dir": str(tmp_path / "cache")}
     folder.mkdir()
     for index in (0, 2):
         parquet(folder / f"train-{index:05d}-of-00003.parquet", range(index, index + 1))
     said = r"1 of the 3 shards is missing: train-00001-of-00003\.parquet"
 
-    def ids(name: str, split: str | None = None, **settings: Any) -> list[int]:
+    def ids(name, split=None, **settings):
         return [int(row["id"]) for row in from_hf(name, split, download_kwargs=cache, **settings)]
 
     for streaming in (True, False):
@@ -183,7 +169,7 @@ def test_shards_of_hugging_face_data_files_that_are_missing(tmp_path: Path, capl
         ids(str(folder), "train", missing_shards="no")
 
 
-def test_shards_of_two_sets_are_not_read_as_one(tmp_path: Path) -> None:
+def test_shards_of_two_sets_are_not_read_as_one(tmp_path):
     for total in (2, 3):
         for index in range(total):
             parquet(tmp_path / f"x-{index:05d}-of-{total:05d}.parquet", range(ROWS))
@@ -192,7 +178,7 @@ def test_shards_of_two_sets_are_not_read_as_one(tmp_path: Path) -> None:
     assert num_rows(f"{tmp_path}/*-of-00003.parquet") == 3 * ROWS
 
 
-def test_a_gap_in_numbers_without_a_total_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gap_in_numbers_without_a_total_is_a_warning(tmp_path, caplog):
     for index in (0, 1, 3):
         tar(tmp_path / f"{index:05d}.tar", range(ROWS))
     with caplog.at_level(logging.WARNING):
@@ -211,23 +197,20 @@ def test_a_gap_in_numbers_without_a_total_is_a_warning(tmp_path: Path, caplog: p
         ["00000.tar", "00001.tar", "00002.tar"],
     ],
 )
-def test_whole_sets_and_other_numbers_say_nothing(names: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_whole_sets_and_other_numbers_say_nothing(names, caplog):
     check_shards("a", [f"a/{name}" for name in names])
     assert not caplog.messages
 
 
 @pytest.mark.parametrize("suffix", ["", ".array_record"])
-def test_a_set_is_named_by_its_size(suffix: str, tmp_path: Path) -> None:
+def test_a_set_is_named_by_its_size(suffix, tmp_path, served):
     for index in range(3):
         array_record(tmp_path / f"x.array_record-{index:05d}-of-00003{suffix}", range(ROWS))
-    served = HttpFiles(tmp_path)
     for base in (str(tmp_path), served.url):
         config = ArrayRecordSourceConfig(num_epochs=1)
         assert len(ArrayRecordSourceModule(config, f"{base}/x.array_record@3{suffix}")) == 3 * ROWS
         assert num_rows(f"{base}/x.array_record@3{suffix}") == 3 * ROWS
     (tmp_path / f"x.array_record-00001-of-00003{suffix}").unlink()
-    with pytest.raises(ValueError, match="1 of these shards are missing on local, .*00001-of-00003.* the first"):
-        load(f"{tmp_path}/x.array_record@3{suffix}")
-    with pytest.raises(ValueError, match="1 of these shards are missing on http, .*00001-of-00003.* the first"):
-        load(f"{served.url}/x.array_record@3{suffix}")
-    served.close()
+    for base, where in ((str(tmp_path), "local"), (served.url, "http")):
+        with pytest.raises(ValueError, match=f"1 of these shards are missing on {where}, .*00001-of-00003.* the first"):
+            load(f"{base}/x.array_record@3{suffix}")

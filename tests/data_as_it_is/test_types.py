@@ -4,8 +4,6 @@ Reported of pandas (one file of integers, one with a missing value is float), of
 of Arrow's own writers (lists of one length beside lists).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import logging
@@ -36,7 +34,7 @@ HALF, FLOAT, DOUBLE = pa.float16(), pa.float32(), pa.float64()
 TEXT, INTS, LONGS = pa.string(), pa.list_(pa.int32()), pa.list_(pa.list_(pa.int64()))
 
 
-def struct(**kinds: Any) -> Any:
+def struct(**kinds):
     return pa.struct(list(kinds.items()))
 
 
@@ -95,7 +93,7 @@ JOINS: dict[str, tuple[tuple[list[Any], Any], tuple[list[Any], Any], Any]] = {
 }  # fmt: skip
 
 
-def filled(value: Any, kind: Any) -> Any:
+def filled(value, kind):
     """The value as Python has it under this type: None in place of fields that it lacks, and midnight of a date."""
     if pa.types.is_timestamp(kind) and type(value) is dt.date:
         return dt.datetime.combine(value, dt.time())
@@ -105,11 +103,13 @@ def filled(value: Any, kind: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", JOINS)
-def test_two_types_are_one_that_keeps_every_value_or_none(name: str) -> None:
+def test_two_types_are_one_that_keeps_every_value_or_none_and_strictly_of_the_same_arrays_alone(name):
     (one, first), (other, second), want = JOINS[name]
     for a, b in ((first, second), (second, first)):
         found = joined(a, b)
         assert (found and plain_type(found)) == (want and plain_type(want))
+    is_same = plain_type(first) == plain_type(second) or "null" in name
+    assert (joined(first, second, strict=True) is not None) == is_same
     for values, kind in ((one, first), (other, second)) if want else ():
         for array in (pa.array(values, kind), pa.array([*values, *values], kind)[len(values) :]):
             made = retyped(array, want)
@@ -117,7 +117,7 @@ def test_two_types_are_one_that_keeps_every_value_or_none(name: str) -> None:
             assert (made.type, made.to_pylist()) == (want, [filled(value, want) for value in values])
 
 
-def test_integers_that_are_known_to_be_small_are_floats_and_no_others() -> None:
+def test_integers_that_are_known_to_be_small_are_floats_and_no_others():
     one, other = struct(a=INT64, b=INT64), struct(a=DOUBLE, b=INT64)
     assert joined(one, other, path="x") is None
     assert joined(one, other, path="x", small={"x.a"}) == struct(a=DOUBLE, b=INT64)
@@ -125,14 +125,7 @@ def test_integers_that_are_known_to_be_small_are_floats_and_no_others() -> None:
         retyped(pa.array([2**53 + 1]), DOUBLE)
 
 
-@pytest.mark.parametrize("name", JOINS)
-def test_strictly_only_types_of_the_same_arrays_are_one(name: str) -> None:
-    (_, first), (_, second), _ = JOINS[name]
-    is_same = plain_type(first) == plain_type(second) or "null" in name
-    assert (joined(first, second, strict=True) is not None) == is_same
-
-
-def uuids(*values: bytes) -> Any:
+def uuids(*values):
     return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
 
 
@@ -204,7 +197,7 @@ FILES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Any], Any]] = 
 }  # fmt: skip
 
 
-def parquet(folder: Path, tables: list[dict[str, Any]]) -> Path:
+def parquet(folder, tables):
     for number, table in enumerate(tables):
         options: dict[str, Any] = {"use_deprecated_int96_timestamps": True} if number == 0 else {}
         pq.write_table(pa.table(table), folder / f"{number}.parquet", row_group_size=200, **options)
@@ -212,11 +205,11 @@ def parquet(folder: Path, tables: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_of_several_types_are_one_column(name: str, tmp_path: Path) -> None:
+def test_files_of_several_types_are_one_column(name, tmp_path):
     tables, settings, want, dtype = FILES[name]
     folder = parquet(tmp_path, tables)
 
-    def make() -> ParquetSource:
+    def make():
         return ParquetSource(ParquetSourceConfig(num_epochs=1, **settings), folder, columns=["x"])
 
     column = make().describe().reader.read(np.arange(len(want)))["x"]
@@ -245,13 +238,13 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_be_lost_is_refused_before_the_first_batch(name: str, tmp_path: Path) -> None:
+def test_what_would_be_lost_is_refused_before_the_first_batch(name, tmp_path):
     tables, settings, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         ParquetSource(ParquetSourceConfig(**settings), parquet(tmp_path, tables))
 
 
-def test_what_is_widened_is_said_and_all_nulls_in_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_widened_is_said_and_all_nulls_in_one_warning(tmp_path, caplog):
     folder = parquet(tmp_path, [{"x": pa.array([1], INT32)}, {"x": [2], "y": ["a"], "z": [0.5]}])
     with caplog.at_level(logging.INFO):
         ParquetSource(ParquetSourceConfig(), folder)
@@ -266,7 +259,7 @@ def test_what_is_widened_is_said_and_all_nulls_in_one_warning(tmp_path: Path, ca
     )
 
 
-def test_a_row_that_a_chosen_type_does_not_hold_is_broken_alone(tmp_path: Path) -> None:
+def test_a_row_that_a_chosen_type_does_not_hold_is_broken_alone(tmp_path):
     folder = parquet(tmp_path, [{"x": ["1", "many", "3"]}])
     types = {"column_types": {"x": "int64"}, "num_epochs": 1}
     with pytest.raises(RecordError, match=r"0\.parquet\[1\].*'x' is string here and read as int64.*column_types=\{'x'"):
@@ -275,7 +268,7 @@ def test_a_row_that_a_chosen_type_does_not_hold_is_broken_alone(tmp_path: Path) 
     assert [int(row["x"]) for row in skipping] == [1, 3]
 
 
-def test_a_resume_with_other_values_for_nulls_names_both(tmp_path: Path) -> None:
+def test_a_resume_with_other_values_for_nulls_names_both(tmp_path):
     folder = parquet(tmp_path, [{"x": [1, None, 3]}])
     state = ParquetSource(ParquetSourceConfig(on_null=0), folder).get_state()
     with pytest.raises(DriftError, match=r"files\.on_null: .* written with '0', this pipeline has '-1'"):
@@ -304,7 +297,7 @@ KNOWN: dict[str, tuple[pa.Array, Any]] = {
 
 @pytest.mark.parametrize("name", KNOWN)
 @pytest.mark.parametrize("is_counted", [True, False])
-def test_footers_tell_of_nulls_at_each_level(name: str, is_counted: bool, tmp_path: Path) -> None:
+def test_footers_tell_of_nulls_at_each_level(name, is_counted, tmp_path):
     column, want = KNOWN[name]
     pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet", write_statistics=is_counted)
     footers = read_footers(tmp_path, None, (), None)
@@ -318,7 +311,7 @@ def test_footers_tell_of_nulls_at_each_level(name: str, is_counted: bool, tmp_pa
     )
 
 
-def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(tmp_path: Path) -> None:
+def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(tmp_path):
     folder = parquet(tmp_path, [{"x": [1, None], "y": [1, 2], "z": ["a", "b"]}])
     (tmp_path / "x.csv").write_text("x,y\n1,2\n,4\n")
     assert rows(pipeline(load(f"{folder}/*.parquet", columns=["x"], on_null=0))) == [{"x": 1}, {"x": 0}]
@@ -357,13 +350,11 @@ OF_HF: dict[str, tuple[dict[str, list[Any]], Any, list[dict[str, Any]] | str, st
 
 @pytest.mark.parametrize("of", ["eager", "stream", "elements"])
 @pytest.mark.parametrize("name", OF_HF)
-def test_nulls_of_hugging_face_datasets_are_those_of_tables(
-    name: str, of: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nulls_of_hugging_face_datasets_are_those_of_tables(name, of, caplog):
     columns, on_null, want, told = OF_HF[name]
     _warn_of_nulls.cache_clear()
 
-    def make() -> Any:
+    def make():
         dataset: Any = datasets.Dataset.from_dict(columns)
         if of != "eager":
             dataset = dataset.to_iterable_dataset()
@@ -379,12 +370,11 @@ def test_nulls_of_hugging_face_datasets_are_those_of_tables(
     )
 
 
-def test_a_later_null_of_a_stream_names_on_null_and_a_dataset_decides_as_a_whole(tmp_path: Path) -> None:
+def test_a_later_null_of_a_stream_names_on_null_and_a_dataset_decides_as_a_whole(tmp_path):
     column = {"x": [1] * MANY_FIRST + [None, 2]}
     dataset = datasets.Dataset.from_dict(column)
-    with pytest.raises(
-        RecordError, match=r"is null.* on_null=\{'x': value\} to put .* or name the column in host_keys"
-    ) as e:
+    said = r"is null.* on_null=\{'x': value\} to put .* or name the column in host_keys"
+    with pytest.raises(RecordError, match=said) as e:
         rows(pipeline(from_hf(dataset.to_iterable_dataset()), MANY_FIRST))
     assert "`datarax-ray check PATHS`" in e.value.__notes__[-1]
     for streaming in (True, False):
@@ -400,14 +390,12 @@ def test_a_later_null_of_a_stream_names_on_null_and_a_dataset_decides_as_a_whole
         HFStreamingSource(HFStreamingConfig(host_keys=("x",), on_null={"x": 0}), dataset=dataset.to_iterable_dataset())
 
 
-def test_rows_of_lance_decide_as_a_whole_where_they_are_few_and_it_is_told_where_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_of_lance_decide_as_a_whole_where_they_are_few_and_it_is_told_where_not(tmp_path, monkeypatch, caplog):
     lance = pytest.importorskip("lance")
     values = [1] * 5000 + [None]
     lance.write_dataset(pa.table({"x": values, "y": [[1]] * 5000 + [[1, 2]]}), tmp_path / "x.lance")
 
-    def made(**settings: Any) -> list[Any]:
+    def made(**settings):
         config = LanceSourceConfig(num_epochs=1, **settings)
         return rows(pipeline(LanceSource(config, tmp_path / "x.lance"), 5001))
 
@@ -443,7 +431,7 @@ WRITTEN: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_files_of_other_writers_are_read(name: str) -> None:
+def test_files_of_other_writers_are_read(name):
     path = Path(__file__).parent / "written" / name
     assert_gives(lambda: ParquetSource(ParquetSourceConfig(num_epochs=1), path), WRITTEN[name])
     dense = ParquetSource(ParquetSourceConfig(num_epochs=1, on_null=0), path, columns=["x", "f"]).get_batch(2)
@@ -453,7 +441,7 @@ def test_files_of_other_writers_are_read(name: str) -> None:
     ]
 
 
-def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path: Path) -> None:
+def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path):
     legacy = pa.list_(pa.field("array", INT32))
     table = pa.table({"x": pa.array([[1, 2], [3, 4]], legacy), "t": pa.array([DAY, None], pa.timestamp("ns"))})
     layout: dict[str, Any] = {"use_compliant_nested_type": False, "use_deprecated_int96_timestamps": True}
@@ -466,7 +454,7 @@ def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path: Pa
     np.testing.assert_array_equal(found["t"], [day, np.datetime64("NaT"), day])
 
 
-def test_files_of_several_types_are_one_column_over_actors(tmp_path: Path, ray_local: None) -> None:
+def test_files_of_several_types_are_one_column_over_actors(tmp_path, ray_local):
     tables, settings, want, _ = FILES["one field more"]
     folder = parquet(tmp_path, tables)
     config = ParquetSourceConfig(num_epochs=1, **settings)

@@ -70,10 +70,7 @@ def samplers(draw, num_records):
 
 def batches():
     return st.builds(
-        grain.Batch,
-        st.integers(1, 5),
-        drop_remainder=st.booleans(),
-        batch_fn=st.sampled_from([None, None, as_list]),
+        grain.Batch, st.integers(1, 5), drop_remainder=st.booleans(), batch_fn=st.sampled_from([None, None, as_list])
     )
 
 
@@ -178,7 +175,7 @@ def test_what_is_not_grains_own_sampler_is_asked_itself():
 
 
 @pytest.mark.slow  # Grain takes long
-def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_where_grains_shuffle_is_broken_ours_is_too_and_says_so(caplog):
     num_records = 65537
     arguments = {
         "data_source": grain.RangeDataSource(0, num_records, 1),

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 import grain.python as grain
 import numpy as np
@@ -16,7 +14,7 @@ import datarax_ray.grain as ours
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.state import written
 from datarax_ray.read.errors import RecordError
-from tests.data import write_files
+from tests.data import loaded_modules, write_files
 from tests.grain_transforms import (
     Backwards,
     FailOn,
@@ -37,19 +35,18 @@ NUMBERS = grain.RangeDataSource(0, 10, 1)
 
 
 def numbers(operations=(), *, num_epochs=1, **arguments):
-    sampler = arguments.pop("sampler", None) or grain.IndexSampler(10, grain.NoSharding(), False, num_epochs, 0)
-    return ours.DataLoader(
-        data_source=arguments.pop("data_source", NUMBERS), sampler=sampler, operations=operations, **arguments
-    )
+    return ours.DataLoader(**arguments_of(operations, num_epochs=num_epochs, **arguments))
+
+
+def arguments_of(operations, count=10, *, shard=None, shuffle=False, num_epochs=1, seed=0, **more):
+    sampler = grain.IndexSampler(count, shard or grain.NoSharding(), shuffle, num_epochs, seed)
+    return {"data_source": grain.RangeDataSource(0, count, 1), "sampler": sampler, "operations": operations} | more
 
 
 class TestFace:
     @pytest.mark.parametrize(
         ("name", "said"),
-        [
-            ("worker_cout", r"Did you mean 'worker_count'\?"),
-            ("shuffle", "It takes data_source, sampler"),
-        ],
+        [("worker_cout", r"Did you mean 'worker_count'\?"), ("batch_size", "It takes data_source, sampler")],
     )
     def test_an_argument_of_another_name_is_told_which_is_meant(self, name, said):
         with pytest.raises(TypeError, match=f"DataLoader takes no argument '{name}'.* {said}"):
@@ -101,11 +98,7 @@ class TestFace:
             grain.RandomMapOperation(lambda x, rng: x + rng.integers(2)),
             grain.BatchOperation(2),
         ]
-        arguments = {
-            "data_source": NUMBERS,
-            "sampler": grain.IndexSampler(10, grain.NoSharding(), False, 1, 3),
-            "operations": operations,
-        }
+        arguments = arguments_of(operations, seed=3)
         assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
 
     def test_what_is_no_operation_is_refused(self):
@@ -143,11 +136,8 @@ class TestFace:
         assert loader.stats() == {}
 
     def test_what_pickle_refuses_runs_in_this_process_as_in_grain(self):
-        arguments = {
-            "data_source": Stuck(10),
-            "sampler": grain.IndexSampler(10, grain.NoSharding(), True, 1, 3),
-            "operations": [StuckMap(5), grain.Batch(4)],
-        }
+        operations = [StuckMap(5), grain.Batch(4)]
+        arguments = arguments_of(operations, shuffle=True, seed=3, data_source=Stuck(10))
         loader = ours.DataLoader(**arguments)
         want = list(grain.DataLoader(**arguments))
         assert_same(list(loader), want)
@@ -174,13 +164,10 @@ class TestFace:
         again.set_state(going.get_state())
         assert next(again) == "c"
 
-    def test_array_records_are_grains(self, tmp_path: Path) -> None:
+    def test_array_records_are_grains(self, tmp_path):
         source = grain.ArrayRecordDataSource([str(path) for path in write_files(tmp_path, (7, 13))])
-        arguments: dict[str, Any] = {
-            "data_source": source,
-            "sampler": grain.IndexSampler(20, grain.NoSharding(), True, 2, 1),
-            "operations": [grain.Batch(3, batch_fn=as_list)],
-        }
+        batch = [grain.Batch(3, batch_fn=as_list)]
+        arguments = arguments_of(batch, 20, shuffle=True, num_epochs=2, seed=1, data_source=source)
         assert_same(list(ours.DataLoader(**arguments)), list(grain.DataLoader(**arguments)))
 
 
@@ -330,12 +317,8 @@ class TestActors:
         ],
     )
     def test_any_number_gives_grains_outputs_and_resumes(self, operations):
-        source = grain.RangeDataSource(0, 300, 1)
-        arguments = {
-            "data_source": source,
-            "sampler": grain.IndexSampler(300, grain.ShardOptions(1, 2), True, 2, 9),
-            "operations": operations,
-        }
+        shard = grain.ShardOptions(1, 2)
+        arguments = arguments_of(operations, 300, shard=shard, shuffle=True, num_epochs=2, seed=9)
         want = list(grain.DataLoader(**arguments))
         state = iter(ours.DataLoader(**arguments)).get_state()
         for number, worker_count in enumerate((1, 2)):
@@ -370,21 +353,15 @@ class TestActors:
                     assert_same(list(restored), whole[step:])
 
     def test_actors_load_no_jax_where_the_operations_do_not(self):
-        with ours.DataLoader(
-            data_source=list(range(20)),
-            sampler=grain.IndexSampler(20, grain.NoSharding(), True, 1, 0),
-            operations=[grain.MapOperation(float), grain.Batch(4)],
-            worker_count=1,
-        ) as loader:
+        operations = [grain.MapOperation(float), grain.Batch(4)]
+        arguments = arguments_of(operations, 20, shuffle=True, data_source=list(range(20)))
+        with ours.DataLoader(**arguments, worker_count=1) as loader:
             assert len(list(loader)) == 5
-            from tests.data import loaded_modules
-
             handle = loader._source._actors._set.actors[0].handle
             assert not {"jax", "grain"} & set(ray.get(handle.__ray_call__.remote(loaded_modules)))
 
     def test_the_source_is_entered_and_left_in_every_actor(self, tmp_path):
-        sampler = grain.IndexSampler(10, grain.NoSharding(), False, 1, 0)
-        with numbers(data_source=Visited(10, tmp_path), sampler=sampler, worker_count=2) as loader:
+        with numbers(data_source=Visited(10, tmp_path), worker_count=2) as loader:
             assert list(loader) == list(range(10))
             pids = {actor["pid"] for actor in loader.stats().values()}
         assert loader.stats() == {}
@@ -393,13 +370,9 @@ class TestActors:
         assert set(map(tuple, calls.values())) == {("entered", "left")}
 
     @pytest.mark.slow
-    def test_a_killed_actor_changes_nothing(self) -> None:
-        source = grain.RangeDataSource(0, 3000, 1)
-        arguments: dict[str, Any] = {
-            "data_source": source,
-            "sampler": grain.IndexSampler(3000, grain.NoSharding(), True, 2, 1),
-            "operations": [Noise(1.0), Repeat(), grain.Batch(32)],
-        }
+    def test_a_killed_actor_changes_nothing(self):
+        operations = [Noise(1.0), Repeat(), grain.Batch(32)]
+        arguments = arguments_of(operations, 3000, shuffle=True, num_epochs=2, seed=1)
         want = list(grain.DataLoader(**arguments))
         with ours.DataLoader(**arguments, worker_count=2, ray_options={"chunk_size": 256}) as loader:
             iterator = iter(loader)
@@ -407,12 +380,11 @@ class TestActors:
             os.kill(loader.stats()[0]["pid"], signal.SIGKILL)
             assert_same([*got, *iterator], want)
 
-    def test_a_transforms_error_arrives_from_an_actor_after_everything_before_it(self) -> None:
+    def test_a_transforms_error_arrives_from_an_actor_after_everything_before_it(self):
         with numbers([Noise(1.0), FailOn(6), grain.Batch(1)], worker_count=2) as loader:
             iterator = iter(loader)
             assert [int(next(iterator)[0][0]) for _ in range(6)] == list(range(6))
-            with pytest.raises(
-                RecordError, match=r"\[6\] \(position 6\): operation 1 \(FailOn\) raised Zero"
-            ) as caught:
+            said = r"\[6\] \(position 6\): operation 1 \(FailOn\) raised Zero"
+            with pytest.raises(RecordError, match=said) as caught:
                 next(iterator)
             assert any("in reader actor" in note for note in caught.value.__notes__)

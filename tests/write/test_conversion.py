@@ -1,13 +1,10 @@
 """What lies somewhere as ArrayRecord and Parquet: looked at by readers that are not ours."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import io
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import datasets
@@ -108,17 +105,7 @@ def hugging_face(folder):
     return f"hf:{folder / 'saved'}", rows
 
 
-SOURCES = [
-    array_record,
-    tfrecord,
-    parquet,
-    csv,
-    json_lines,
-    tar,
-    mds,
-    images,
-    hugging_face,
-]
+SOURCES = [array_record, tfrecord, parquet, csv, json_lines, tar, mds, images, hugging_face]
 
 
 def convert(source, destination, to="array_record", **given):
@@ -322,17 +309,3 @@ def test_a_url_to_write_to_is_refused_before_anything_is_read(tmp_path):
         folder_of(Path("s3://b/x"))
     with pytest.raises(ValueError, match="datasets are written to folders"):
         convert(str(tmp_path / "nothing"), Path("s3://bucket/to"))
-
-
-class Counted:
-    """Says how often each of its elements was read."""
-
-    def __init__(self):
-        self.reads: Counter[int] = Counter()
-
-    def __len__(self):
-        return 400
-
-    def __getitem__(self, index):
-        self.reads[index] += 1
-        return {"x": index}

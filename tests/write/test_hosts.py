@@ -1,16 +1,12 @@
 """Hosts of a cluster that write shards: one of two does not see the folder."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from datarax_ray.write.formats import ArrayRecordFormat
 from datarax_ray.write.shards import write_dataset
-from tests.actors.test_missing_mount import Disks, disks
+from tests.actors.test_missing_mount import disks
 
 __all__ = ["disks"]  # the fixture
 
@@ -18,7 +14,7 @@ __all__ = ["disks"]  # the fixture
 class Slow:
     """Of shards that take so long that both hosts have some."""
 
-    def __call__(self, start: int, stop: int) -> Iterator[bytes]:
+    def __call__(self, start, stop):
         import time
 
         time.sleep(0.3)
@@ -26,8 +22,8 @@ class Slow:
 
 
 @pytest.mark.slow
-def test_what_a_host_without_the_mount_cannot_write_another_one_does(disks: Disks, caplog) -> None:
-    def write(folder: Path, num_actors: int) -> dict[str, bytes]:
+def test_what_a_host_without_the_mount_cannot_write_another_one_does(disks, caplog):
+    def write(folder, num_actors):
         given = {"made_from": {}, "num_shards": 20, "num_actors": num_actors}
         write_dataset(Slow(), 100, folder, ArrayRecordFormat(1), **given)
         return {path.name: path.read_bytes() for path in folder.iterdir()}

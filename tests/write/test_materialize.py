@@ -22,7 +22,6 @@ from datarax_ray import (
 )
 from datarax_ray.plan.fingerprint import DriftError
 from tests.data import AddNoise, DropThirds, FailAt, decode
-from tests.http_files import HttpFiles
 from tests.resume import assert_equal, assert_resumes, run_saving
 
 
@@ -138,16 +137,8 @@ def test_packing_stays_live(files, tmp_path):
     source = live(files, [decode, tokens])
     materialize(source, tmp_path / "out")
     packed = {"packing": ConcatThenSplit(16, ["tokens"]), "batch_size": 3}
-    assert_interchangeable(
-        pipelines(source, **packed), pipelines(MaterializedSource(source, tmp_path / "out"), **packed), every=3
-    )
-
-
-def test_records_are_still_named_as_the_files_have_them(files, tmp_path):
-    source = live(files, CHAINS["filtered, then random"])
-    materialize(source, tmp_path / "out", num_shards=3)
-    with pipelines(source)() as one, pipelines(MaterializedSource(source, tmp_path / "out"))() as other:
-        assert one.locate(5) == other.locate(5)
+    written = MaterializedSource(source, tmp_path / "out")
+    assert_interchangeable(pipelines(source, **packed), pipelines(written, **packed), every=3)
 
 
 def test_other_transforms_and_other_files_are_refused(files, tmp_path):
@@ -175,9 +166,8 @@ def test_what_cannot_be_run_once_is_refused_by_name(files, tmp_path):
 
 
 def test_a_value_that_would_not_come_back_is_refused_before_a_file_is_named(tmp_path):
-    source = RandomAccessSource(
-        RandomAccessSourceConfig(), {"x": np.arange(4)}, transforms=[lambda element: {"x": Path("a")}]
-    )
+    config = RandomAccessSourceConfig()
+    source = RandomAccessSource(config, {"x": np.arange(4)}, transforms=[lambda element: {"x": Path("a")}])
     with pytest.raises(TypeError, match="field 'x' is a PosixPath, which cannot be written"):
         materialize(source, tmp_path / "out")
 
@@ -204,7 +194,7 @@ def test_a_folder_that_is_damaged_or_not_whole_is_refused(files, tmp_path):
         MaterializedSource(tmp_path, tmp_path / "out")
 
 
-def test_the_folder_is_a_dataset_of_its_own(files, tmp_path):
+def test_the_folder_is_a_dataset_of_its_own(files, tmp_path, served):
     chain = [decode, Repeat(), FailAt(7)]
     source = live(files, chain, shuffle=False, num_epochs=1)
     materialize(source, tmp_path / "out")
@@ -219,19 +209,12 @@ def test_the_folder_is_a_dataset_of_its_own(files, tmp_path):
     assert got["kind"].tolist() == want["kind"].tolist()
     ((failure,), *_) = [found.skipped]
     assert "it failed when it was materialised: " in failure.reason
-    assert (
-        "part-00001.array_record[0]: element 0 of the record: transform FailAt raised ZeroDivisionError"
-        in failure.reason
-    )
+    assert "part-00001.array_record[0]: element 0 of the record: transform FailAt raised ZeroDivis" in failure.reason
     materialize(live(files, [decode, DropThirds()]), tmp_path / "other")
-    served = HttpFiles(tmp_path)
-    try:
-        other = str(tmp_path / "other")
-        for place in (Path(other), [other], f"file://{other}", f"{served.url}/other/"):
-            loaded = load(place, transforms=[lambda element: {"index": element["index"] + 1}])
-            assert loaded.get_batch(500)["index"].tolist() == [n + 1 for n in range(120) if n % 3]
-    finally:
-        served.close()
+    other = str(tmp_path / "other")
+    for place in (Path(other), [other], f"file://{other}", f"{served.url}/other/"):
+        loaded = load(place, transforms=[lambda element: {"index": element["index"] + 1}])
+        assert loaded.get_batch(500)["index"].tolist() == [n + 1 for n in range(120) if n % 3]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Shards that hosts of a cluster write: the same bytes, and hosts that are lost."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal

@@ -1,14 +1,9 @@
 """Where each written record came from: kept by every conversion, told by whoever reads the folder, and never data."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +30,7 @@ TO = ("array_record", "parquet")
 Made = tuple[str, list[str]]  # an argument of `convert`, and the origin of each record, by a plain loop
 
 
-def images(folder: Path) -> Made:
+def images(folder):
     for name in ("cat", "dog"):
         (folder / name).mkdir()
     paths = [folder / ("cat" if i < 4 else "dog") / f"{i}.png" for i in range(7)]
@@ -44,32 +39,32 @@ def images(folder: Path) -> Made:
     return f"imagefolder:{folder}", [f"{path}[{i}]" for i, path in enumerate(paths)]
 
 
-def tar(folder: Path) -> Made:
+def tar(folder):
     members = [member for i, data in enumerate(PICTURES) for member in ((f"key{i}.cls", b"1"), (f"key{i}.png", data))]
     write_tar(folder / "0.tar", members[:4])
     write_tar(folder / "1.tar", members[4:])
     return str(folder / "*.tar"), [f"{folder}/{int(i > 1)}.tar[{i - 2 * (i > 1)}] (key{i})" for i in range(7)]
 
 
-def tfrecord(folder: Path) -> Made:
+def tfrecord(folder):
     for k, cut in enumerate((PICTURES[:4], PICTURES[4:])):
         write_tfrecord(folder / f"{k}.tfrecord", cut)
     return str(folder / "*.tfrecord"), [f"{folder}/{i // 4}.tfrecord[{i % 4}]" for i in range(7)]
 
 
-def parquet(folder: Path) -> Made:
+def parquet(folder):
     pq.write_table(pa.table({"png": PICTURES, "x": range(7)}), folder / "a.parquet", row_group_size=3)
     return str(folder), [f"{folder}/a.parquet[{i}] (row group {i // 3})" for i in range(7)]
 
 
-def origins(folder: Any) -> list[str]:
+def origins(folder):
     with contextlib.closing(source_of_files(folder, {"num_epochs": 1}).describe().reader) as reader:
         return [reader.origin(record) for record in range(reader.num_records)]
 
 
 @pytest.mark.parametrize("to", TO)
 @pytest.mark.parametrize("make", [images, tar, tfrecord, parquet], ids=lambda make: make.__name__)
-def test_every_record_keeps_its_origin(make: Callable[[Path], Made], to: str, tmp_path: Path) -> None:
+def test_every_record_keeps_its_origin(make, to, tmp_path):
     (tmp_path / "from").mkdir()
     source, expected = make(tmp_path / "from")
     convert(source, tmp_path / "to", to)
@@ -93,7 +88,7 @@ def test_every_record_keeps_its_origin(make: Callable[[Path], Made], to: str, tm
     assert origins(tmp_path / "alone") == [""] * 6
 
 
-def odd_twice(element: dict[str, Any]) -> list[dict[str, Any]]:
+def odd_twice(element):
     return [element] * 2 * (element["x"] % 2)
 
 
@@ -102,18 +97,18 @@ class OddTwice:
 
     max_fan_out = 2
 
-    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+    def flat_map(self, element):
         return odd_twice(element)
 
 
-def test_elements_that_are_dropped_or_come_twice_keep_their_origin(tmp_path: Path) -> None:
+def test_elements_that_are_dropped_or_come_twice_keep_their_origin(tmp_path):
     reader = RandomAccessReader([{"x": i} for i in range(9)])
     found = conversion_of(reader, "parquet", transforms=(OddTwice(),))
     write_dataset(found.read, 9, tmp_path / "to", found.format, made_from={}, num_shards=2)
     assert origins(tmp_path / "to") == [f"list[{i}]" for i in (1, 1, 3, 3, 5, 5, 7, 7)]
 
 
-def test_a_run_of_names_is_one_row_and_a_name_takes_a_few_bytes(tmp_path: Path) -> None:
+def test_a_run_of_names_is_one_row_and_a_name_takes_a_few_bytes(tmp_path):
     paths = [write_file(tmp_path / f"{k}.array_record", [b"%d" % i for i in range(500)]) for k in range(2)]
     reader = ArrayRecordReader.of([*map(str, paths)])
     records = np.r_[100:700, 800:900]
@@ -127,7 +122,7 @@ def test_a_run_of_names_is_one_row_and_a_name_takes_a_few_bytes(tmp_path: Path) 
     assert (tmp_path / "_origins").stat().st_size < 6 * len(many)
 
 
-def test_who_reads_the_folder_is_told_the_origin(tmp_path: Path) -> None:
+def test_who_reads_the_folder_is_told_the_origin(tmp_path):
     source, expected = images(tmp_path)
     convert(source, tmp_path / "to", num_shards=2)
     named = f"{tmp_path}/to/data-00001-of-00002.array_record[0]"
@@ -155,11 +150,11 @@ def test_who_reads_the_folder_is_told_the_origin(tmp_path: Path) -> None:
         assert pipeline.amendments[0].records
 
 
-def twice(element: dict[str, Any]) -> dict[str, Any]:
+def twice(element):
     return {"x": 2 * element["x"]}
 
 
-def test_elements_that_were_materialized_have_the_names_of_the_live_stream(tmp_path: Path) -> None:
+def test_elements_that_were_materialized_have_the_names_of_the_live_stream(tmp_path):
     (tmp_path / "from").mkdir()
     source, expected = parquet(tmp_path / "from")
     live = load(source, columns=["x"], transforms=[twice])
@@ -169,7 +164,7 @@ def test_elements_that_were_materialized_have_the_names_of_the_live_stream(tmp_p
     assert origins(tmp_path / "to") == expected
 
 
-def test_an_index_is_no_data_and_tells_of_its_own_shard_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_is_no_data_and_tells_of_its_own_shard_alone(tmp_path, caplog):
     (tmp_path / "from").mkdir()
     source, expected = tfrecord(tmp_path / "from")
     for to in TO:
@@ -190,7 +185,7 @@ def test_an_index_is_no_data_and_tells_of_its_own_shard_alone(tmp_path: Path, ca
         assert f"{folder / one.name} cannot be read, so origins of records are not told" in caplog.text
 
 
-def test_a_conversion_that_goes_on_or_begins_again_has_each_index_once(tmp_path: Path) -> None:
+def test_a_conversion_that_goes_on_or_begins_again_has_each_index_once(tmp_path):
     (tmp_path / "from").mkdir()
     source, expected = tfrecord(tmp_path / "from")
     convert(source, tmp_path / "to")
@@ -218,7 +213,7 @@ def test_a_conversion_that_goes_on_or_begins_again_has_each_index_once(tmp_path:
         ([b"raw", b"bytes"], "the first records have none of these, so nothing would be checked", ""),
     ],
 )
-def test_a_check_decodes_what_records_are_of(records: list[Any], said: str, checked: str, tmp_path: Path) -> None:
+def test_a_check_decodes_what_records_are_of(records, said, checked, tmp_path):
     is_tar = isinstance(records[0], tuple)
     path = (write_tar if is_tar else write_file)(tmp_path / ("a.tar" if is_tar else "a.array_record"), records)
     with pytest.raises(ValueError, match=said):

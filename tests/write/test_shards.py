@@ -1,7 +1,5 @@
 """Shards: the same bytes for any number of actors, whole or not there, and a run that goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

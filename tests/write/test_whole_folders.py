@@ -12,12 +12,11 @@ from datarax_ray import (
     MaterializedSource,
     ParquetSource,
     ParquetSourceConfig,
-    RandomAccessSource,
-    RandomAccessSourceConfig,
     load,
     materialize,
 )
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
+from tests.data import in_memory
 from tests.http_files import HttpFiles
 from tests.write.test_conversion import convert
 
@@ -129,9 +128,7 @@ def double(element):
 
 
 def test_a_materialized_folder_is_read_whole_or_not_by_whatever_reads_it(tmp_path):
-    source = RandomAccessSource(
-        RandomAccessSourceConfig(num_epochs=1), [{"x": i} for i in range(100)], transforms=[double]
-    )
+    source = in_memory([{"x": i} for i in range(100)], transforms=[double])
     materialize(source, tmp_path, num_shards=4)
     assert [int(element["x"]) for element in load(tmp_path)] == list(range(0, 200, 2))
     said = (tmp_path / FINISHED).read_text()
