@@ -22,7 +22,7 @@ from datarax_ray import (
 )
 from datarax_ray.cli.check import check as check_command
 from tests.cli.screens import answer, screen
-from tests.data import write_file
+from tests.data import in_memory, write_file
 from tests.tars import write_tar
 
 
@@ -40,7 +40,7 @@ def png(height, width):
 
 
 def rows_of(elements):
-    return RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), elements)
+    return in_memory(elements)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_mixture_is_checked_by_component_and_a_skipping_source_goes_on(tmp_pat
 
     config = RandomAccessSourceConfig(num_epochs=1, on_error="skip")
     broken = RandomAccessSource(config, {"x": np.arange(10)}, transforms=[Fails()])
-    fit = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(10)})
+    fit = in_memory({"x": np.arange(10)})
     found = check(MixtureSource([fit, broken], [1, 1], seed=0))
     assert [each.name for each in found.components] == ["component 0", "component 1"]
     assert [each.seen.statistics.num_elements for each in found.components] == [10, 9]
@@ -149,7 +149,7 @@ def test_a_source_without_elements_is_not_fit():
         def filter(self, element):
             return False
 
-    found = check(RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [1, 2], transforms=[Nothing()]))
+    found = check(in_memory([1, 2], transforms=[Nothing()]))
     assert not found.is_fit
     assert told(found.components[0]) == [(True, "2 records give no element")]
 

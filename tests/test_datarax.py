@@ -25,11 +25,9 @@ from datarax_ray.sources import (  # noqa: E402
     ArrayRecordSourceModule,
     ParquetSource,
     ParquetSourceConfig,
-    RandomAccessSource,
-    RandomAccessSourceConfig,
 )
 from tests import oracle  # noqa: E402
-from tests.data import write_files  # noqa: E402
+from tests.data import in_memory, write_files  # noqa: E402
 from tests.tables import write_tables  # noqa: E402
 
 pytestmark = [
@@ -161,7 +159,7 @@ def test_its_operators_give_the_same_numbers_as_in_its_own_pipeline_and_resume(k
     want = list(theirs)
 
     def make():
-        source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), memory())
+        source = in_memory(memory())
         return Pipeline(source=source, stages=operators_of(kind), batch_size=10, rngs=nnx.Rngs(0))
 
     ours = make()
@@ -185,7 +183,7 @@ def test_another_operator_inside_an_operator_is_refused(probability, factor):
         inner = operators.MapOperator(MapOperatorConfig(), fn=partial(scale, factor), rngs=nnx.Rngs(0))
         config = operators.ProbabilisticOperatorConfig(operator=inner, probability=probability)
         stage = operators.ProbabilisticOperator(config, rngs=nnx.Rngs(augment=4))
-        source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), memory())
+        source = in_memory(memory())
         return Pipeline(source=source, stages=[stage], batch_size=10, rngs=nnx.Rngs(0))
 
     state = make(0.5, 2).get_state()

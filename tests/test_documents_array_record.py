@@ -60,25 +60,14 @@ DECODE = [DecodeRaw("int32", (5,))]
 
 def test_a_pipeline(capsys):
     source = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(num_epochs=1), paths="data.riegeli", transforms=DECODE, rngs=nnx.Rngs(0)
+        ArrayRecordSourceConfig(num_epochs=10), paths="data.riegeli", transforms=DECODE, rngs=nnx.Rngs(0)
     )
     pipeline = Pipeline(source=source, stages=[], batch_size=32, rngs=nnx.Rngs(0))
-    for batch in pipeline:
-        print(f"Batch shape: {batch['data'].shape}")
-    assert capsys.readouterr().out == "Batch shape: (32, 5)\nBatch shape: (28, 5)\n"
-
-
-def test_finite_epochs():
     seen = []
-
-    def train_step(batch):
+    for batch in pipeline:
         seen.append(batch)
-
-    config = ArrayRecordSourceConfig(num_epochs=10)
-    source = ArrayRecordSourceModule(config, paths="data.riegeli", transforms=DECODE, rngs=nnx.Rngs(0))
-
-    for batch in Pipeline(source=source, stages=[], batch_size=32, rngs=nnx.Rngs(0)):
-        train_step(batch)
+        print(f"Batch shape: {batch['data'].shape}")
+    assert capsys.readouterr().out == "Batch shape: (32, 5)\n" * 18 + "Batch shape: (24, 5)\n"
     assert indices(seen) == 10 * list(range(N))
 
 
@@ -96,13 +85,6 @@ def test_steps_of_an_endless_source():
         if step >= max_steps:
             break
     assert indices(seen) == [position % N for position in range(7 * 32)]
-
-
-def test_every_epoch_has_the_order_of_its_own_seed():
-    config = ArrayRecordSourceConfig(seed=42, shuffle_files=True)
-    source = ArrayRecordSourceModule(config, "data.riegeli")
-    epochs = [list(itertools.islice(source, N)) for _ in range(3)]
-    assert epochs == [[STORED[index] for index in oracle.order(N, 0, seed)] for seed in (42, 43, 44)]
 
 
 def test_a_state_goes_on_at_the_very_record():
@@ -175,8 +157,3 @@ def test_copies():
     renamed = module.copy(name="new_name")
     assert (renamed.config, renamed.name) == (module.config, "new_name")
     assert next(new_module) == next(renamed) == STORED[0]
-
-
-def test_a_missing_file_is_named():
-    with pytest.raises(FileNotFoundError, match="missing.riegeli"):
-        ArrayRecordSourceModule(ArrayRecordSourceConfig(local_files_only=True), ["data.riegeli", "missing.riegeli"])

@@ -1,7 +1,5 @@
 """The samples of Grain's documents, as they are printed but for file and package names, by value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import shutil
-import tarfile
 import time
 from pathlib import Path
 
@@ -17,34 +16,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from array_record.python.array_record_module import ArrayRecordWriter
 
 import datarax_ray
-from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource, load
+from datarax_ray import ImageFolder, Pipeline, RandomAccessSource, RaySource, load
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError, SkippedError
-from datarax_ray.sources import (
-    CSVSource,
-    CSVSourceConfig,
-)
-from tests.http_files import HttpFiles
+from datarax_ray.sources import CSVSource, CSVSourceConfig
+from tests.data import in_memory, write_file
+from tests.tars import write_tar
 
 
 def write(folder):
     """The numbers 0 to 9 in each format, in a folder of its own."""
     for name in ("record", "parquet", "tar", "csv", "tsv", "jsonl"):
         (folder / name).mkdir()
-    writer = ArrayRecordWriter(str(folder / "record/x.array_record"), "group_size:1")
-    for number in range(10):
-        writer.write(json.dumps({"x": number}).encode())
-    writer.close()
+    write_file(folder / "record/x.array_record", (json.dumps({"x": number}).encode() for number in range(10)))
     pq.write_table(pa.table({"x": range(10)}), folder / "parquet/x.parquet")
-    with tarfile.open(folder / "tar/x.tar", "w") as tar:
-        for number in range(10):
-            path = folder / f"{number}.x.cls"
-            path.write_text(str(number))
-            tar.add(path, path.name)
-            path.unlink()
+    write_tar(folder / "tar/x.tar", [(f"{number}.x.cls", b"%d" % number) for number in range(10)])
     (folder / "csv/x.csv").write_text("x,y\n" + "".join(f"{number},a\n" for number in range(10)))
     (folder / "tsv/x.tsv").write_text("x\ty\n" + "".join(f"{number}\ta\n" for number in range(10)))
     (folder / "jsonl/x.jsonl").write_text("".join(f'{{"x": {number}}}\n' for number in range(10)))
@@ -70,10 +58,14 @@ def test_it_finds_the_format_of_a_directory_and_of_a_glob_and_says_which(tmp_pat
     assert f"load chose {chosen}(paths=" in caplog.text
 
 
-def test_transforms_and_epochs_are_passed_on(tmp_path):
+def test_transforms_and_epochs_are_passed_on_and_blocks_to_shuffle_where_files_have_them(tmp_path):
     write(tmp_path)
     source = load(tmp_path / "record", transforms=json.loads, num_epochs=2)
     assert source.get_batch(30)["x"].tolist() == [*range(10), *range(10)]
+    source = load(tmp_path / "record", shuffle=True, shuffle_block_size=2)
+    assert source.describe().settings()["order"]["block_size"] == 2
+    with pytest.raises(ValueError, match="shuffle_block_size=2 is of files in blocks, and 'hf:x' has none"):
+        load("hf:x", shuffle_block_size=2)
 
 
 @pytest.mark.parametrize("kind", ["record", "parquet", "hf:", "imagefolder:"])
@@ -84,24 +76,11 @@ def test_what_every_config_has_is_passed_on(tmp_path, kind):
     write(tmp_path)
     for name in ("a/0.png", "a/1.png"):
         write_image(tmp_path / "images" / name, 1)
+    assert load(f"hf:{tmp_path / 'parquet'}").get_batch(10)["x"].tolist() == list(range(10))
     path = {"hf:": f"hf:{tmp_path / 'parquet'}", "imagefolder:": f"imagefolder:{tmp_path / 'images'}"}
     source = load(path.get(kind, tmp_path / kind), transforms=odd, on_error="skip", max_skipped=1)
     with pytest.raises(SkippedError, match="max_skipped"):
         list(source)
-
-
-def test_blocks_to_shuffle_are_of_files(tmp_path):
-    write(tmp_path)
-    source = load(tmp_path / "record", shuffle=True, shuffle_block_size=2)
-    assert source.describe().settings()["order"]["block_size"] == 2
-    with pytest.raises(ValueError, match="shuffle_block_size=2 is of files in blocks, and 'hf:x' has none"):
-        load("hf:x", shuffle_block_size=2)
-
-
-def test_a_dataset_of_hugging_face_is_loaded_by_its_name(tmp_path):
-    write(tmp_path)
-    source = load(f"hf:{tmp_path / 'parquet'}")
-    assert np.asarray(source.get_batch(10)["x"]).tolist() == list(range(10))
 
 
 def test_several_formats_and_none_are_told_with_what_was_found(tmp_path):
@@ -208,7 +187,7 @@ def test_an_image_folder_is_read_class_by_class_in_the_order_of_names(tmp_path):
 
 
 def test_a_state_of_an_image_folder_moves_with_it_and_is_refused_where_its_files_are_others(tmp_path):
-    for name in ("a/1.png", "b/2.png"):
+    for name in ("a/1.bmp", "b/2.bmp"):
         write_image(tmp_path / "one" / name, 7)
     source = load(f"imagefolder:{tmp_path / 'one'}")
     source.get_batch(1)
@@ -217,9 +196,10 @@ def test_a_state_of_an_image_folder_moves_with_it_and_is_refused_where_its_files
     again = load(f"imagefolder:{tmp_path / 'two'}")
     again.set_state(state)
     assert again.get_batch(2)["label"].tolist() == [1]
-    write_image(tmp_path / "two/b/2.png", 7, size=(40, 60))
-    with pytest.raises(DriftError, match="files"):
-        load(f"imagefolder:{tmp_path / 'two'}").set_state(state)
+    for size, value in (((40, 60), 7), ((4, 6), 8)):  # the second of the same size
+        write_image(tmp_path / "two/b/2.bmp", value, size)
+        with pytest.raises(DriftError, match="files"):
+            load(f"imagefolder:{tmp_path / 'two'}").set_state(state)
 
 
 def test_what_is_no_image_folder_and_what_is_no_image_are_told_by_their_paths(tmp_path):
@@ -267,7 +247,7 @@ def test_images_of_other_names_and_beside_the_folders_are_told(tmp_path, caplog)
     assert "skipped 4 files (2 .jfif, 1 beside the folders, 1 without a suffix)" in caplog.text
 
 
-@pytest.mark.parametrize("make", [load, lambda data: RandomAccessSource(RandomAccessSourceConfig(), data)])
+@pytest.mark.parametrize("make", [load, lambda data: in_memory(data, num_epochs=-1)])
 def test_an_endless_generator_is_refused_with_what_reads_it(make):
     with pytest.raises(TypeError, match=r"from_hf\(datasets\.IterableDataset\.from_generator\(function\)\)"):
         make({"x": each} for each in itertools.count())
@@ -277,14 +257,7 @@ ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
 STREAM = ROWS.to_iterable_dataset()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        ROWS,
-        {"x": np.array([1, 2])},
-        [{"x": 1}, {"x": 2}],
-    ],
-)
+@pytest.mark.parametrize("data", [ROWS, {"x": np.array([1, 2])}, [{"x": 1}, {"x": 2}]])
 @pytest.mark.parametrize("make", [load, lambda data: Pipeline(source=data, batch_size=2), RaySource])
 def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make, data):
     with pytest.raises(TypeError) as raised:
@@ -338,24 +311,11 @@ def test_an_empty_file_before_the_others_is_one_without_rows(tmp_path):
     assert len(list(load(tmp_path / "jsonl"))) == 10
 
 
-def test_an_image_that_was_replaced_by_one_of_its_size_is_another_folder(tmp_path):
-    write_image(tmp_path / "cat/a.bmp", 1)
-    state = load(f"imagefolder:{tmp_path}").get_state()
-    load(f"imagefolder:{tmp_path}").set_state(state)
-    write_image(tmp_path / "cat/a.bmp", 2)
-    with pytest.raises(DriftError):
-        load(f"imagefolder:{tmp_path}").set_state(state)
-
-
 @pytest.mark.parametrize("name", ["parquet", "tar", "csv", "jsonl", "record"])
-def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path, name):
+def test_a_folder_that_a_server_lists_is_read_as_one_on_a_disk(tmp_path, served, name):
     write(tmp_path)
-    server = HttpFiles(tmp_path)
-    try:
-        of_url, of_disk = (load(place).get_batch(10) for place in (f"{server.url}/{name}/", tmp_path / name))
-        assert str(of_url) == str(of_disk)
-    finally:
-        server.close()
+    of_url, of_disk = (load(place).get_batch(10) for place in (f"{served.url}/{name}/", tmp_path / name))
+    assert str(of_url) == str(of_disk)
 
 
 def test_a_dataset_json_that_is_not_written_here_is_one_of_the_files(tmp_path):
@@ -375,7 +335,7 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path):
         def __iter__(self):
             return itertools.repeat({"x": 1})
 
-    source = RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)})
+    source = in_memory({"x": np.arange(4)}, num_epochs=-1)
     (tmp_path / "a.csv").write_text("x\n1\n")
     with Pipeline(source=source, batch_size=2) as pipeline, (tmp_path / "a.csv").open() as file:
         given = {
@@ -395,19 +355,15 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["parquet/x.parquet", "csv/x.csv", "jsonl/x.jsonl"])
 @pytest.mark.parametrize("broken", ["503", "cut"])
-def test_a_server_that_fails_once_whenever_that_is_is_asked_again(tmp_path, monkeypatch, name, broken):
+def test_a_server_that_fails_once_whenever_that_is_is_asked_again(tmp_path, served, monkeypatch, name, broken):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     write(tmp_path)
-    server = HttpFiles(tmp_path)
-    try:
-        load(f"{server.url}/{name}")
-        num_requests, _ = server.count()
-        for failing in range(1, num_requests + 1):
-            server.what = lambda number, failing=failing: broken if number == failing else ""
-            assert load(f"{server.url}/{name}").get_batch(10)["x"].tolist() == [*range(10)]
-            server.count()
-    finally:
-        server.close()
+    load(f"{served.url}/{name}")
+    num_requests, _ = served.count()
+    for failing in range(1, num_requests + 1):
+        served.what = lambda number, failing=failing: broken if number == failing else ""
+        assert load(f"{served.url}/{name}").get_batch(10)["x"].tolist() == [*range(10)]
+        served.count()
 
 
 @pytest.mark.parametrize(
@@ -415,15 +371,9 @@ def test_a_server_that_fails_once_whenever_that_is_is_asked_again(tmp_path, monk
     [
         (("a.csv", "b.txt", "c.txt", "notes.md"), "skipped 2 files, D/b.txt the first, that are not named *.csv,"),
         (("a.jsonl", "b.json", "d.txt"), "skipped 1 files, D/d.txt the first, that are not named *.jsonl, *.ndjson,"),
-        (
-            ("a.parquet", "README", "part-1"),
-            "D/part-1 the first, that are not named *.parquet, *.parq, *.pq; give a glob",
-        ),
+        (("a.parquet", "README", "part-1"), "D/part-1 the first, that are not named *.parquet, *.parq, *.pq; give a g"),
         (("a.array_record", "part-1"), "skipped 1 files, D/part-1 the first, that are not named *array_record*"),
-        (
-            ("a.array_record", "sub/b.array_record", "empty/b.csv"),
-            "skipped 1 directories, D/sub the first",
-        ),
+        (("a.array_record", "sub/b.array_record", "empty/b.csv"), "skipped 1 directories, D/sub the first"),
         (("a.csv", "notes.md", "sub/b.csv"), ""),
         (("a.array_record", "b.array_record", "notes.md", "sub/notes.md"), ""),
     ],

@@ -47,15 +47,14 @@ def test_a_source_names_its_config_for_an_argument_of_that_and_the_reverse():
 
 
 def test_a_source_that_is_given_no_data_says_what_it_is_called_with():
-    with pytest.raises(
-        TypeError, match=r"CSVSource takes paths as well: CSVSource\(CSVSourceConfig\(seed=7, \.\.\.\), paths\)"
-    ):
+    said = r"CSVSource takes paths as well: CSVSource\(CSVSourceConfig\(seed=7, \.\.\.\), paths\)"
+    with pytest.raises(TypeError, match=said):
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig())
 
 
 def test_a_misspelt_name_of_the_package_is_answered_by_python():
     with pytest.raises(AttributeError, match="datarax_ray has no 'Pipline'") as raised:
-        datarax_ray.Pipline  # noqa: B018
+        _ = datarax_ray.Pipline
     assert raised.value.name == "Pipline"  # by these it finds the name that may be meant
     assert raised.value.obj is datarax_ray
 

@@ -18,49 +18,35 @@ class Clock:
         return self.now
 
 
-def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_end():
+def shown(*args, notes=(), seconds=(), **options):
+    """What it prints of steps of 500, each at its second."""
     file, clock = io.StringIO(), Clock()
-    with RecordProgress(Console(file=file), "ingest", 4000, clock=clock) as progress:
-        for second in range(1, 9):
+    with RecordProgress(Console(file=file), *args, clock=clock, **options) as progress:
+        for second in seconds:
             clock.now = float(second)
-            progress.advance(500)
-    assert file.getvalue().splitlines() == [
+            progress.advance(500, **dict(notes))
+    return file.getvalue()
+
+
+def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_at_the_end():
+    assert shown("ingest", 4000, seconds=range(1, 9)).splitlines() == [
         "ingest: 2,500 of 4,000 (62%), 500 records/s, 0:00:03 left",
         "ingest: 4,000 of 4,000 (100%), 500 records/s",
     ]
+    assert shown("read", 10) == ""
+    # what was said is not said again at the end
+    assert shown("read", None, seconds=[6], notes={"note": "loss 0.100"}) == "read: 500, loss 0.100\n"
 
 
 def test_half_of_the_work_is_half_whichever_run_does_it():
     """The demo stopped at half, and said 100 %."""
-    file, clock = io.StringIO(), Clock()
-    for done in (0, 500):
-        with RecordProgress(Console(file=file), "train", 1000, done=done, clock=clock) as progress:
-            progress.advance(500)
-    assert file.getvalue() == "train: 500 of 1,000 (50%)\ntrain: 1,000 of 1,000 (100%)\n"
+    assert shown("train", 1000, seconds=[0]) == "train: 500 of 1,000 (50%)\n"
+    assert shown("train", 1000, done=500, seconds=[0]) == "train: 1,000 of 1,000 (100%)\n"
 
 
 def test_a_flag_ends_it(monkeypatch):
     monkeypatch.setenv("DATARAX_RAY_PROGRESS", "0")
-    file, clock = io.StringIO(), Clock()
-    with RecordProgress(Console(file=file), "ingest", 10, clock=clock) as progress:
-        clock.now = 9.0
-        progress.advance(10)
-    assert file.getvalue() == ""
-
-
-def test_what_was_said_is_not_said_again_at_the_end():
-    file, clock = io.StringIO(), Clock()
-    with RecordProgress(Console(file=file), "read", None, clock=clock) as progress:
-        clock.now = 6.0
-        progress.advance(500, note="loss 0.100")
-    assert file.getvalue() == "read: 500, loss 0.100\n"
-
-
-def test_nothing_read_says_nothing():
-    file = io.StringIO()
-    with RecordProgress(Console(file=file), "read", 10):
-        pass
-    assert file.getvalue() == ""
+    assert shown("ingest", 500, seconds=[9]) == ""
 
 
 def test_at_a_terminal_there_is_a_bar_on_one_line_however_narrow():

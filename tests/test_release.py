@@ -1,6 +1,5 @@
 """A release: wheel and sdist hold all that they need, with one version, and the root holds nothing else."""
 
-import os
 import subprocess
 import sys
 import tarfile
@@ -10,6 +9,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from datarax_ray.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -64,12 +66,4 @@ def test_the_sdist_makes_the_same_wheel(built, tmp_path):
 def test_there_is_one_version():
     assert metadata.version("datarax-ray") == VERSION
     assert f"## [{VERSION}]" in (ROOT / "CHANGELOG.md").read_text()
-    done = subprocess.run(
-        [sys.executable, "-m", "datarax_ray", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert VERSION in done.stdout
+    assert VERSION in CliRunner().invoke(app, ["--version"]).stdout

@@ -1,27 +1,16 @@
 """What is given the wrong files or decoder names the right ones, at once and without a network."""
 
-import json
-
 import msgpack
 import numpy as np
 import pytest
 from flax import nnx
 from PIL import Image
 
-from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig
+from datarax_ray import Pipeline
 from datarax_ray.read.decode import DecodeExample, DecodeImage, DecodeJson, DecodeRaw
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
-    from_hf,
-)
-from tests.data import write_file
-
-
-def lines(path):
-    path.write_text("".join(json.dumps({"x": i}) + "\n" for i in range(3)))
-    return path
+from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, from_hf
+from tests.data import in_memory, write_file
 
 
 def of_records(path, records, *transforms):
@@ -34,10 +23,8 @@ def test_a_folder_of_folders_names_them_and_a_glob_that_works(tmp_path):
         write_file(tmp_path / name / "a.array_record", [name.encode()])
     with pytest.raises(FileNotFoundError, match=r"holds directories \(test, train\): give one, or .*/\*/\*"):
         ArrayRecordSourceModule(ArrayRecordSourceConfig(), tmp_path)
-    assert list(ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), f"{tmp_path}/*/*")) == [
-        b"test",
-        b"train",
-    ]
+    every = ArrayRecordSourceModule(ArrayRecordSourceConfig(num_epochs=1), f"{tmp_path}/*/*")
+    assert list(every) == [b"test", b"train"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +76,7 @@ class Lazy:
     ],
 )
 def test_what_numpy_makes_arrays_of_is_named_once_with_that(caplog, element, where):
-    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), [element] * 4)
+    source = in_memory([element] * 4)
     with Pipeline(source=source, batch_size=2, on_host=True) as pipeline:
         list(pipeline)
     assert caplog.messages == [f"{where}, which stay on the host; np.asarray in a transform makes an array"]
@@ -99,7 +86,7 @@ def test_a_local_path_never_asks_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset_builder", None)
     monkeypatch.setattr("datasets.load_dataset", None)
     (tmp_path / "d").mkdir()
-    lines(tmp_path / "d" / "text.jsonl")
+    (tmp_path / "d" / "text.jsonl").write_text('{"x": 1}\n')
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r'd/text.jsonl is a file, .*from_hf\("json", data_files="d/text.jsonl"'):
         from_hf("d/text.jsonl", "train")

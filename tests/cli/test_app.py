@@ -1,11 +1,8 @@
 """The command without its commands: help, version, and what is loaded for them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -86,7 +83,7 @@ def test_a_module_loads_only_what_it_needs(module, absent):
     "command",
     [["diff", "none", "none"], ["diff", "none.py:make", "none"], ["checkpoint", "fits", "none.py:make", "none"]],
 )
-def test_what_is_not_there_is_no_answer_of_a_command_that_compares(command: list[str], tmp_path: Path) -> None:
+def test_what_is_not_there_is_no_answer_of_a_command_that_compares(command, tmp_path):
     """1 is "they differ", which a script may go on with."""
     found = CliRunner().invoke(app, [part.replace("none", f"{tmp_path}/none") for part in command])
     assert (found.exit_code, found.stdout) == (2, "")

@@ -36,18 +36,7 @@ def shown(tmp_path_factory):
     installed = directory / "installed"
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(directory), versions=["standard"])
     zipfile.ZipFile(wheel).extractall(installed)
-    hidden = {
-        "cv2",
-        "PIL",
-        "pytest",
-        "hypothesis",
-        "sklearn",
-        "webdataset",
-        "hatchling",
-        "tests",
-        "cluster",
-        "examples",
-    }
+    hidden = {"cv2", "PIL", "pytest", "hypothesis", "sklearn", "webdataset", "hatchling"} | {"tests", "cluster"}
     (installed / "sitecustomize.py").write_text(HIDE.format(hidden=hidden))
     ours = environment() | {"PYTHONPATH": str(installed)}
     where = [sys.executable, "-c", "import datarax_ray; print(datarax_ray.__file__)"]

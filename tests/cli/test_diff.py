@@ -3,8 +3,6 @@
 import json
 import re
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -143,7 +141,7 @@ def test_to_the_very_end_of_the_stream(train, tmp_path):
     assert told(str(tmp_path / "run"), f"{train}:make")[0] == 0
 
 
-def test_or_is_not_and_the_settings_or_the_positions_say_how(train, tmp_path, monkeypatch):
+def test_a_pipeline_that_is_not_is_told_by_its_settings_or_the_positions(train, tmp_path, monkeypatch):
     run = run_of(f"{train}:make", tmp_path / "run", 1, 5)
     status, text, _ = told(run, f"{train}:other")
     assert status == 1
@@ -210,8 +208,8 @@ def test_the_first_difference_is_of_the_bytes():
     assert first_difference(iter([{"y": np.zeros(1)}]), stream(0.0)) == Difference(0, 0, ("x", "y"))
 
 
-def test_runs_that_went_past_other_amendments_are_not_the_same(train: str, tmp_path: Path) -> None:
-    def run(name: str, *skip: Any) -> str:
+def test_runs_that_went_past_other_amendments_are_not_the_same(train, tmp_path):
+    def run(name, *skip):
         with pipeline_of(f"{train}:make") as pipeline:
             for step in range(1, 6):
                 pipeline.step()

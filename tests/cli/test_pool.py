@@ -1,12 +1,10 @@
 """What `datarax-ray pool` prints of pools, by value; with real ones in tests/actors."""
 
 import logging
-import time
-from dataclasses import replace
 
 import pytest
 
-from datarax_ray.actors.sizing import Entry, PoolSeen, Wish, to_json
+from datarax_ray.actors.sizing import Entry, PoolSeen, Wish
 from datarax_ray.cli import pool as pool_command
 
 
@@ -37,28 +35,6 @@ def test_who_says_how_many_actors_there_are_is_told_after_a_person_leaves_it_to_
     told = {seen.wish: lines(pool, seen)[1:3] for seen in (auto, fixed)}
     assert told[auto.wish] == ["  its program asks for 3", "  the program decides again: ann on host asked for it"]
     assert told[fixed.wish] == ["  its program asks for 3", "  a person asks for 64: ann on host asked for it"]
-
-
-class HeadOfJobThatEnds:
-    """Of a cluster where a job reads with `train` until it is asked to resize it."""
-
-    def __init__(self):
-        one = entry(("team", "train", "11aa"))
-        self.kept = {one.key: to_json(replace(one, at=time.time()))}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error): ...
-
-    def under(self, prefix):
-        return self.kept
-
-    def ended_jobs(self):
-        return set()
-
-    def put(self, key, value):
-        self.kept = {key: value}
 
 
 @pytest.mark.parametrize(("address", "where"), [(None, "RAY_ADDRESS=local"), ("local", "--address=local")])

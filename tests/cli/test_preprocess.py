@@ -1,4 +1,4 @@
-"""`preprocess`: what a script's source becomes, in a process of its own."""
+"""`preprocess`: what a script's source becomes."""
 
 import importlib
 import json
@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from datarax_ray import MaterializedSource
+from datarax_ray.cli.app import app
 from datarax_ray.cli.writing import preprocess
 from tests.cli.screens import answer, screen
 
@@ -33,11 +35,12 @@ number = 7
 """
 
 
-def test_a_source_of_a_script_is_written_with_its_statistics(command, tmp_path):
+def test_a_source_of_a_script_is_written_with_its_statistics(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
     script, folder = tmp_path / "train.py", tmp_path / "out"
     script.write_text(SCRIPT)
-    done = command("preprocess", f"{script}:make_source", folder, "--num-actors", 0, "--json")
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["preprocess", f"{script}:make_source", str(folder), "--num-actors", "0", "--json"])
+    assert done.exit_code == 0, done.stderr
     (component,) = json.loads(done.stdout)["components"]
     statistics = component["statistics"]
     assert component["written"] == ["Even", "square"]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -219,11 +218,7 @@ def test_an_index_error_of_the_users_code_is_no_batch_that_is_missing(train, tmp
         ("{train}", ValueError, "names no pipeline; write train.py:make_pipeline"),
         ("{train}:absent", ValueError, r"has no absent; it has Settings, helper, element, make, digested, [a-z, ]+\.$"),
         ("{train}:digestde", ValueError, "it has .* Did you mean 'digested'?"),
-        (
-            "{train}:element",
-            ValueError,
-            "element is called without arguments: missing a required argument: 'index'; give",
-        ),
+        ("{train}:element", ValueError, "element is called without arguments: missing .* argument: 'index'; give"),
         ("{train}:nothing", ValueError, "is a int; it must be a Pipeline"),
         ("absent.py:make", FileNotFoundError, "absent.py: there is no such file"),
         ("no_such_package:make", ModuleNotFoundError, "no_such_package"),
@@ -234,13 +229,17 @@ def test_what_names_no_pipeline_is_refused(train, name, error, message):
         pipeline_of(name.format(train=train))
 
 
-@pytest.fixture
-def run(train, tmp_path):
+def save_steps(train, directory, **options):
     """Checkpoints of a manager: steps 9 and 10."""
-    with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(tmp_path / "run") as manager:
+    with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(directory, **options) as manager:
         for step in (9, 10):
             pipeline.step()
             manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+
+
+@pytest.fixture
+def run(train, tmp_path):
+    save_steps(train, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -276,11 +275,7 @@ def test_amendments_that_a_later_step_knows_are_said(train, run, caplog):
 
 
 def test_steps_with_a_prefix_are_numbers_too(train, tmp_path):
-    options = ocp.CheckpointManagerOptions(step_prefix="step")
-    with pipeline_of(f"{train}:make") as pipeline, ocp.CheckpointManager(tmp_path / "run", options=options) as manager:
-        for step in (9, 10):
-            pipeline.step()
-            manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+    save_steps(train, tmp_path / "run", options=ocp.CheckpointManagerOptions(step_prefix="step"))
     assert checkpoint_command.find(str(tmp_path / "run")).directory.parent.name == "step_10"
 
 
@@ -323,23 +318,4 @@ def test_whether_a_pipeline_can_go_on_from_a_state_is_said(run, train):
     [differs] = found.pop("differences")
     assert found == {"directory": str(run / "10" / "data"), "fits": False}
     assert (differs["setting"], differs["saved"], differs["current"]) == ("order.seed", 1, 2)
-    assert differs["line"].startswith(
-        "order.seed: the checkpoint was written with 1, this pipeline has 2; records would"
-    )
-
-
-@pytest.mark.slow  # processes of its own
-def test_a_state_that_a_script_saved_fits_the_same_file(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    saving = TRAIN.replace(
-        'raise SystemExit("it trains")',
-        "from datarax_ray.checkpoint import save_pipeline\n    save_pipeline('saved', make())",
-    )
-    (tmp_path / "script.py").write_text(saving)
-    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=100)
-    done = command("checkpoint", "fits", f"{tmp_path / 'script.py'}:make", tmp_path / "saved")
-    assert (done.returncode, done.stderr) == (0, "")
-    done = command("locate", f"{tmp_path / 'script.py'}:make", "--step", 1, "--checkpoint", tmp_path / "saved")
-    assert (done.returncode, len(re.findall(r"\[\d+\]", done.stdout))) == (0, 6)
-    done = command("replay", f"{tmp_path / 'script.py'}:make", "--steps", "3:1", "--output", tmp_path / "a.npz")
-    assert done.returncode == 2
-    assert "'3:1' is no A:B with A below B" in done.stderr
+    assert differs["line"].startswith("order.seed: the checkpoint was written with 1, this pipeline has 2; records wo")
