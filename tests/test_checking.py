@@ -39,10 +39,6 @@ def png(height, width):
     return bytes(cv2.imencode(".png", np.full((height, width, 3), 7, np.uint8))[1])
 
 
-def rows_of(elements):
-    return in_memory(elements)
-
-
 @pytest.fixture
 def table(tmp_path):
     rows = 20_000
@@ -85,7 +81,7 @@ def test_broken_records_are_counted_by_kind_and_named(tmp_path):
 
 
 def test_elements_that_do_not_stack_name_the_first_that_differs():
-    found = only(rows_of([{"x": np.zeros(3)}] * 5 + [{"x": np.zeros(4)}]))
+    found = only(in_memory([{"x": np.zeros(3)}] * 5 + [{"x": np.zeros(4)}]))
     assert [is_fatal for is_fatal, _ in told(found)] == [True, False]
     assert "[5]" in told(found)[0][1]
     assert "has shape (3,) in one element, (4,) in another" in told(found)[0][1]
@@ -93,8 +89,8 @@ def test_elements_that_do_not_stack_name_the_first_that_differs():
 
 def test_fields_that_change_between_blocks_are_a_problem_though_each_block_stacks():
     many = 3_000
-    found = only(rows_of([{"x": 1, "y": 2}] * many + [{"x": 1.0}] * many))
-    assert not check(rows_of([{"x": 1}] * many + [{"x": 1.0}])).is_fit
+    found = only(in_memory([{"x": 1, "y": 2}] * many + [{"x": 1.0}] * many))
+    assert not check(in_memory([{"x": 1}] * many + [{"x": 1.0}])).is_fit
     texts = [text for is_fatal, text in told(found) if is_fatal]
     assert any("field 'y' is missing in 3,000 of 6,000 elements" in text for text in texts)
     assert any("field 'x' is int64 ()" in text and "float64 ()" in text for text in texts)

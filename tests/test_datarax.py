@@ -10,11 +10,7 @@ from flax import nnx
 pipeline = pytest.importorskip("datarax.pipeline", reason="datarax is no dependency: it pins protobuf < 6")
 
 import datarax.operators as operators  # noqa: E402
-from datarax.core.config import (  # noqa: E402
-    BatchMixOperatorConfig,
-    ElementOperatorConfig,
-    MapOperatorConfig,
-)
+from datarax.core.config import BatchMixOperatorConfig, ElementOperatorConfig, MapOperatorConfig  # noqa: E402
 from datarax.sources import MemorySource, MemorySourceConfig  # noqa: E402
 
 from datarax_ray import Pipeline, RaySource  # noqa: E402  after the skip

@@ -175,7 +175,7 @@ def test_orbax_saves_a_step_once_and_says_so_by_its_result_alone(tmp_path):
     with ocp.CheckpointManager(tmp_path) as manager, Pipeline(source=source, batch_size=2, on_host=True) as pipeline:
 
         def save(step):
-            saved: bool = manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
+            saved = manager.save(step, args=ocp.args.Composite(data=PipelineSave(pipeline)))
             manager.wait_until_finished()
             return saved
 

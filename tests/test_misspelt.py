@@ -1,7 +1,6 @@
 """What people misspell: each argument of each public name, and the answer that they get."""
 
 import inspect
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import datarax_ray
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, checkpoint
 
 TAKE_NOTHING = ("Batch", "PipelineStats", "DecodeMaterialized")
-CALLED: dict[str, Any] = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__ if name not in TAKE_NOTHING}
+CALLED = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__ if name not in TAKE_NOTHING}
 CALLED |= {"save_pipeline": checkpoint.save_pipeline, "restore_pipeline": checkpoint.restore_pipeline}
 CALLED |= {"scan": Pipeline.scan}
 

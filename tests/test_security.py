@@ -39,17 +39,18 @@ _ALLOWED = {
 
 @functools.cache
 def calls():
+    """The file of each call, the function and the call."""
     found = []
     for path in _MODULES:
         name = path.relative_to(_MODULES[0].parent).as_posix()
-        found += [(name, node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        found += [(name, ast.unparse(node.func), node) for node in nodes]
     return found
 
 
 def test_nothing_here_turns_data_into_code():
     found = []
-    for name, call in calls():
-        function = ast.unparse(call.func)
+    for name, function, call in calls():
         head, _, last = function.rpartition(".")
         runs = function in _RUNS_CODE or (head in _UNPICKLES and last in ("load", "loads", "Unpickler", "open"))
         if runs and (name, ast.unparse(call)) not in _ALLOWED:
@@ -58,15 +59,15 @@ def test_nothing_here_turns_data_into_code():
 
 
 def test_no_reader_is_told_to_trust_code_or_pickles():
-    for name, call in calls():
+    for name, function, call in calls():
         for keyword in call.keywords:
             if keyword.arg in ("trust_remote_code", "allow_pickle"):
                 assert ast.unparse(keyword.value) == "False", (name, ast.unparse(call))
-        if ast.unparse(call.func) in ("np.load", "numpy.load"):
+        if function in ("np.load", "numpy.load"):
             assert any(keyword.arg == "allow_pickle" for keyword in call.keywords), (name, ast.unparse(call))
 
 
-_opened: list[str] | None = None
+_opened = None
 
 
 def _note(event, args):
@@ -89,7 +90,7 @@ def test_what_a_checkpoint_names_is_not_opened(files, tmp_path, monkeypatch):
     state["rest_checksum"] = _checksum(state["position"], state["rest"])
     saved.write_text(json.dumps(state | {"checksum": digest(state)}))
     sys.addaudithook(_note)  # for the life of the process: it does nothing where _opened is None
-    opened: list[str] = []
+    opened = []
     monkeypatch.setattr(sys.modules[__name__], "_opened", opened)
     with pytest.raises(DriftError, match=r"files\.digest"):
         restore_pipeline(tmp_path / "saved", pipeline)

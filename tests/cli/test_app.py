@@ -60,9 +60,9 @@ def test_a_wrong_option_is_refused_with_the_right_ones(words, message):
     assert message in done.stderr
 
 
-def test_where_no_cluster_is_the_pool_commands_say_so(command):
-    done = command("pool", "list", "--address", "127.0.0.1:1")
-    assert (done.returncode, done.stdout) == (1, "")
+def test_where_no_cluster_is_the_pool_commands_say_so():
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["pool", "list", "--address", "127.0.0.1:1"])
+    assert (done.exit_code, done.stdout) == (1, "")
     assert "error: the head of the Ray cluster at 127.0.0.1:1 did not answer within 5 s" in done.stderr
 
 

@@ -8,9 +8,6 @@ import gzip
 import io
 import json
 import struct
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -29,7 +26,6 @@ from tests.mds import write_mds
 from tests.tars import write_tar
 from tests.tfrecords import write_tfrecord
 
-Make = Callable[[], Any]  # another source each time that it is called
 BIG = 9007199254740993  # 2**53 + 1
 LONG = "x" * 5_000_000  # more than a block of text
 LETTERS = "\u00e9\u4e2d\U0001f600" * 50_000  # of two, three and four bytes
@@ -145,7 +141,7 @@ def in_tar(*want, members):
     return lambda folder: (lambda: load(tar(folder, *members)), list(want))
 
 
-READ: dict[str, Callable[[Path], tuple[Make, list[Any]]]] = {
+READ = {
     "huggingface/datasets#8145: a map over a stream lost rows up to the next read chunk on resume": lambda folder: (
         lambda: from_hf(stream(list(range(30)), num_shards=1).map(double)),
         ids(*range(0, 60, 2)),
@@ -252,7 +248,7 @@ def other_data(folder):
     load(other).set_state(source.get_state())
 
 
-REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+REFUSED = {
     "webdataset/webdataset#142: a tar file that was cut": (cut_tar, r"x\.tar"),
     "webdataset/webdataset#237: a dot in a key makes another field of each sample": (
         lambda folder: load(tar(folder, "1 Track 2.0 (a).mp3", "2 Track.mp3")).get_batch(2),
@@ -311,7 +307,7 @@ def numbers(count, num_epochs, first=0):
 
 
 # Streams, and the ids that they give in all.
-RESUMED: dict[str, tuple[Callable[[Path], Any], list[int]]] = {
+RESUMED = {
     "huggingface/datasets#8308: the state stood still behind the first resume": (
         lambda _: from_hf(stream(list(range(9)), num_shards=2).map(double), shuffle=True, num_epochs=2),
         [*range(0, 18, 2)] * 2,
@@ -338,7 +334,7 @@ def test_it_is_the_same_stream_where_each_batch_is_of_another_resume(report, tmp
     make, want = RESUMED[report]
     whole = rows(pipeline(make(tmp_path)))
     assert sorted(row["id"] for row in whole) == sorted(want)
-    found: list[Any] = []
+    found = []
     state = pipeline(make(tmp_path)).get_state()
     while True:
         resumed = pipeline(make(tmp_path))

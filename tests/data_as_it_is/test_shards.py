@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,7 +47,7 @@ def tar(path, ids):
     write_tar(path, [(f"{i:04d}.txt", b"x") for i in ids])
 
 
-FORMATS: dict[str, tuple[Callable[[Path, range], None], str]] = {
+FORMATS = {
     "ArrayRecord": (array_record, "x.array_record-{:05d}-of-{:05d}"),
     "Parquet": (parquet, "x-{:05d}-of-{:05d}.parquet"),
     "Parquet of the hub": (parquet, "train-{:05d}-of-{:05d}-0123456789abcdef.parquet"),

@@ -8,7 +8,6 @@ import datetime as dt
 import decimal
 import logging
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -39,7 +38,7 @@ def struct(**kinds):
 
 
 # One column, another, and the type of both; None where a value would be lost.
-JOINS: dict[str, tuple[tuple[list[Any], Any], tuple[list[Any], Any], Any]] = {
+JOINS = {
     "int32 int64": (([1, None], INT32), ([2**40], INT64), INT64),
     "uint8 int16": (([255], pa.uint8()), ([-3], INT16), INT16),
     "uint8 int8": (([255], pa.uint8()), ([-3], INT8), INT16),
@@ -131,7 +130,7 @@ def uuids(*values):
 
 # Files of one source: the tables, the settings, the rows of all, and the dtype of the column x; None for the host.
 MANY = 300  # rows, more than the first ones by which columns were decided alone
-FILES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Any], Any]] = {
+FILES = {
     "int32 and int64": ([{"x": pa.array([1, 2], INT32)}, {"x": [2**40]}], {}, [1, 2, 2**40], "int64"),
     "int64 and float, all small": ([{"x": [1, 2]}, {"x": [0.5]}], {}, [1.0, 2.0, 0.5], "float64"),
     "int64 and float, as chosen": (
@@ -199,7 +198,7 @@ FILES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Any], Any]] = 
 
 def parquet(folder, tables):
     for number, table in enumerate(tables):
-        options: dict[str, Any] = {"use_deprecated_int96_timestamps": True} if number == 0 else {}
+        options = {"use_deprecated_int96_timestamps": True} if number == 0 else {}
         pq.write_table(pa.table(table), folder / f"{number}.parquet", row_group_size=200, **options)
     return folder
 
@@ -217,7 +216,7 @@ def test_files_of_several_types_are_one_column(name, tmp_path):
     assert_gives(make, [{"x": value} for value in want])
 
 
-REFUSED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+REFUSED = {
     "int64 beyond 2**53 and float": (
         [{"x": [2**53 + 1]}, {"x": [0.5]}],
         {},
@@ -280,7 +279,7 @@ def test_a_resume_with_other_values_for_nulls_names_both(tmp_path):
 
 
 # A column, and what its footer tells: sure nulls, whether they may be those of a struct, of many lengths, nulls inside.
-KNOWN: dict[str, tuple[pa.Array, Any]] = {
+KNOWN = {
     "a number": (pa.array([1, None, 3, None]), (2, False, False, False)),
     "a number in a struct": (
         pa.array([{"a": 1, "b": 1}, None, {"a": None, "b": 2}, {"a": 2, "b": 3}]),
@@ -336,7 +335,7 @@ def test_load_takes_the_settings_of_tables_and_names_the_formats_that_have_them(
 
 # Columns of a Hugging Face dataset, the setting, and the rows or the error; and the fields of the warning.
 MANY_FIRST = 300  # rows that tell of a stream, and more
-OF_HF: dict[str, tuple[dict[str, list[Any]], Any, list[dict[str, Any]] | str, str]] = {
+OF_HF = {
     "a value": ({"x": [1, None], "t": ["a", None]}, 0, [{"x": 1, "t": "a"}, {"x": 0, "t": None}], ""),
     "for each": ({"x": [1, None], "t": ["a", None]}, {"x": 7, "t": ""}, [{"x": 1, "t": "a"}, {"x": 7, "t": ""}], ""),
     "in a struct": ({"s": [{"a": 1}, None, {"a": None}]}, {"s.a": 7}, [{"s": {"a": v}} for v in (1, 7, 7)], ""),
@@ -355,7 +354,7 @@ def test_nulls_of_hugging_face_datasets_are_those_of_tables(name, of, caplog):
     _warn_of_nulls.cache_clear()
 
     def make():
-        dataset: Any = datasets.Dataset.from_dict(columns)
+        dataset = datasets.Dataset.from_dict(columns)
         if of != "eager":
             dataset = dataset.to_iterable_dataset()
         return from_hf(dataset.map(dict) if of == "elements" else dataset, on_null=on_null)
@@ -414,7 +413,7 @@ def test_rows_of_lance_decide_as_a_whole_where_they_are_few_and_it_is_told_where
 
 # Files that other writers wrote, here beside: by polars.DataFrame(...).write_parquet (2.1.0), and by DuckDB's
 # COPY (VALUES ...) TO ... (FORMAT parquet) (2.0.1).
-WRITTEN: dict[str, list[dict[str, Any]]] = {
+WRITTEN = {
     "polars.parquet": [
         {"x": 1, "l": [1, 2], "f": [1, 2], "t": "a", "s": {"a": 1}, "c": "u", "b": True},
         {"x": None, "l": [3], "f": [3, 4], "t": None, "s": {"a": 2}, "c": "v", "b": False},
@@ -444,7 +443,7 @@ def test_files_of_other_writers_are_read(name):
 def test_lists_and_times_in_the_layout_of_spark_are_those_of_others(tmp_path):
     legacy = pa.list_(pa.field("array", INT32))
     table = pa.table({"x": pa.array([[1, 2], [3, 4]], legacy), "t": pa.array([DAY, None], pa.timestamp("ns"))})
-    layout: dict[str, Any] = {"use_compliant_nested_type": False, "use_deprecated_int96_timestamps": True}
+    layout = {"use_compliant_nested_type": False, "use_deprecated_int96_timestamps": True}
     pq.write_table(table, tmp_path / "0.parquet", store_schema=False, **layout)
     pq.write_table(pa.table({"x": [[5, 6]], "t": pa.array([DAY], pa.timestamp("us"))}), tmp_path / "1.parquet")
     found = ParquetSource(ParquetSourceConfig(num_epochs=1), tmp_path).get_batch(3)

@@ -145,6 +145,7 @@ def test_a_shuffle_is_grains_at_any_size(num_records, num_actors):
         "data_source": grain.RangeDataSource(0, num_records, 1),
         "sampler": grain.IndexSampler(num_records, grain.NoSharding(), True, None, 3),
         "operations": [Noise(1.0), grain.Batch(64)],
+        "read_options": grain.ReadOptions(0, 0),  # Grain reads 500 ahead else
     }
     ours, theirs = iter(loader(arguments, num_actors)), iter(grain.DataLoader(**arguments))
     for _ in range(4):
@@ -160,7 +161,7 @@ def test_grains_samplers_are_computed_for_whole_arrays(num_records, shard, shuff
         assert sampling is sampler
         return
     assert isinstance(sampling, Sampling)
-    indices = np.arange(min(size, 200))
+    indices = np.arange(min(size, 130))
     assert sampling.records(indices).tolist() == [sampler[index].record_key for index in indices.tolist()]
 
 

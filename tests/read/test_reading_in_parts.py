@@ -31,7 +31,7 @@ class Numbers(Reader):
     def __init__(self, broken, as_columns):
         self.is_broken = broken
         self.as_columns = as_columns
-        self.reads: list[int] = []
+        self.reads = []
 
     def read(self, records):
         self.reads.append(len(records))

@@ -44,10 +44,10 @@ def copy_into(bucket, paths, folder="/bucket"):
 
 
 LAYOUTS = [
-    (group, how)
-    for group in (1, 3, 256)
-    for how in ("uncompressed", "zstd", "brotli", "snappy", "zstd,transpose:true", "uncompressed,transpose:true")
-] + [(64, "zstd,pad_to_block_boundary:true")]
+    *((group, how) for group in (1, 3, 256) for how in ("uncompressed", "zstd,transpose:true")),
+    *((3, how) for how in ("zstd", "brotli", "snappy", "uncompressed,transpose:true")),
+    (64, "zstd,pad_to_block_boundary:true"),
+]
 
 
 @pytest.mark.parametrize(("group_size", "how"), LAYOUTS)
@@ -59,7 +59,7 @@ def test_every_layout_gives_the_records_of_the_local_file(tmp_path, served, grou
     rng = np.random.default_rng(0)
     for wanted in (
         *(np.arange(start, min(1500, start + 97)) for start in range(0, 1500, 97)),
-        *(rng.integers(0, 1500, rng.integers(1, 200)) for _ in range(20)),
+        *(rng.integers(0, 1500, rng.integers(1, 200)) for _ in range(8)),
         np.arange(1500),
     ):
         assert far.read(wanted) == local.read(wanted)

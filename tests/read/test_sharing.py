@@ -21,8 +21,8 @@ class BatchProducer:
     """Makes blocks of 8 bytes a position, and counts."""
 
     def __init__(self):
-        self.made: list[tuple[int, int]] = []
-        self.failure: Exception | None = None
+        self.made = []
+        self.failure = None
 
     def __call__(self, request):
         self.made.append((request.start, request.stop))

@@ -1,7 +1,6 @@
 """Elements of any kind on their way to the driver."""
 
 import pickle
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from datarax_ray.grain.engine.stream import Elements, ObjectList
 
 
 def test_a_box_is_one_buffer_and_its_arrays_may_be_written_to():
-    buffers: list[Any] = []
+    buffers = []
     data = pickle.dumps(ObjectList([np.zeros(n) for n in range(100)]), 5, buffer_callback=buffers.append)
     assert buffers == []
     assert pickle.loads(data).values[3].flags.writeable

@@ -456,7 +456,7 @@ def test_no_thread_leaves_a_context_that_another_one_reads_in():
                 outside.append(index)  # an error would be met by reading it once more
             return super().__getitem__(index)
 
-    outside: list[int] = []
+    outside = []
     source = in_memory(Managed(400))
     want = [Squares(400)[index] for index in range(400)]
 

@@ -1,7 +1,6 @@
 """Which dataset a Hugging Face configuration stands for: saved folders, data files, the cache; and what it refuses."""
 
 import shutil
-from typing import Any
 
 import datasets
 import pytest
@@ -133,7 +132,7 @@ class TestLoading:
 
 
 def test_the_revision_is_main_unless_given(monkeypatch):
-    seen: list[dict[str, Any]] = []
+    seen = []
     stream = datasets.IterableDataset.from_generator(lambda: iter([{"x": 1}]))
     monkeypatch.setattr(datasets, "load_dataset", lambda path, **kwargs: [seen.append(kwargs), stream][1])
     for more in ({"trust_remote_code": False}, {"revision": "v1", "name": "c"}):

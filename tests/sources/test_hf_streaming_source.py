@@ -384,7 +384,7 @@ class Seen:
     """Remembers the elements that pass."""
 
     def __init__(self):
-        self.numbers: list[int] = []
+        self.numbers = []
 
     def __call__(self, element):
         self.numbers.append(element["x"])

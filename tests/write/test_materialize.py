@@ -78,7 +78,7 @@ def pipelines(source, batch_size=7, **options):
     return lambda: Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **options)
 
 
-def assert_interchangeable(one, other, every=4):
+def assert_interchangeable(one, other, every=6):
     """Each goes on from the other's states, with the same batches and the same states."""
     with one() as pipeline:
         batches, states = run_saving(pipeline)

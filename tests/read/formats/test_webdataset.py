@@ -9,7 +9,6 @@ import pickle
 import tarfile
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +61,7 @@ def test_any_members_are_the_samples_that_webdataset_makes_of_them_or_an_error_f
                 except (ValueError, UnicodeError):  # a name that the format cannot hold
                     continue
     try:
-        want: Any = [sample for path in paths for sample in joined_by_key(by_webdataset([path]))]
+        want = [sample for path in paths for sample in joined_by_key(by_webdataset([path]))]
     except ValueError as error:
         want = error
     if isinstance(want, ValueError):
