@@ -24,7 +24,7 @@ from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.array_record.files import THREADS, RecordFile, counted, system_error
 from datarax_ray.read.formats.array_record.open_files import OpenFiles, max_open_files
-from datarax_ray.read.formats.decoded_groups import DecodedGroups
+from datarax_ray.read.formats.decoded_groups import BrokenRowGroupError, DecodedGroups
 from datarax_ray.read.formats.file_spans import FilesReader
 from datarax_ray.read.formats.inspecting import check_folders, nothing_in
 from datarax_ray.read.formats.origins import origin_in
@@ -84,7 +84,6 @@ class ArrayRecordReader(FilesReader):
         self._run = run
         self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
-        self._broken_groups: set[int] = set()  # groups that do not decode as a whole
         self._size: int | None = None  # of all records so far; _UNEVEN once they are of several
         self._memory = ReusedMemory(_FREE_BLOCKS)
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
@@ -223,7 +222,6 @@ class ArrayRecordReader(FilesReader):
     def close(self) -> None:
         # a read that runs may wait for its storage long, and still holds both
         self._decoded = None
-        self._broken_groups.clear()
         if self._ahead is not None:
             self._ahead.forget()
         with self._lock:
@@ -247,11 +245,8 @@ class ArrayRecordReader(FilesReader):
         return np.concatenate(groups) if groups else np.empty(0, np.int64)
 
     def _read_all(self, records: Indices) -> Sequence[bytes]:
-        are_near_broken = bool(self._broken_groups) and not self._broken_groups.isdisjoint(
-            self.groups.of(records).tolist()
-        )
-        if self._room and len(records) and not are_near_broken:
-            with contextlib.suppress(RuntimeError):  # of a group that may be several, one of them broken: these alone
+        if self._room and len(records):
+            with contextlib.suppress(BrokenRowGroupError):  # a record of it is broken: then each record is read alone
                 return self._read_decoded(records)
         wanted, where = np.unique(records, return_inverse=True)
         found: list[bytes] = []
@@ -282,16 +277,15 @@ class ArrayRecordReader(FilesReader):
     def _decode(self, group: int) -> Columns:
         """The records of a group: uint8 (k, size) where records are of one size; bytes, as objects, where they differ.
 
-        Raises: UnevenError at the first group that shows that they differ.
+        Raises: UnevenError at the first group that shows that they differ; BrokenRowGroupError.
         """
         start, stop = self.groups.starts[group : group + 2].tolist()
         index = self._file_of(start)
         first, end = (int(at - self._offsets[index]) for at in (start, stop))
         try:
             found = self._read_file(index, np.arange(first, end), lambda reader: reader.read(first, end))
-        except RuntimeError:
-            self._broken_groups.add(group)
-            raise
+        except RuntimeError as error:
+            raise BrokenRowGroupError(str(error)) from error
         if self._size != _UNEVEN:
             size = len(found[0]) if self._size is None else self._size
             if {size} != set(map(len, found)):
