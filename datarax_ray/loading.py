@@ -220,7 +220,7 @@ def _settings(format_name: str) -> tuple[set[str], set[str]]:
 
 
 def _check_taken(given: Iterable[str], taken: Container[str], what: str) -> None:
-    """Raise TypeError for a setting that this data has not, with the formats that have it."""
+    """Raise TypeError for a setting that does not exist for this data; names the formats that take it."""
     for name in given:
         if name not in taken:
             those = [each for each in READ if name in set().union(*_settings(each))]
@@ -244,7 +244,7 @@ def kind_of(paths: Any, split: str | None) -> tuple[str | None, str]:
 
 
 def split_of(name: str, split: str | None) -> str:
-    """The split that is read where none is named: the only one that was saved, or "train"."""
+    """The named split; without a name the only saved split, or "train"."""
     return split or only_split(name) or "train"
 
 

@@ -1,4 +1,4 @@
-"""`datarax-ray bench`: how fast data can be read in each way there is, and what would make it faster."""
+"""`datarax-ray bench`: how fast data is read, raw, in order and shuffled, and what would make it faster."""
 
 from __future__ import annotations
 

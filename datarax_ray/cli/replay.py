@@ -110,7 +110,7 @@ def _counted_from(pipeline: Pipeline, checkpoint: str | None, run: str | None) -
 
 
 def _latest_beside(saved: Saved) -> Saved | None:
-    """The latest state of the run that has this one; None where that cannot be told."""
+    """The latest state of the same run; None where the folder does not tell."""
     step = next((at for at in (saved.directory, saved.directory.parent) if STEP.fullmatch(at.name)), None)
     name = "" if step in (None, saved.directory) else f"/*/{saved.directory.name}"
     try:

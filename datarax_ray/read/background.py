@@ -179,7 +179,7 @@ class BackgroundIterator(Generic[T]):
         return made
 
     def look(self) -> T:
-        """As next, but that it is still the next one, until it is told to be taken."""
+        """The next item, as `next` gives it; it stays the next item until `taken` is called."""
         check_not_forked(self._worker.made_in, "the maker of the batches")
         self.begin()
         item = self._pending[0]

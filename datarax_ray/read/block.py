@@ -87,7 +87,7 @@ class Block:
         return sum(self.spent.values())
 
     def part(self, start: int, stop: int, at: Indices | None = None) -> Block:
-        """Its elements [start, stop) alone. at: the positions that these get, None for their own."""
+        """The elements [start, stop) as a block. at: their new positions; None to keep the old."""
         lengths, first, last = None, start, stop
         if self.lengths is not None:
             lengths, first = self.lengths[start:stop], int(self.lengths[:start].sum())
@@ -168,7 +168,7 @@ def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed
 
 
 def _decode(progress: Progress, step: Step) -> Columns:
-    """All records at once; where that fails, each alone, to find the one that is to blame."""
+    """Decode all records at once; if that fails, each record alone, to find the broken one."""
     records = progress.elements
     if isinstance(records, FixedRecords) and not takes_fixed_records(step):
         records = records.tolist()
@@ -202,9 +202,9 @@ def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
 
 
 def _row_by_row(progress: Progress, step: Step, columns: Columns, found: Columns) -> Columns:
-    """What a transform made of the columns, once one row is seen to be what it makes of that row alone.
+    """The result of a transform of columns, after a test that one of its rows comes of that row alone.
 
-    Else the stream would depend on which rows are read together, which changes with actors, batch sizes and resumes.
+    Otherwise the stream would depend on the rows that are read together: actors, batch sizes and resumes change these.
     """
     count = len(progress.positions)
     if count == 1 or not (look := look_due(getattr(step.call, "__self__", step.call))):
@@ -236,7 +236,7 @@ def _rows_copied(columns: Columns, rows: list[int]) -> Columns:
 
 
 def _each_alone(progress: Progress, step: Step, whole: BaseException, together: Callable[[list[Any]], Any]) -> Columns:
-    """The step for the elements that it does alone; together: what it takes for several of progress.elements."""
+    """Run the step for each element alone. together: gives the argument for several of progress.elements."""
     if not is_of_data(whole):
         raise whole
     count, what = len(progress.elements), f"transform {step.name}"
@@ -251,7 +251,7 @@ def _each_alone(progress: Progress, step: Step, whole: BaseException, together: 
 
 
 def takes_fixed_records(step: Step) -> bool:
-    """Whether it is a decoder that says so: its arrays are ours without a copy (see FixedRecords)."""
+    """Whether a decoder has takes_fixed_records: then its arrays are not copied (see FixedRecords)."""
     return step.kind == "decode" and getattr(getattr(step.call, "__self__", None), "takes_fixed_records", False)
 
 
@@ -286,7 +286,7 @@ def _call(step: Step, given: Any, count: int) -> Columns:
 
 
 def _stack(progress: Progress) -> Columns:
-    """The columns of the elements; of those before the first that does not fit, where one does not."""
+    """The columns of the elements before the first that does not fit; of all, where all fit."""
     while progress.elements:
         try:
             return stack(list(progress.elements), alike=progress.alike)

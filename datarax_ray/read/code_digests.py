@@ -26,7 +26,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 def code_digests(objects: Iterable[Any]) -> dict[str, Any]:
-    """{"names": of each object, "code": a digest of each, "fingerprints": of those that have one, by number and name}.
+    """Three entries. names, code: the name and a digest of each object. fingerprints: by number and name, if any.
 
     >>> code_digests([len])["names"]
     ['len']

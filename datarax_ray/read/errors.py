@@ -76,9 +76,9 @@ def advised(failure: Exception) -> Exception:
 
 
 class UnlikeError(ValueError):
-    """An element has other fields, shapes or dtypes than those before it: no batch holds both, one by one they come.
+    """An element differs from earlier ones in fields, shapes or dtypes: no batch holds both. Iteration gives both.
 
-    position: of the element. first: of one of those before it.
+    position: of the element. first: of an earlier element.
     """
 
     def __init__(self, message: str, position: int, first: int) -> None:
@@ -156,7 +156,7 @@ class Skipped:
     reason: str
 
     def moved(self, component: str, position: int) -> Skipped:
-        """The same of a mixture, of its component of that name, at this position of it."""
+        """The same record in a mixture. component: its name there. position: in the mixture."""
         return replace(self, where=f"{component}: {self.where}", position=position)
 
 

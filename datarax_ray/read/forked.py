@@ -22,7 +22,7 @@ def check_not_forked(made_in: int, what: str) -> None:
 
 
 class ThreadLock:
-    """A lock for the threads of one process. A forked process, or one that unpickles it, has a free lock of its own.
+    """A lock for the threads of one process. A process that forks or unpickles it gets a new, free lock.
 
     The thread that holds it may take it again: a signal's handler runs in the middle of whatever the thread does.
     """

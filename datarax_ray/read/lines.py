@@ -35,7 +35,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def lines_at(path: str) -> Lines:
-    """The lines in a file, or behind a URL; those that are there already are kept."""
+    """The lines in a file, or behind a URL. Lines of a former run stay."""
     return UrlLines(path) if is_url(path) else FileLines(Path(path.removeprefix("file://")))
 
 
@@ -81,7 +81,7 @@ class FileLines:
 
 
 class UrlLines:
-    """As FileLines, in parts below a URL. For one process: two that write there would remove each other's lines."""
+    """As FileLines, in parts below a URL. For one writing process: two would remove lines of one another."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")

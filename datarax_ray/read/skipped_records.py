@@ -251,7 +251,7 @@ def _writing(path: str | None) -> Iterator[None]:
 
 
 def _checked_path(named: str) -> str:
-    """The same, absolute. Who may write there is known only where it is written, and so is what is behind a URL.
+    """The path, absolute. Permissions, and files behind a URL, are looked at when lines are written.
 
     Raises: ValueError where no file can ever be, and where there is one that is no list of skipped records.
     """

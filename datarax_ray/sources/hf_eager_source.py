@@ -233,7 +233,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return stop
 
     def _move(self, state: StreamState) -> None:
-        """Go on from there: in a source of the passes up to that one, where nobody says how many there are."""
+        """Go on from a state. Without num_epochs, the inner source ends with the pass of that state."""
         self._is_over = False
         if self._ends_passes:
             passes = replace(self._description, num_epochs=state.position // len(self) + 1)

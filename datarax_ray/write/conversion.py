@@ -143,9 +143,9 @@ def _schema_of(reader: Any) -> Any:
 
 
 def _columns(values: list[Any]) -> Any:
-    """The columns of elements: of each field, of its values that are not None, up to the first that differs.
+    """The columns of elements, for their types: of the values of a field before the first that differs, without None.
 
-    A value that differs is reported when its record is read.
+    The different value is reported when its record is read.
     """
     known = [value for value in values if value is not None] or values
     if isinstance(known[0], Mapping):

@@ -132,7 +132,7 @@ class DecodeAudio(NamedArguments):
 
 
 def _refuse_cut(file: Any, encoded: bytes) -> None:
-    """Raise ValueError where a file ends before its header or format says: libsndfile reads what there is."""
+    """Raise ValueError where a file is shorter than its header says: libsndfile reads what there is."""
     sizes = [(int(said), int(found)) for said, found in _CUT.findall(file.extra_info)]
     is_cut = not file.frames or any(found < said < _STREAMED for said, found in sizes)
     if file.format == "OGG":

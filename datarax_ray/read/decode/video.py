@@ -244,7 +244,7 @@ def _index_of(start: tuple[int, int]) -> int:
 
 
 def _refuse_cut(container: Any, stream: Any, packets: list[Any], count: int) -> None:
-    """Raise ValueError where the file ends before its header says: FFmpeg reads what there is."""
+    """Raise ValueError where a file is shorter than its header says: FFmpeg reads what there is."""
     kind = container.format.name
     if ("mp4" in kind and count < stream.frames) or any(packet.is_corrupt for packet in packets):
         raise ValueError(f"the video has {count} of the {stream.frames} frames that its header says, or damaged ones")

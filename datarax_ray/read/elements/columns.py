@@ -145,7 +145,7 @@ def ragged_row(row: np.ndarray) -> np.ndarray:
 
 
 def leaves(columns: Columns, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every array with its path, by name of the fields (as JAX does it), so that two like columns can be zipped."""
+    """Every array with its path, sorted by the names of fields, as JAX sorts: like columns can be zipped."""
     if not isinstance(columns, Mapping):
         yield path, columns
         return

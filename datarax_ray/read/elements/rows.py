@@ -74,7 +74,7 @@ class Joined:
 
 
 def joined(column: Any) -> Any:
-    """A column of objects that are arrays of one axis and one plain native dtype, or None, as Joined; else as it is.
+    """Joined, for a column of arrays with one axis and one plain native dtype, and None; any other column as it is.
 
     >>> joined(np.array([np.arange(2), None, np.arange(3)], object))
     Joined(flat=array([0, 1, 0, 1, 2]), lengths=array([ 2, -1,  3]))

@@ -78,7 +78,7 @@ def steps(transforms: Iterable[Any]) -> tuple[Step, ...]:
 
 
 def check_arguments(transforms: Any) -> None:
-    """Raise TypeError for a transform that takes other arguments than it will be called with."""
+    """Raise TypeError for a transform whose signature does not fit its calls."""
     for transform, step in zip(listed(transforms), steps(transforms), strict=True):
         given = METHODS[step.kind]
         method = getattr(transform, step.kind, None)

@@ -314,7 +314,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _is_array(text: str, is_cut: bool) -> bool:
-    """Whether it is one array of JSON, as far as it goes. is_cut: whether the file goes on behind it."""
+    """Whether the text is one array of JSON, or begins one. is_cut: the file goes on behind the text."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:

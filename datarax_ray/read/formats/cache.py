@@ -1,4 +1,4 @@
-"""A reader that keeps its records in memory, so that later epochs do not touch the files."""
+"""A reader that keeps records in memory: later epochs do not touch the files."""
 
 from __future__ import annotations
 

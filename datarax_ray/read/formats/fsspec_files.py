@@ -1,4 +1,4 @@
-"""The handler through which pyarrow reads files of fsspec; imports pyarrow.fs, so it is imported where it is needed."""
+"""The handler by which pyarrow reads files of fsspec. It imports pyarrow.fs: import it where it is needed."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class ImageFolder(NamedArguments):
             raise ValueError(f"{self.path(index)}: {error}") from None
 
     def encoded(self, index: int) -> tuple[bytes, int]:
-        """The bytes of an image's file, and its label. Raises: StorageError where its folder is not there."""
+        """The file of an image, and its label. Raises: StorageError where the folder is gone."""
         path = self.path(index)
         try:
             with open(path, "rb") as file:

@@ -109,7 +109,7 @@ class RandomAccessReader(Reader):
         return sum(getattr(array, "nbytes", 8) for array in arrays) or _GUESSED_NBYTES
 
     def read(self, records: Indices) -> list[Any]:
-        """Raises: StorageError where the network or storage under it failed for long; what it raises itself."""
+        """Raises: StorageError where the storage of the data failed for long; errors of the data source."""
         return retried(lambda: self._read_within(records), f"elements of a {type(self._data).__qualname__}")
 
     def _read_within(self, records: Indices) -> list[Any]:
@@ -327,5 +327,5 @@ def remedy_for(given: Any) -> str:
 
 
 def _is_hugging_face(data: Any, *kinds: str) -> bool:
-    """Whether it is of one of these classes of `datasets`, or of a subclass. Imports nothing."""
+    """Whether this is an instance of one of these classes of `datasets`. Imports nothing."""
     return any(f"{kind.__module__}.{kind.__qualname__}" in kinds for kind in type(data).__mro__)

@@ -30,8 +30,8 @@ from datarax_ray.read.streams.open_shards import Broken, OpenShards, Pick, Porti
 class InterleavedStream(ElementStream):
     """What a stream of shards is made of; see ElementStream for its other fields.
 
-    What is broken in a way that the shard cannot be read on is an error also with on_error="skip".
-    max_actors: those that read it at the same time, each a shard; None for all. No part of the stream.
+    Damage that ends the reading of a shard is an error also with on_error="skip".
+    max_actors: that read at the same time, a shard each; None for all. It does not change the stream.
     """
 
     reader: ShardReader

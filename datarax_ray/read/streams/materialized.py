@@ -55,7 +55,7 @@ class MaterializedStream(IndexedStream):
 
     @classmethod
     def of(cls, live: IndexedStream, reader: Any, written: Written, where: str) -> MaterializedStream:
-        """The live stream, with its elements read from there. where: for people.
+        """The live stream, with its elements read by this reader. where: the folder, for people.
 
         Raises: DriftError where others were written.
         """
@@ -148,7 +148,7 @@ def _settle(progress: Progress) -> None:
 
 
 def materialized(stream: Any, path: str) -> Any:
-    """The stream, read from what was written of it there; of a mixture, each component from a folder of its own.
+    """The stream, read from its written elements; each component of a mixture has a folder of its own.
 
     Raises: TypeError for a stream that is not of records; else as MaterializedSource.
     """

@@ -360,7 +360,7 @@ class Merger:
 
     @property
     def _ready(self) -> tuple[int, int | None]:
-        """Up to where elements are there, and the component that ends it; None for the stop."""
+        """The position up to which elements are there, and the component that lacks the next; None at the stop."""
         if self._by_size:
             components, lacking = self._turns
             cuts = [self._start, *(stretch.begin for stretch in self._mixture.stretches), self._stop]

@@ -71,7 +71,7 @@ class RecordFile:
 
     @property
     def index_nbytes(self) -> int:
-        """What is held of it in memory while it is open: by array_record, and where its chunks lie behind a URL."""
+        """Memory of the open file: the index of array_record, and, behind a URL, the places of its chunks."""
         return 2048 + (24 if self.version else 8) * self.num_records // self.group_size
 
 
@@ -144,7 +144,7 @@ def _counted(path: str) -> RecordFile:
 
 
 def _cut(part: FileSlice, file: RecordFile) -> RecordFile:
-    """The records of a file that are taken. Raises: ValueError where it has not so many."""
+    """The file with its slice. Raises: ValueError for a slice beyond its end, or another number of records."""
     if part.expected is not None and part.expected != file.num_records:
         raise ValueError(
             f"{file.name} should hold {part.expected} records (examples_in_shard), and holds {file.num_records}"

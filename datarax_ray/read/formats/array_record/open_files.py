@@ -28,9 +28,9 @@ _ALWAYS_OPEN = 256
 
 
 class OpenFiles:
-    """array_record's readers of these files, by their index; those that were read last stay open.
+    """The open readers of these files, by index. The least recently used are closed first.
 
-    One thread at a time may call it. mirrors: of those files that are behind URLs, None where none is.
+    One thread at a time may call it. mirrors: of files behind URLs; None without such files.
     """
 
     def __init__(self, files: Sequence[RecordFile], mirrors: Mirrors | None) -> None:
@@ -111,7 +111,7 @@ class OpenFiles:
         self._stamps[index] = now
 
     def check_unchanged(self, index: int) -> None:
-        """Raise ValueError where a file is not what it was when it was opened: what was read is not taken."""
+        """Raise ValueError where a file changed since it was opened; the caller drops what was read."""
         file = self._files[index]
         if not file.version and (now := stamp(file.path)) != (before := self._stamps[index]):
             raise changed(file.path, difference(before, now))

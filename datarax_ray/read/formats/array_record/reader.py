@@ -319,7 +319,7 @@ class ArrayRecordReader(FilesReader):
         return self._read_file(index, wanted, ways[reading(wanted, group_size)])
 
     def _read_file(self, index: int, wanted: Indices, read: Callable[[Any], list[T]]) -> list[T]:
-        """What read(reader) gives: the records with these indices in the file, ascending, or something of each."""
+        """The result of read(reader): an item for each of these records of the file. wanted: ascending."""
         return retried(lambda: self._read_once(index, wanted, read), self.files[index].name)
 
     def _read_once(self, index: int, wanted: Indices, read: Callable[[Any], list[T]]) -> list[T]:
@@ -375,7 +375,7 @@ def reading(wanted: Indices, group_size: int) -> Literal["range", "list", "group
 
 
 def read_groups(read: Callable[[int, int], list[bytes]], wanted: Indices, group_size: int) -> list[bytes]:
-    """One range for each group, from the first to the last record wanted of it."""
+    """Read a range of each group, from its first wanted record to its last."""
     indices = wanted.tolist()
     if group_size == 1 or len(indices) == 1:
         return [read(index, index + 1)[0] for index in indices]

@@ -312,7 +312,7 @@ def _decided_by_rows(field: Field, column: Any, rows: Indices | None, known: Kno
 
 
 def _decided(field: Field, chunks: list[Any], known: Known) -> Field | None:
-    """The field as these values decide. None: a struct in it is null, so that the column as a whole is objects."""
+    """The field as these values decide. None where a struct in it is null: then the whole column is objects."""
     import pyarrow as pa
 
     t, kind = pa.types, field.type

@@ -183,7 +183,7 @@ def _without_view(array: pa.Array) -> pa.Array:
 
 
 def fixed_nbytes(kind: pa.DataType) -> int | None:
-    """Bytes of one value as it lies in an array; None where that depends on the value."""
+    """Bytes of one value in an array; None where values differ in size."""
     import pyarrow as pa
 
     t = pa.types

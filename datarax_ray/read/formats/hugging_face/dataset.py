@@ -195,7 +195,7 @@ class _Tables:
         self._closed: tuple[bytes, list[Any]] | None = None
 
     def taken(self, records: Indices) -> tuple[Any, Indices | None]:
-        """The table of these rows, each once and as they lie, and where in it each is; None where they come so."""
+        """The table of these rows, each once and in stored order, and the place of each row; None for that order."""
         rows = records if self.rows is None else self.rows[records]
         wanted, where = np.unique(rows, return_inverse=True)
         return self.take(wanted), None if np.array_equal(where, np.arange(len(wanted))) else where
@@ -238,7 +238,7 @@ class _Tables:
 
     @functools.cached_property
     def _batches(self) -> tuple[list[Any], Indices, int]:
-        """The batches that have rows, the row at which each starts, and the bytes of all."""
+        """The batches with rows, the first row of each, and the bytes of the whole table."""
         table = self._open()[0].table
         found = [batch for batch in table.to_batches() if batch.num_rows]
         return found, np.cumsum([0, *(batch.num_rows for batch in found)])[:-1], table.nbytes

@@ -151,7 +151,7 @@ class HFShards:
         return _ElementRun(open_at, state, self._batch_size, self._types, self._num_first)
 
     def _open(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> Any:
-        """The shard's part of the dataset. Each run needs its own, since it holds the state of its last iterator."""
+        """The shard as a dataset, for one run: a dataset holds the state of its last iterator alone."""
         dataset = self._dataset.shard(self.num_shards, shard)
         for path in filter(os.path.isfile, iterable_tree.files_of(dataset)):
             if (seen := self._stamps.setdefault(path, now := stamp(path))) != now:

@@ -398,7 +398,7 @@ def component_path(path: str, index: int) -> str:
 
 
 def _found(paths: Any) -> Mapping[str, Any] | None:
-    """The dataset.json of the one folder that is named, where materialize has written it."""
+    """The dataset.json of a folder that materialize wrote; None for other paths, and for several."""
     path = paths[0] if isinstance(paths, list | tuple) and len(paths) == 1 else paths
     if not isinstance(path, str | os.PathLike):
         return None

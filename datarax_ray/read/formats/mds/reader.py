@@ -232,9 +232,7 @@ class MDSReader(RecordsInFiles):
 
 
 class _Layout(NamedTuple):
-    """How samples of these columns are taken apart. parts: name, encoding, size and decoder of each; no decoder of
-    those that are not read.
-    """
+    """The layout of samples. parts: name, encoding, size and decoder of each column; no decoder for skipped columns."""
 
     sizes: struct.Struct
     parts: tuple[tuple[str, str, int | None, Decode | None], ...]
@@ -286,7 +284,7 @@ class _Layout(NamedTuple):
 
 
 def _unpacked(packed: bytes, codec: str | None, nbytes: int) -> bytes:
-    """A packed shard of so many bytes. Raises: ValueError where it is damaged, or has others."""
+    """Unpack a shard to nbytes. Raises: ValueError for a damaged shard, and for another size."""
     import pyarrow as pa
 
     try:

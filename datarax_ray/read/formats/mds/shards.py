@@ -1,4 +1,4 @@
-"""Folders of MDS shards: what their index.json says, checked against the files that are there."""
+"""Folders of MDS shards: their index.json, checked against the files."""
 
 from __future__ import annotations
 

@@ -220,6 +220,6 @@ class StoredFiles:
 
 
 def _present(opened: Any, leaves: Sequence[str]) -> list[str]:
-    """The leaf columns that a file has, of these: pyarrow takes the name of another for all that is under it."""
+    """Those of the leaf columns that a file has: pyarrow takes the name of a struct for all its fields."""
     names = {opened.schema.column(index).path for index in range(len(opened.schema))}
     return [leaf for leaf in leaves if leaf in names]

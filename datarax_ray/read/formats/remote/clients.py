@@ -26,7 +26,7 @@ def is_url(path: str) -> bool:
 
 
 def redacted(url: str) -> str:
-    """The URL for people: without what may be a secret in it, as of a presigned one.
+    """The URL for people, without parts that may be secret, such as a signature.
 
     >>> redacted("https://me:word@host/a.array_record?X-Amz-Signature=12")
     'https://host/a.array_record'

@@ -81,9 +81,7 @@ class DiskCache:
         return self.is_working and is_lasting(file.version) and time.monotonic() >= self._full_until
 
     def read(self, file: RemoteFile, runs: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of these runs of pages (the first, the last), which are there; b"" for a damaged run, which is
-        forgotten.
-        """
+        """The bytes of these held runs of pages (first, last). A damaged run is forgotten, and gives b""."""
         found = []
         with self._working(), open(self._pages_of(_name(file)), "rb", buffering=0) as pages:
             for first, last in runs:

@@ -247,7 +247,7 @@ class Mirrors:
         return True
 
     def fetch(self, wanted: Mapping[int, Indices]) -> None:
-        """Have all pages in memory that these parts of these files are decoded from.
+        """Bring all pages of these parts of files into memory.
 
         wanted: for each file ascending indices within it. Raises: as ranges.read_ranges.
         """

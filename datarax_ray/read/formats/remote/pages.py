@@ -54,7 +54,7 @@ class Layout(Protocol):
 
 
 def pages_of(spans: Indices) -> Indices:
-    """The pages that these byte ranges touch, ascending, each once. spans: int64 (k, 2), ascending.
+    """The pages of these byte ranges, ascending, each once. spans: int64 (k, 2), ascending.
 
     >>> pages_of(np.array([[0, 10], [20, PAGE + 1], [5 * PAGE, 6 * PAGE]])).tolist()
     [0, 1, 5]

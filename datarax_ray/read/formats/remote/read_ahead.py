@@ -47,7 +47,7 @@ class ReadAhead:
 
     @contextlib.contextmanager
     def reading(self, records: Indices) -> Iterator[None]:
-        """Around a read of these records: reads that were expected before it have come, or will not."""
+        """Around a read of these records. Earlier expected reads have come, or will not come."""
         expected = self.expected
         number = next((i for i, read in enumerate(list(expected)) if np.array_equal(read.records, records)), -1)
         passed = [expected.popleft() for _ in range(number + 1)]

@@ -203,7 +203,7 @@ def changed_integer(data: bytes, table: Any, names: Sequence[str], syntax: Synta
 
 
 def _has_large_floats(column: Any) -> bool:
-    """Whether floats of a column of Arrow are so large that not every integer is one."""
+    """Whether a column of Arrow has floats of 2**53 or more: beyond, not every integer is a float."""
     import pyarrow as pa
     from pyarrow import compute
 

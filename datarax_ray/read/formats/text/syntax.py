@@ -228,11 +228,11 @@ class Lines(Syntax):
 
 
 def lines_in(data: bytes) -> Indices:
-    """Where each line is, without its newline: int64 (k, 2). The last one has none."""
+    """The span of each line, without its newline: int64 (k, 2). The last line is open: it has no newline."""
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     return np.stack([np.append(0, ends + 1), np.append(ends, len(data))], 1).astype(np.int64)
 
 
 def with_its_bom(data: bytes) -> bytes:
-    """The data, such that a mark of its byte order, which is taken off the beginning of files, stays where it is."""
+    """The data behind a newline, if it begins with a byte order mark: pyarrow would drop the mark."""
     return b"\n" + data if data.startswith(BOM) else data
