@@ -1,8 +1,7 @@
-"""The wait for data, which a stop may end where it would last for ever: all trainers of a job, or none of them.
+"""The wait for data. A stop ends the wait of all trainers of a job, or of none, as data may never come.
 
-In two phases, as for a checkpoint all must stand behind the same step, and nobody knows how far the others are. Each
-is asked first where it waits (`hold`), and from then on does nothing with what comes; then all are told to end, or to
-go on.
+A checkpoint needs all trainers behind the same step, so the wait ends in two phases. `hold` asks each trainer behind
+which step it waits; from then on the trainer uses no batch that comes. Then `decide` ends all waits, or lets all go on.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from datarax_ray import Pipeline
 
 @final
 class DataWait:
-    """The wait of one trainer, in the thread that trains; `hold` and `decide` are for others.
+    """The wait of one trainer, in the thread that trains; other threads call `hold` and `decide`.
 
-    has_ended: whether it was ended. Then the pipeline is closed, and its state that of the last batch it gave.
+    has_ended: whether the wait was ended. Then the pipeline is closed, and its state is behind the last used batch.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class DataWait:
         self._held: dict[str, Any] | None = None  # the state before the batch that is not to be used yet
 
     def batch(self, pipeline: Pipeline, step: int) -> Any:
-        """The pipeline's next batch, for the step behind this one; None where the wait was ended.
+        """The pipeline's next batch, for the step after `step`; None if the wait was ended.
 
         Raises: what the pipeline raises.
         """
@@ -45,7 +44,7 @@ class DataWait:
         return None if self.has_ended else batch
 
     def hold(self) -> int | None:
-        """The step behind which it waits: until `decide` nothing is done with a batch that comes. None: it does not."""
+        """The step behind which the trainer waits; None if it does not wait. Until `decide` it uses no new batch."""
         with self._changed:
             if self._waiting is None:
                 return None
@@ -56,7 +55,7 @@ class DataWait:
             return step
 
     def decide(self, ends: bool) -> None:
-        """End the wait that is held, or let it go on."""
+        """End the held wait, or let it go on."""
         with self._changed:
             state, self._held = self._held, None
             if ends and state is not None and self._waiting is not None:

@@ -1,10 +1,9 @@
-"""A training job that resumes by itself: model, optimizer and place in the data are one Orbax step.
+"""A training job that resumes by itself: model, optimizer and position in the data are one Orbax step.
 
-Submit it again after whatever ended it, with any number of actors: it goes on from the newest complete step, and the
-batches are those of a run that was never stopped. It attaches to the cluster that RAY_ADDRESS names, which is how
-`ray job submit` starts it; with --num-actors 0 it reads in its own process, without Ray. It trains in this process, or
-with --num-trainers in Ray actors, each a process of one JAX job. The data is that of source.py, the model that of
-learner.py.
+Submit the job again whatever ended it, with any number of actors: it goes on from the newest complete step, and the
+batches are those of a run that was never stopped. The job attaches to the cluster that RAY_ADDRESS names;
+`ray job submit` sets it. With --num-actors 0 the job reads in its own process, without Ray. It trains in this process,
+or with --num-trainers in Ray actors, each a process of one JAX job. source.py has the data, learner.py the model.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def status_of(argv: Sequence[str] | None = None) -> int:
-    """The exit status of main: COMES_AGAIN, after which restarts.py does not try again, where that would not help."""
+    """The exit status of main. For an error that would come again: COMES_AGAIN, and restarts.py does not retry."""
     try:
         return main(argv)
     except (DriftError, RefusedError):  # of a trainer too: Ray's error of a task is of its cause's class
@@ -51,26 +50,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("job.py", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--data", nargs="+", help="paths that every node sees, in place of TRAIN of source.py")
-    where = "where steps are saved and resumed from: an absolute path, or a URL (gs://, s3://)"
+    where = "folder of the saved steps, from which a job resumes: an absolute path, or a URL (gs://, s3://)"
     add("--checkpoint-dir", type=_directory, required=True, help=where)
     add("--checkpoint-every", type=_count, default=500, help="steps between checkpoints (%(default)s)")
-    where = "steps between two passes over the data to evaluate with, where source.py has some (%(default)s)"
+    where = "steps between two evaluations, if source.py has EVALUATION (%(default)s)"
     add("--evaluate-every", type=_count, default=500, help=where)
-    add("--num-actors", type=int, help="reader actors: by default one per CPU but one; 0 reads here, without Ray")
+    add("--num-actors", type=int, help="reader actors: by default one per CPU but one; 0 reads in the job, without Ray")
     add("--actor-label", type=_label, action="append", default=[], metavar="KEY=VALUE", help="nodes that actors run on")
-    where = "train in so many Ray actors, each a process of one JAX job; without it, in this process"
+    where = "train in this many Ray actors, each a process of one JAX job; default: train in the job's own process"
     add("--num-trainers", type=_count, help=where)
     where = "nodes that trainers run on"
     add("--trainer-label", type=_label, action="append", default=[], metavar="KEY=VALUE", help=where)
     add("--trainer-gpus", type=float, default=0, help="GPUs that each trainer reserves (%(default)s)")
-    where = "steps between two looks of several trainers at whether to stop (%(default)s)"
+    where = "several trainers agree every N steps whether to stop (%(default)s)"
     add("--stop-every", type=_count, default=10, help=where)
-    add("--batch-size", type=_count, default=64)
-    where = "leave out a short last batch, which several trainers may not be able to divide; the same in all of a run"
+    add("--batch-size", type=_count, default=64, help="records in a global batch (%(default)s)")
+    where = "skip a short last batch, which may not divide over several trainers; give it from the run's first job on"
     add("--drop-remainder", action="store_true", help=where)
     add("--num-epochs", type=int, default=-1, help="-1 for endless (%(default)s)")
-    add("--seed", type=int, default=0, help="of the order and of the model (%(default)s)")
-    add("--steps", type=_count, help="stop after so many steps of this submission")
+    add("--seed", type=int, default=0, help="seed of the order and of the model (%(default)s)")
+    add("--steps", type=_count, help="stop after this many steps of this submission")
     add("--log-every", type=_count, default=100, help="steps between progress lines (%(default)s)")
     add("--stream-log", help="append step, position, loss and sha256 of every batch to this JSON-lines file, or URL")
     return parser
@@ -85,7 +84,7 @@ def _count(text: str) -> int:
 def _directory(text: str) -> epath.Path:
     if "://" not in text and not Path(text).is_absolute():
         raise argparse.ArgumentTypeError(
-            f"{text!r} is relative, and a job runs in a folder that is removed behind it, with its checkpoints; give "
+            f"{text!r} is relative. Ray removes the folder of a job after the job, and the checkpoints with it; give "
             "an absolute path that every node sees, or a URL"
         )
     return epath.Path(text)

@@ -1,4 +1,4 @@
-"""What the job trains, by gradient descent: small models of images and of tokens. Put your own model here."""
+"""The models of the job, trained by gradient descent: one for images and one for tokens. Put your own model here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class NextToken(nnx.Module):
 
 
 def _cross_entropy(logits: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Of each row; NaN for what is no class, which ends the job."""
+    """The cross entropy of each row. NaN for a label or token that is no class: the job then ends."""
     wanted = wanted.astype("int32")[..., None]
     losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), wanted, -1, mode="fill", fill_value=jnp.nan)
     return jnp.where(wanted < 0, jnp.nan, losses)[..., 0]
@@ -63,11 +63,11 @@ def _cross_entropy(logits: jax.Array, wanted: jax.Array) -> jax.Array:
 
 @final
 class Learner(nnx.Module):
-    """The model and the momentum of its parameters: everything that learning changes and a step saves.
+    """The model and the momentum of its parameters: all values that learning changes and a step saves.
 
     spec: dtype and shape of each field of an element.
 
-    Raises: RefusedError for data that neither model learns from.
+    Raises: RefusedError for data with fields of neither model.
     """
 
     def __init__(self, spec: Any, num_classes: int, seed: int) -> None:
@@ -83,14 +83,14 @@ class Learner(nnx.Module):
             said = ", ".join(f"{name} ({_said(field)})" for name, field in fields.items())
             raise RefusedError(
                 f"learner.py learns label (an int) from image, or the next of tokens (ints in a row); the data has "
-                f"{said}: name its fields so in `example` of source.py, or put a model for them into learner.py"
+                f"{said}. Return fields of these names from `example` of source.py, or put your model into learner.py"
             )
         self.velocity = nnx.clone(self.model)
         nnx.update(self.velocity, jax.tree.map(jnp.zeros_like, nnx.state(self.velocity)))
 
 
 def _said(field: Any) -> str:
-    """A field for people."""
+    """The field in words."""
     if not hasattr(field, "dtype"):
         return "fields of its own"
     return f"{field.dtype} {field.shape}" if field.dtype.kind != "O" else "objects"
@@ -98,7 +98,7 @@ def _said(field: Any) -> str:
 
 @nnx.jit
 def learn(learner: Learner, batch: Mapping[str, jax.Array]) -> jax.Array:
-    """One update; the mean loss before it, float32 ()."""
+    """Update the learner once. Returns the mean loss before the update, float32 ()."""
     loss, gradients = nnx.value_and_grad(lambda model: model.loss(batch))(learner.model)
     velocity = jax.tree.map(lambda old, new: _MOMENTUM * old + new, nnx.state(learner.velocity), gradients)
     weights = jax.tree.map(lambda old, step: old - _LEARNING_RATE * step, nnx.state(learner.model), velocity)
@@ -109,5 +109,5 @@ def learn(learner: Learner, batch: Mapping[str, jax.Array]) -> jax.Array:
 
 @nnx.jit
 def evaluate(learner: Learner, batch: Mapping[str, jax.Array]) -> jax.Array:
-    """The mean loss, float32 ()."""
+    """The mean loss of a batch, float32 ()."""
     return learner.model.loss(batch)

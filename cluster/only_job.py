@@ -1,4 +1,4 @@
-"""One job for one checkpoint directory: two would write the same steps, and remove each other's unfinished ones."""
+"""One job for one checkpoint directory: two jobs would write the same steps, and remove each other's unfinished steps."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from stop_request import StopRequest
 
 
 class RefusedError(RuntimeError):
-    """The directory is not one that this job can go on from or save in, and would not be if it were run again."""
+    """The job cannot run, for a reason that a restart does not remove: its directory, data or model."""
 
 
 class HeldError(RefusedError):
-    """Another job trains into the directory. To run this one again until that ends would train on unasked."""
+    """Another job trains into the directory. Restarts until the other job ends would train on unasked."""
 
 
 _FILE = "job.lock"
-_WAIT_S = 60.0  # a trainer lives on for some seconds when the process that started it is killed, and the job run again
+_WAIT_S = 60.0  # when the process that started a trainer is killed, the trainer lives on for some seconds
 _LOOK_S = 0.2
-# What people have to see to. Of other errors, a network filesystem's for one, some pass.
+# Errors that only a person can remove. Other errors, such as a network filesystem's, may pass.
 _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 @contextlib.contextmanager
 def only_job(directory: Any, stop: StopRequest, wait_s: float = _WAIT_S) -> Iterator[None]:
-    """Hold a directory (an epath.Path) for this job; the system lets go of it when the process ends, however it does.
+    """Lock a directory (an epath.Path) for this job; the system releases the lock when the process ends, however.
 
-    stop: what ends a wait for another job that holds it, which lasts wait_s at most. A URL is not held: object stores
-    have no locks, nor has every network filesystem.
+    stop: ends the wait for another job that holds the lock; the wait takes wait_s at most. A URL is not locked: object
+    stores have no locks. Some network filesystems have none, either.
 
-    Raises: HeldError where another job holds it; RefusedError where it cannot be written.
+    Raises: HeldError if another job holds the lock; RefusedError if the directory cannot be written.
     """
     if "://" in os.fspath(directory):
         yield
@@ -48,8 +48,8 @@ def only_job(directory: Any, stop: StopRequest, wait_s: float = _WAIT_S) -> Iter
             if time.monotonic() >= end or stop.signal_name is not None:
                 file.seek(0)
                 raise HeldError(
-                    f"another job ({file.read()}) trains into {directory}; two would write the same steps, and remove "
-                    "each other's unfinished ones. Stop that one (`ray job stop`), or give another --checkpoint-dir"
+                    f"another job ({file.read()}) trains into {directory}; two jobs would write the same steps, and "
+                    "remove each other's unfinished steps. Stop it (`ray job stop`), or give another --checkpoint-dir"
                 )
             time.sleep(_LOOK_S)
         file.truncate(0)
@@ -59,7 +59,7 @@ def only_job(directory: Any, stop: StopRequest, wait_s: float = _WAIT_S) -> Iter
 
 
 def _opened(directory: Any) -> Any:
-    """The lock's file, open, where files and folders can be made beside it."""
+    """The open file of the lock. Raises: RefusedError if the directory cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory):
@@ -73,7 +73,7 @@ def _opened(directory: Any) -> Any:
 
 
 def _is_held(file: Any) -> bool:
-    """Whether this process has the lock now; also where the filesystem has none, which is for people to see to."""
+    """Whether this process has the lock now. True also on a filesystem without locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

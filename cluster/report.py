@@ -1,4 +1,4 @@
-"""How the training goes: a bar on a terminal, plain lines elsewhere."""
+"""The progress of the training: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datarax_ray import Pipeline, PipelineStats
 
 @dataclass
 class Report:
-    """Progress as `show(step, line)` every log_every steps: records/s, loss and waiting share since the last one."""
+    """Calls `show(step, line)` every log_every steps: records/s, loss and share of waiting since the last line."""
 
     show: Callable[[int, str], None]
     log_every: int
@@ -44,7 +44,7 @@ class Report:
 
 
 def _reached(stats: PipelineStats) -> str:
-    """The epoch; of a mixture what each component gives, beside its weight."""
+    """The epoch; of a mixture the share of each component, beside its weight."""
     if stats.components:
         return "; " + ", ".join(f"{achieved:.1%} of {wanted:.1%}" for achieved, wanted in stats.proportions)
     return f", epoch {stats.epoch}" if stats.epoch else ""
@@ -52,7 +52,7 @@ def _reached(stats: PipelineStats) -> str:
 
 @contextlib.contextmanager
 def progress(num_steps: int | None, log_every: int) -> Iterator[Report]:
-    """A bar on a terminal, a line each time elsewhere (the log of a Ray job). num_steps: None if endless."""
+    """A bar on a terminal; elsewhere, as in the log of a Ray job, a line each time. num_steps: None if endless."""
     if not sys.stdout.isatty():
         yield Report(lambda step, line: print(line, flush=True), log_every)
         return

@@ -1,9 +1,8 @@
-"""Runs a job that resumes by itself again when it fails: `python restarts.py --max-restarts 5 job.py OPTIONS`.
+"""Runs a job again when it fails, if the job resumes by itself: `python restarts.py --max-restarts 5 job.py OPTIONS`.
 
-So it comes back from whatever ended it: SIGKILL, a trainer or a node that was lost, no memory. Exit status 2 is an
-error that would come again (options, data that changed, a directory that is not the job's), and ends it. It waits
-longer before each restart, and a run that went well for a while counts as none that failed: a job of months loses more
-hosts than that. Nothing here loads JAX or Ray.
+The job comes back after SIGKILL, a lost trainer or node, or a lack of memory. Exit status 2 is an error that would come
+again (wrong options, changed data, a directory that the job cannot have), and is not retried. The wait grows with each
+restart. A run of 10 minutes resets the count, as a job of months loses many hosts. Nothing here loads JAX or Ray.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 
 from stop_request import FORWARDED, StopRequest
 
-COMES_AGAIN = 2  # the exit status of an error that no restart mends; argparse's own too
+COMES_AGAIN = 2  # the exit status of an error that no restart removes; also argparse's
 _LOOK_S = 0.2  # between two looks at whether a signal has come; a step takes about as long
 _MAX_BACKOFF_S = 60.0
 _WENT_WELL_S = 600.0  # as of a container in Kubernetes, whose count and wait begin anew then
@@ -26,16 +25,16 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command until it ends well, is stopped, or has failed too often. Returns its last exit status."""
+    """Run the command until it succeeds, is stopped, or has failed too often. Returns its last exit status."""
     parser = argparse.ArgumentParser("restarts.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--max-restarts", type=int, default=5, help="in a row, none of which ran 10 minutes (%(default)s)"
+        "--max-restarts", type=int, default=5, help="in a row; a run of 10 minutes resets the count (%(default)s)"
     )
     parser.add_argument(
         "--backoff-s",
         type=float,
         default=2.0,
-        help="the wait before the first one; later ones 4 times the last, to 60 s",
+        help="seconds before the first restart (%(default)s); each later wait is 4 times the last, at most 60 s",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="a Python file and its options")
     options = parser.parse_args(argv)
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def restarts_after(num_restarts: int, ran_s: float) -> int:
-    """How many restarts in a row the next one makes, behind a run of so many seconds that failed.
+    """The number of restarts in a row, with the next, after a failed run of ran_s seconds.
 
     >>> restarts_after(5, ran_s=20.0), restarts_after(5, ran_s=3600.0)
     (6, 1)
@@ -71,7 +70,7 @@ def restarts_after(num_restarts: int, ran_s: float) -> int:
 
 
 def backoff_s(num_restarts: int, first_s: float) -> float:
-    """The wait before this restart in a row.
+    """The wait before the restart of this number in a row.
 
     >>> [backoff_s(number, 2.0) for number in range(1, 6)]
     [2.0, 8.0, 32.0, 60.0, 60.0]
@@ -80,7 +79,7 @@ def backoff_s(num_restarts: int, first_s: float) -> float:
 
 
 def _run(command: Sequence[str], stop: StopRequest) -> int:
-    """Its exit status, 128 + the signal's number where one ended it; a stop request goes on to it, once."""
+    """Run the command and pass on a stop request, once. Returns its exit status, or 128 + the signal that ended it."""
     child = subprocess.Popen(command, preexec_fn=_die_with_parent)
     is_forwarded = False
     while True:
@@ -95,7 +94,7 @@ def _run(command: Sequence[str], stop: StopRequest) -> int:
 
 
 def _die_with_parent() -> None:
-    """In the child: SIGKILL when this program is killed, so that no trainer goes on that nobody knows."""
+    """In the child: get SIGKILL when this program is killed, so that no trainer goes on unknown."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

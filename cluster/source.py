@@ -1,6 +1,6 @@
-"""Your data: what is trained on, what is evaluated with, and what runs on the device. Edit this file.
+"""Your data: the records to train on and to evaluate with, and the stages on the device. Edit this file.
 
-`datarax-ray cluster init DIR DATA` writes it for your data. Functions of this file travel to the actors by value.
+`datarax-ray cluster init DIR DATA` writes this file for your data. Its functions travel to the actors by value.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ PACKING: Any = None
 
 
 def make_source(data: Sequence[str] | None, seed: int, num_epochs: int) -> Any:
-    """The stream to train on. data: --data of job.py, in place of TRAIN. num_epochs: -1 for endless."""
+    """The source to train on. data: --data of job.py, in place of TRAIN. num_epochs: -1 for endless."""
     given = TRAIN if data is None else {"paths": data}
     return load(**given, shuffle=True, seed=seed, num_epochs=num_epochs, transforms=TRANSFORMS)
 
 
 def make_evaluation() -> Any:
-    """One pass over the data to evaluate with; None for no evaluation. The actors of the training read it too."""
+    """One pass over the evaluation data; None for no evaluation. The actors of the training read it too."""
     return None if EVALUATION is None else load(**EVALUATION, transforms=TRANSFORMS)
 
 
 def stages() -> list[Callable[[Any], Any]]:
-    """What runs on the device, batch -> batch: functions or NNX modules."""
+    """The stages on the device, batch -> batch: functions or NNX modules."""
     return []

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request that the training loop looks at between two steps."""
+"""SIGTERM and Ctrl-C as a request: the training loop checks for it between two steps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import signal
 from types import FrameType
 from typing import Any, final
 
-FORWARDED = signal.SIGUSR1  # a SIGTERM that restarts.py passes on; whoever was sent both has one request, not two
+FORWARDED = signal.SIGUSR1  # a SIGTERM that restarts.py passes on; a process that gets both has one request, not two
 
 
 @final
 class StopRequest:
-    """Whether SIGTERM (`ray job stop`) or SIGINT (Ctrl-C) has come. The first asks, a second one kills.
+    """Whether SIGTERM (`ray job stop`) or SIGINT (Ctrl-C) has come. The first asks for a stop, a second kills.
 
-    signal_name: of the one that came, None until then. A trainer in an actor gets no signals: its driver sets it.
+    signal_name: of the signal that came, None until then. A trainer in an actor gets no signals: its driver sets the
+        name.
     """
 
     _SIGNALS = (signal.SIGTERM, signal.SIGINT, FORWARDED)

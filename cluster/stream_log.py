@@ -1,7 +1,7 @@
 """The stream log: one JSON line per consumed batch, so that two runs can be compared batch by batch.
 
-A line is {"step", "stop", "loss", "sha256"}. The checkpoint decides: what a log says about later steps is superseded.
-Behind a URL, where nothing can be appended, it is in parts (datarax_ray.read.lines), and complete at each checkpoint.
+A line is {"step", "stop", "loss", "sha256"}. Lines of steps after the restored checkpoint are superseded. At a URL
+nothing can be appended, so the log is in parts (datarax_ray.read.lines), and complete at each checkpoint.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from datarax_ray.read.lines import UrlLines
 class StreamLog:
     """Appends to a log that holds each step exactly once, however often the job was stopped.
 
-    path: the log, made if missing, or a URL below which it is. restored_step: the step of the checkpoint, 0 where the
-    job starts anew; lines after it are cut off.
+    path: the log, made if missing, or a URL below which its parts are. restored_step: the step of the checkpoint, 0 for
+    a new run; later lines are cut off.
 
-    Raises: ValueError where the log ends before restored_step, or holds what is no line of it.
+    Raises: ValueError if the log ends before restored_step, or has a line that is none of a stream log.
     """
 
     def __init__(self, path: str | os.PathLike[str], restored_step: int) -> None:
@@ -41,7 +41,7 @@ class StreamLog:
         self._log.append(json.dumps(line) + "\n")
 
     def sync(self) -> None:
-        """Put the lines where they stay. To be called before a checkpoint: none is to be ahead of its log."""
+        """Write the lines to storage. Call it before each checkpoint, so that no checkpoint is ahead of its log."""
         self._log.sync()
 
     def __enter__(self) -> Self:
@@ -61,7 +61,7 @@ class _FileLog:
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def truncate(self, restored_step: int) -> int:
-        """Cut off what is superseded, and open the file. Returns how many lines went."""
+        """Cut off superseded lines, and open the file. Returns the number of lines that were cut off."""
         num_superseded = 0
         if self._path.exists():
             with self._path.open("rb") as lines:
@@ -82,7 +82,7 @@ class _FileLog:
 
 
 class _UrlLog:
-    """Lines wait until they are to stay: each that is added writes a part anew."""
+    """Lines wait for `sync`, as every addition rewrites a part."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -90,7 +90,7 @@ class _UrlLog:
         self._waiting: list[str] = []
 
     def truncate(self, restored_step: int) -> int:
-        """Cut off what is superseded. Returns how many lines went."""
+        """Cut off superseded lines. Returns their number."""
         lines = [line.encode() for line in self._lines.read()]
         num_kept, _, num_superseded = kept(lines, restored_step, redacted(self._url))
         if num_superseded:
@@ -121,22 +121,22 @@ def digest(batch: Mapping[str, Any]) -> str:
 
 
 def kept(lines: Iterable[bytes], restored_step: int, where: str) -> tuple[int, int, int]:
-    """How many of these lines stay, and how many bytes; and how many go: those after restored_step, and a last one that
-    was never finished.
+    """The number and bytes of the lines to keep, and the number to cut off: lines after restored_step, and an
+    unfinished last line.
     """
     num_kept = kept_nbytes = last_step = num_superseded = 0
     for number, line in enumerate(lines, 1):
         step = _step(line, f"{where}, line {number}") if line.endswith(b"\n") else None
-        if step is None or step > restored_step:  # a torn line is the last: what wrote it was killed
+        if step is None or step > restored_step:  # an unfinished line is the last: its writer was killed
             num_superseded += 1
         elif num_superseded:
-            raise ValueError(f"{where}, line {number} is step {step}, after a later one; this is no stream log")
+            raise ValueError(f"{where}, line {number} is step {step}, after a later step; this is no stream log")
         else:
             num_kept, kept_nbytes, last_step = num_kept + 1, kept_nbytes + len(line), step
     if last_step and last_step < restored_step:
         raise ValueError(
             f"{where} ends at step {last_step} and the checkpoint is at step {restored_step}; going on would leave a "
-            "gap in the log. Give the log that belongs to this checkpoint directory, or a new file."
+            "gap in the log. Give the log of this checkpoint directory, or a new file."
         )
     return num_kept, kept_nbytes, num_superseded
 
@@ -146,6 +146,6 @@ def _step(line: bytes, where: str) -> int:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{where} is {line[:60]!r}, which is no line of a stream log; writing on would spoil that file. "
+            f"{where} is {line[:60]!r}, which is no line of a stream log; to go on would damage this file. "
             "Give another --stream-log."
         ) from error

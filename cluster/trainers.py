@@ -1,8 +1,9 @@
 """Several trainers: Ray actors, each a process of one JAX job, that share the reader actors of this Ray job.
 
-This process only starts them, passes a stop request on, and fails when one of them does: the others would wait for it
-for ever, in a collective. restarts.py then runs it again, and all of them go on from the newest checkpoint. Where a
-stop finds all of them waiting for the same batch, which may never come, it ends the wait, and they save.
+This process only starts the trainers, passes a stop request on, and fails when one trainer fails: the others would wait
+for it for ever, in a collective. restarts.py then runs the job again, and all trainers go on from the newest
+checkpoint. If all trainers wait for the same batch when a stop comes, the wait ends and they save, as the batch may
+never come.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, and a
 
 
 class Trainer:
-    """One JAX process. Its stop request comes from the driver, and is answered while it trains."""
+    """One JAX process. The driver sends its stop request while it trains."""
 
     def __init__(self) -> None:
         self._stop, self._wait = StopRequest(), DataWait()
 
     def address(self) -> str:
-        """host:port where JAX may coordinate the job, on this node."""
+        """host:port for JAX's coordinator, on this node."""
         with socket.socket() as free:
             free.bind(("", 0))
             return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
     def train(self, options: argparse.Namespace, coordinator: str, num_trainers: int, index: int) -> str:
-        """Be trainer `index`, to the end of the run; why it ended."""
+        """Be trainer `index` until the run ends. Returns why it ended."""
         import jax  # in here, with what loads it: the driver of several trainers uses no device
         from training import run
 
@@ -58,9 +59,9 @@ class Trainer:
 
 
 def launch(options: argparse.Namespace, stop: StopRequest) -> str:
-    """Train in options.num_trainers actors; why they ended. stop: what asks them to.
+    """Train in options.num_trainers actors. Returns why they ended. stop: asks them to end.
 
-    Raises: what ended one of them, with its number.
+    Raises: the error that ended a trainer, with its number.
     """
     with sigterm_kept():
         ray.init("auto")
@@ -95,14 +96,14 @@ def launch(options: argparse.Namespace, stop: StopRequest) -> str:
             try:
                 why = ray.get(ended)
             except Exception as error:
-                error.add_note(f"which ended trainer {index} of {num_trainers}")
+                error.add_note(f"this error ended trainer {index} of {num_trainers}")
                 raise
             outcome = why if index == 0 else outcome
     return outcome
 
 
 def end_wait(trainers: Sequence[Any]) -> None:
-    """End the trainers' wait for data, where all of them wait for the same batch; see data_wait."""
+    """End the trainers' wait for data, if all of them wait for the same batch; see data_wait."""
     asked = [trainer.hold.remote() for trainer in trainers]
     answered, missing = ray.wait(asked, num_returns=len(asked), timeout=_MAY_COME_S)
     steps = {*ray.get(answered), *(None for _ in missing)}

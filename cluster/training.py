@@ -36,15 +36,15 @@ from datarax_ray.plan.fingerprint import DriftError
 
 _LOOK_S = 0.2  # between two looks at whether a signal has come
 _MAY_COME_S = 5.0  # for data that is on its way when a stop is asked for, of the minute or less that a stop gets
-_STATUS = re.compile(r"([A-Z_]+): ")  # how an error of TensorStore begins, which is a ValueError, whatever it says
+_STATUS = re.compile(r"([A-Z_]+): ")  # at the beginning of TensorStore's errors, which are ValueErrors of all causes
 _LASTING = ("DATA_LOSS", "NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE")
 _MAX_TO_KEEP = 3  # steps: the newest, and two to go back to should a disk spoil it
 
 
 def run(options: argparse.Namespace, stop: StopRequest, wait: DataWait | None = None) -> str:
-    """Resume and train, as the only process or as one of a JAX job's. Returns why it ended.
+    """Resume and train, as the only process or as one of a JAX job's. Returns why the training ended.
 
-    stop: asks it to end. wait: lets others end its wait for data; None for a process that is alone.
+    stop: asks for the end. wait: lets others end the wait for data; None if this is the only process.
     """
     logging.basicConfig()
     logging.getLogger("datarax_ray").setLevel(logging.INFO)  # which cluster it attached to, what was lost and retried
@@ -84,7 +84,9 @@ def train(
     report: Report | None,
     log: StreamLog | None,
 ) -> str:
-    """Consume, learn, save. Returns why it ended. An error ends it without saving: the batch may be half learned."""
+    """Consume, learn, save. Returns why the training ended. After an error nothing is saved: the batch may be half
+    learned.
+    """
     last = math.inf if options.steps is None else step + options.steps
     saved = step
     why = f"stopped after --steps {options.steps}"
@@ -131,7 +133,7 @@ def train(
 def evaluated(
     learner: Learner, evaluation: Pipeline, step: int, options: argparse.Namespace, stop: StopRequest, wait: DataWait
 ) -> str | None:
-    """The mean loss of all rows, for people; None where a stop has ended the wait for rows."""
+    """The mean loss of all rows, in words; None if a stop has ended the wait for rows."""
     evaluation.seek(0)
     total, num_rows = 0.0, 0
     for number in itertools.count():
@@ -149,7 +151,7 @@ def evaluated(
 
 
 def _check(loss: jax.Array, step: int, saved: int) -> None:
-    """Raise RefusedError for a model that learned nothing any more, before it is saved."""
+    """Raise RefusedError for a loss that is not finite, before the model is saved."""
     if not math.isfinite(float(loss)):
         raise RefusedError(
             f"the loss of step {step} is {float(loss)}, so it is not saved: a label or token is negative, or not "
@@ -159,9 +161,9 @@ def _check(loss: jax.Array, step: int, saved: int) -> None:
 
 
 def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
-    """The signal to stop for, the same in every process: one that went on alone would wait for the others for ever.
+    """The signal to stop for, the same in every process: a process alone would wait for the others for ever.
 
-    Where there are several they agree before each step that `stop_every` divides; it takes milliseconds.
+    Several processes agree before each step that `stop_every` divides; an agreement takes milliseconds.
     """
     if jax.process_count() == 1:
         return stop.signal_name
@@ -174,7 +176,7 @@ def agreed(stop: StopRequest, step: int, stop_every: int) -> str | None:
 
 @contextlib.contextmanager
 def ended_by(stop: StopRequest) -> Iterator[DataWait]:
-    """Within, a stop ends a wait for data: or what was learned would not be saved when readers are gone or hang."""
+    """Within the block a stop ends a wait for data, so that the model is saved even if readers are gone or hang."""
     is_over, wait = threading.Event(), DataWait()
 
     def look() -> None:
@@ -194,7 +196,7 @@ def ended_by(stop: StopRequest) -> Iterator[DataWait]:
 
 
 def own_rows(array: Any) -> np.ndarray:
-    """What this process's devices hold of a batch's field, in the order of the batch."""
+    """The rows of a batch's field on this process's devices, in the order of the batch."""
     if not isinstance(array, jax.Array) or array.is_fully_addressable:
         return np.asarray(array)
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
@@ -202,9 +204,9 @@ def own_rows(array: Any) -> np.ndarray:
 
 
 def make_pipeline(options: argparse.Namespace) -> Pipeline:
-    """The pipeline over the data of source.py, read by --num-actors Ray actors, or in this process for 0.
+    """The pipeline over the data of source.py, read by --num-actors Ray actors, or in this process if 0.
 
-    Several processes divide each batch by rows over all of their devices, and share the actors.
+    Several processes divide the rows of each batch over all of their devices, and share the actors.
     """
     if not (options.data or source.TRAIN):
         raise RefusedError("there is no data: give --data, or write source.py by `datarax-ray cluster init DIR DATA`")
@@ -218,7 +220,7 @@ def make_pipeline(options: argparse.Namespace) -> Pipeline:
 
 
 def make_evaluation(options: argparse.Namespace, pipeline: Pipeline) -> Pipeline | None:
-    """The pipeline to evaluate with, read by the actors of the training; None for none."""
+    """The pipeline for the evaluation, read by the actors of the training; None for no evaluation."""
     evaluation: Any = source.make_evaluation()
     train: Any = pipeline.source
     if evaluation is None:
@@ -240,7 +242,7 @@ def _pipeline(of: Any, options: argparse.Namespace, *, drop_remainder: bool) -> 
 
 
 def _by_value() -> None:
-    """Let functions of source.py travel whole: actors need not find the file, nor load JAX with it."""
+    """Send functions of source.py by value: actors need not find the file, nor load JAX with it."""
     import ray  # in here, as a run with --num-actors 0 does without
 
     ray.cloudpickle.register_pickle_by_value(source)
@@ -257,7 +259,7 @@ def make_learner(pipeline: Pipeline, seed: int) -> Learner:
 
 
 def checkpoints(directory: epath.Path) -> ocp.CheckpointManager:
-    """Steps in `directory`, saved while training goes on; a step that was not finished is none, and is removed."""
+    """Steps in `directory`, saved while training goes on. An unfinished step does not count, and is removed."""
     options = ocp.CheckpointManagerOptions(max_to_keep=_MAX_TO_KEEP, cleanup_tmp_directories=True)
     return ocp.CheckpointManager(directory, options=options)
 
@@ -265,7 +267,7 @@ def checkpoints(directory: epath.Path) -> ocp.CheckpointManager:
 def save(
     manager: ocp.CheckpointManager, step: int, learner: Learner, pipeline: Pipeline, log: StreamLog | None
 ) -> None:
-    """Begin to save one step: the model, the optimizer, and the position after the batch that they learned last."""
+    """Begin to save one step: the model, the optimizer, and the position after the last learned batch."""
     if log is not None:
         log.sync()
     state = ocp.args.StandardSave(nnx.state(learner))
@@ -273,10 +275,10 @@ def save(
 
 
 def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline) -> int | None:
-    """Bring learner and pipeline back to the newest complete step; that step, None where there is none.
+    """Bring learner and pipeline back to the newest complete step. Returns the step, None if there is none.
 
-    Raises: DriftError where the checkpoint belongs to other data, seed or batch size; RefusedError where it is damaged,
-    of another model or of a newer release; what Orbax raises where storage fails for a while.
+    Raises: DriftError if the checkpoint belongs to other data, seed or batch size; RefusedError if it is damaged, or of
+    another model or a newer release; Orbax's errors if storage fails for a while.
     """
     step = manager.latest_step()
     if step is None:
@@ -291,8 +293,8 @@ def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline
             raise
         earlier = max((each for each in manager.all_steps() if each < step), default=None)
         raise RefusedError(
-            f"step {step} of {manager.directory} cannot be restored ({type(error).__name__}: {error}). Where it is "
-            f"damaged, rename {manager.directory / str(step)} to {step}.damaged and run the job again: it "
+            f"step {step} of {manager.directory} cannot be restored ({type(error).__name__}: {error}). If it is "
+            f"damaged, rename {manager.directory / str(step)} to {step}.damaged and run the job again: the job "
             + ("starts anew, as no earlier step is kept" if earlier is None else f"goes on from step {earlier}")
         ) from error
     nnx.update(learner, restored.model)
@@ -300,7 +302,7 @@ def restore(manager: ocp.CheckpointManager, learner: Learner, pipeline: Pipeline
 
 
 def _lasts(error: BaseException) -> bool:
-    """Whether an error of restoring would come again. Orbax tells of files that are cut or gone by many classes."""
+    """Whether an error of restoring would come again. Orbax raises many classes for files that are cut or missing."""
     while error.__cause__ is not None:
         error = error.__cause__
     code = _STATUS.match(str(error))
@@ -312,7 +314,7 @@ def _mesh() -> Mesh:
 
 
 def _own(path: str) -> str:
-    """The file of this process: the one that was named, or one beside it for each of several."""
+    """The log's path for this process: `path`, or with its process_index before the suffix if there are several."""
     stem, suffix = os.path.splitext(path)
     return path if jax.process_count() == 1 else f"{stem}-{jax.process_index()}{suffix}"
 

@@ -26,9 +26,9 @@ _LABELS = ("label", "labels", "cls", "class", "target", "y", "fine_label", "coar
 _TOKENS, _TEXTS = ("tokens", "input_ids"), ("text", "content", "document")
 _FUNCTIONS = "\n\n\ndef make_source("  # where the part that is the same for all data begins
 
-_HEAD = '''"""Your data: what is trained on, what is evaluated with, and what runs on the device. Edit this file.
+_HEAD = '''"""Your data: the records to train on and to evaluate with, and the stages on the device. Edit this file.
 
-`datarax-ray cluster init` wrote it for elements with {fields}.
+`datarax-ray cluster init` wrote this file for elements with {fields}.
 Functions of this file travel to the actors by value.
 """
 
@@ -43,7 +43,7 @@ NUM_CLASSES = {num_classes}{constants}
 
 
 def example(element: Any) -> Any:
-    """What learner.py learns from."""
+    """The fields that learner.py learns from."""
     return {example}
 
 
@@ -53,10 +53,10 @@ _NEEDED = "learner.py needs image and label, or tokens: return them by these nam
 
 
 def source_for(data: str, template: str) -> tuple[str, dict[str, Any]]:
-    """The text of source.py for this data, and the facts for people. template: the text that `cluster init` ships.
+    """The text of source.py for this data, and the facts for people. template: the packaged source.py.
 
-    Raises: what `load` raises for data that it does not read; ValueError for data without elements, and for image
-    folders whose classes differ.
+    Raises: as `load` for data that it does not read; ValueError for data without elements, and for image folders whose
+    classes differ.
     """
     train, evaluation, elements = _looked_at(data)
     decoder = decoder_of(elements[0])

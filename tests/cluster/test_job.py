@@ -301,7 +301,7 @@ def test_help_and_examples(capsys):
     ("changes", "message"),
     [
         ({"batch_size": 0}, "must be at least 1, got 0"),
-        ({"checkpoint_dir": "checkpoints"}, "'checkpoints' is relative, and a job runs in a folder that is removed"),
+        ({"checkpoint_dir": "checkpoints"}, "'checkpoints' is relative. Ray removes the folder of a job"),
         ({"actor_label": "cpu"}, "a label is KEY=VALUE, got 'cpu'"),
     ],
 )

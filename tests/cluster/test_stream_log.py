@@ -81,7 +81,7 @@ def test_a_file_that_is_no_stream_log_is_refused_unchanged(tmp_path, line):
 def test_steps_out_of_order_are_refused(path):
     with path.open("a") as file:
         file.write('{"step": 1}\n')
-    with pytest.raises(ValueError, match="line 5 is step 1, after a later one"):
+    with pytest.raises(ValueError, match="line 5 is step 1, after a later step"):
         StreamLog(path, 2)
 
 
