@@ -1,4 +1,4 @@
-"""One job for one checkpoint directory: two jobs would write the same steps, and remove each other's unfinished steps."""
+"""One job for one checkpoint directory: two would write the same steps, and remove each other's unfinished steps."""
 
 from __future__ import annotations
 
