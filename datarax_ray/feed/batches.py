@@ -18,9 +18,10 @@ import numpy as np
 
 from datarax_ray.feed.trail import Part
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals, rows_of
+from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
+from datarax_ray.plan.runs import Pairs, num_rows_of, rows_in, rows_of, within
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import TrainerRows, joined, local, num_rows_in, placed
+from datarax_ray.plan.trainer_rows import TrainerRows
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
@@ -368,24 +369,27 @@ class Batcher:
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
         # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
-        self._ranges: tuple[tuple[int, int], ...] = ((0, rows),)
+        self._ranges: Pairs = ((0, rows),)
         if self._yields.is_one_to_one:
             self._ranges = self._rows.full if rows == self._batch_size else self._rows.of(rows)
+        self._num_rows = num_rows_of(self._ranges)
 
     def _scatter(self, part: _Part, first: int, last: int) -> None:
         """Copy what the part has of the ranks [first, last) to their rows of this batch."""
         lo, hi = bisect_left(part.ranks, first), bisect_left(part.ranks, last)
         rows = _shifted(part.ranks[lo:hi], self._row - first)
-        for begin, end, place in placed(self._ranges):
+        place = 0  # of the range, among this trainer's rows
+        for begin, end in self._ranges:
             at, to = bisect_left(rows, begin), bisect_left(rows, end)
             if at < to:
                 mine = _shifted(rows[at:to], place - begin)
-                if isinstance(mine, range) and len(mine) == num_rows_in(self._ranges):
+                if isinstance(mine, range) and len(mine) == self._num_rows:
                     self._buffers = part.shown(lo + at, lo + to)
                     if self._buffers:
                         return
                 self._make_room(int(mine[-1]) + 1, part)
                 part.copy(lo + at, lo + to, mine, self._buffers)
+            place += end - begin
 
     def _make_room(self, rows: int, part: _Part) -> None:
         """Make the buffers hold this many rows: all that this trainer takes; where that is not known, what has come.
@@ -396,7 +400,7 @@ class Batcher:
         have = len(self._buffers[0]) if self._buffers else 0
         if rows <= have:
             return
-        size = num_rows_in(self._ranges)
+        size = self._num_rows
         if not self._yields.is_one_to_one:
             size = min(size, max(rows, 2 * have, self._room))
         buffers = self.intake.empty(size)
@@ -418,13 +422,13 @@ class Batcher:
             arrays = [*self.intake.empty(0), *[np.empty(0, np.int64)] * (1 + self._yields.may_repeat)]
         if not self._yields.is_one_to_one:
             ranges = self._rows.of(self._row)
-            arrays = [joined(ranges, array) for array in arrays]
+            arrays = [rows_in(ranges, array) for array in arrays]
         positions, *others = arrays[len(self.intake.spec) :]
-        num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_in(ranges)
+        num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_of(ranges)
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
         nth = others.pop(0) if self._yields.may_repeat else None
-        counted = [others[0][local(ranges, *each)] for each in self._rows.counted(self._row)] if others else []
+        counted = others[0][within(self._rows.counted(self._row), rows_of(ranges))] if others else ()
         batch = HostBatch(
             self.intake.columns(arrays),
             positions,
@@ -434,7 +438,7 @@ class Batcher:
             self.intake.skipped_before(stop),
             nth,
             self._offset,
-            digest=sum(int(each.sum()) for each in counted),
+            digest=int(np.sum(counted)),
             last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
             row_digests=others[0] if others else None,
             is_next_at_hand=is_next_at_hand,

@@ -18,8 +18,9 @@ from datarax_ray.feed.trail import part_of
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import LengthBatches, Padding, padding_of, rows_by_length
+from datarax_ray.plan.runs import rows_in
 from datarax_ray.plan.state import PoolState, StreamState
-from datarax_ray.plan.trainer_rows import TrainerRows, joined
+from datarax_ray.plan.trainer_rows import TrainerRows
 from datarax_ray.read.elements.columns import map_leaves
 from datarax_ray.read.errors import Skipped
 
@@ -100,7 +101,7 @@ def _cut(
     last = part_of(pool.positions, nth, pool.columns, is_written=True) if count == pool.num_rows else None
 
     def batch(cut: Indices, state: StreamState) -> HostBatch:
-        mine = joined(rows.of(len(cut)), cut)
+        mine = rows_in(rows.of(len(cut)), cut)
         width = lengths.width(int(length[cut].max()))
         columns = map_leaves(lambda column: column[mine], pool.columns)
         for name in names:

@@ -17,9 +17,10 @@ from datarax_ray.feed.row_selection import rows_of_tail
 from datarax_ray.feed.trail import Part, part_of
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Packing, Placer, segments
-from datarax_ray.plan.position import NO_RUNS, joined_runs, ordinals
+from datarax_ray.plan.position import ordinals
+from datarax_ray.plan.runs import NO_RUNS, Pairs, joined_runs, rows_of
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import TrainerRows, joined
+from datarax_ray.plan.trainer_rows import TrainerRows
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
@@ -319,7 +320,7 @@ class PackedBatcher:
         assert self._buffers is not None
         used = self._placing.used
         ranges = self._rows.of(len(used))
-        mine = joined(ranges, np.arange(len(used), dtype=np.int64))
+        mine = rows_of(ranges)
         self._check_copied(ranges, int(used[mine].sum()))
         names = ("start", "size", "position", "units")
         pieces = Pieces(*(np.concatenate([getattr(piece, name) for piece in self._pieces]) for name in names))
@@ -342,7 +343,7 @@ class PackedBatcher:
         self._begin(stop, offset)
         return batch
 
-    def _check_copied(self, ranges: tuple[tuple[int, int], ...], wanted: int) -> None:
+    def _check_copied(self, ranges: Pairs, wanted: int) -> None:
         """Raise RuntimeError unless all tokens of these rows are there: each is copied once."""
         copied, seq_len = np.array(self._copied, np.int64).reshape(-1, 2), self._packing.seq_len
         found = sum(int(np.diff(np.clip(copied, lo * seq_len, hi * seq_len), axis=1).sum()) for lo, hi in ranges)

@@ -1,7 +1,7 @@
 """Row selection: the rows of a chunk that one trainer takes, once the places of all elements are known.
 
 Legend: a rank counts the elements of a chunk from 0. A row is an index into a global batch. A selection is runs
-(plan.position) of the rows of a block's columns: of elements, or of the tokens of documents.
+(plan.runs) of the rows of a block's columns: of elements, or of the tokens of documents.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from datarax_ray.feed.batches import Ranks
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.order import Partitioning
-from datarax_ray.plan.position import num_rows_of, ordinals, runs_of
+from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.requests import Request
+from datarax_ray.plan.runs import Pairs, num_rows_of, runs_of, within
 from datarax_ray.plan.scheduling import Chunk, ChunkLimits, Scheduler
-from datarax_ray.plan.trainer_rows import TrainerRows, within
+from datarax_ray.plan.trainer_rows import TrainerRows
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import merged
 
@@ -62,7 +63,7 @@ class RowSelector:
         return (rows >= 0) & np.where(is_tail, within(tail, row), within(full, row))
 
 
-def rows_of_tail(rows: TrainerRows, num_rows: int | None, *, is_fixed: bool) -> tuple[tuple[int, int], ...]:
+def rows_of_tail(rows: TrainerRows, num_rows: int | None, *, is_fixed: bool) -> Pairs:
     """The ranges that may be a trainer's in a batch that a chunk does not end. num_rows: of the last batch, or None."""
     if is_fixed:
         return rows.full

@@ -50,9 +50,10 @@ from datarax_ray.plan.orders.mixture import Proportions
 from datarax_ray.plan.packing import AnyPacking, DocumentSpec, LengthBatches, Packing
 from datarax_ray.plan.position import MAX_POSITION, earliest
 from datarax_ray.plan.requests import Sharing, Wanted
+from datarax_ray.plan.runs import num_rows_of
 from datarax_ray.plan.scheduling import Scheduler, StreamScheduler
 from datarax_ray.plan.state import Extra, PoolState, StreamState
-from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerPositions, TrainerRows, num_rows_in, rows_of_rank
+from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerPositions, TrainerRows, rows_of_rank
 from datarax_ray.read.block import Block, timed
 from datarax_ray.read.errors import UnlikeError
 from datarax_ray.read.skipped_records import NO_LIMIT, SkipLimit
@@ -310,7 +311,7 @@ class _Reading:
         max_nbytes = max(1, options.max_nbytes // 2 * (options.process_count if options.shares_actors else 1))
         max_actor_nbytes = DEPTH * options.block_nbytes // 2
         ahead = _window(scheduler, options, max_nbytes, max_actor_nbytes=max_actor_nbytes)
-        share = num_rows_in(options.rows.full) / options.batch_size
+        share = num_rows_of(options.rows.full) / options.batch_size
         mine = [max(1, int(nbytes * share)) for nbytes in (max_nbytes, max_actor_nbytes)]
         own = Window(selected, chunk_size=1, max_nbytes=mine[0], max_actor_nbytes=mine[1])
         places, rows = self._flow(ahead), self._flow(own)
@@ -487,7 +488,7 @@ def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> 
     a trainer that takes all rows asks for the elements at once.
     """
     positions, num_trainers = None, options.process_count
-    takes_some = num_rows_in(options.rows.full) < options.batch_size
+    takes_some = num_rows_of(options.rows.full) < options.batch_size
     # of these every trainer takes whole blocks
     is_merged = isinstance(description, MergedStream) or isinstance(options.packing, LengthBatches)
     part: Literal["all", "places"] = "places" if takes_some and not is_merged else "all"

@@ -29,8 +29,8 @@ from datarax_ray.pipeline.transfer import JaxSettings, spans_processes, trainer_
 from datarax_ray.plan.arguments import flag, named_arguments, whole
 from datarax_ray.plan.packing import AnyPacking, LengthBatches, Packing
 from datarax_ray.plan.position import CountedBatches
+from datarax_ray.plan.runs import num_rows_of
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.background import BackgroundIterator, Cancelled
 from datarax_ray.read.elements.columns import Batch
 from datarax_ray.read.elements.documents import check_packed
@@ -149,7 +149,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         self.drop_remainder, self.pad_remainder = self._options.drop_remainder, self._options.pad_remainder
         self._check_sharding(StreamState())
         base_key = rngs() if rngs is not None else jax.random.key(0) if graph.nodes else None  # JAX compiles each key
-        has_all_rows = spans_processes(sharding) or num_rows_in(self._options.rows.full) == self.batch_size
+        has_all_rows = spans_processes(sharding) or num_rows_of(self._options.rows.full) == self.batch_size
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None, has_all_rows=has_all_rows)
         self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)
         self._on_host = flag("on_host", on_host)

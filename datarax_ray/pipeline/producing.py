@@ -28,8 +28,8 @@ from datarax_ray.pipeline.transfer import (
     to_device,
 )
 from datarax_ray.plan.position import element_ids
+from datarax_ray.plan.runs import num_rows_of
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import num_rows_in
 from datarax_ray.read.background import Cancelled
 from datarax_ray.read.elements.columns import leaves, map_leaves
 from datarax_ray.read.files.sniff import how_to_decode
@@ -108,7 +108,7 @@ class BatchProducer:
                     )
                 is_first = False
                 if options.pad_remainder:
-                    rows = num_rows_in(options.rows.full)
+                    rows = num_rows_of(options.rows.full)
                     fill = {} if options.packing is None else options.packing.padding
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied(), making.lap("placing"):

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from datarax_ray.plan.trainer_rows import Share, TrainerRows, local, shares_of
+from datarax_ray.plan.runs import num_below
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, shares_of
 from datarax_ray.read.elements.columns import leaves
 from datarax_ray.sources.base.device import narrow
 
@@ -186,7 +187,7 @@ def _shard(path: Any, array: np.ndarray, sharding: NamedSharding, rows: TrainerR
 
     def shard(index: Any) -> np.ndarray:
         lo, hi, _ = index[0].indices(shape[0])
-        return array[(local(ranges, lo, hi), *index[1:])]
+        return array[(slice(num_below(ranges, lo), num_below(ranges, hi)), *index[1:])]
 
     return jax.make_array_from_callback(shape, _fit(sharding, array.ndim), shard)
 

@@ -17,16 +17,13 @@ from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import Yields, is_count, reading
-from datarax_ray.plan.trainer_rows import within
+from datarax_ray.plan.runs import Pairs, joined_runs, pairs, within, without
 from datarax_ray.plan.weights import Weights, plain_weights, saved_weights
 
 # Every request carries the log, and every state holds it: 4,096 ranges are some 60 KB.
 _MAX_RANGES = 4096
 _MAX_AMENDMENTS = 256
 _MAX_SHOWN = 3  # ranges, in a line for people
-
-# [start, stop) pairs, ascending, with a gap between two.
-Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ class Amendment:
     """
 
     at: int
-    positions: Ranges = ()
-    records: Ranges = ()
+    positions: Pairs = ()
+    records: Pairs = ()
     weights: Weights | None = None
     why: str = ""
 
@@ -51,7 +48,7 @@ class Amendment:
         parts += [] if self.weights is None else [f"weights {plain_weights(self.weights)}"]
         return f"from position {self.at:,} on: {', '.join(parts)}{f' ({self.why})' if self.why else ''}"
 
-    def _skipped(self) -> dict[str, Ranges]:
+    def _skipped(self) -> dict[str, Pairs]:
         return {"positions": self.positions, "records": self.records}
 
     def plain(self) -> dict[str, Any]:
@@ -73,8 +70,8 @@ def amended(log: Amendments, new: Amendment, first: int) -> Amendments:
     Raises: ValueError for a change of earlier positions, for weights that begin before others in the log, and for too
     large a log.
     """
-    positions = _without(new.positions, [each.positions for each in log])
-    records = _without(new.records, [each.records for each in log if each.at <= new.at])
+    positions = without(new.positions, (pair for each in log for pair in each.positions))
+    records = without(new.records, (pair for each in log if each.at <= new.at for pair in each.records))
     before = [each for each in log if each.weights is not None]
     is_known = any((each.at, each.weights) == (new.at, new.weights) for each in before)
     holds = bool(before) and isinstance(new.weights, tuple) and before[-1].weights == new.weights
@@ -140,12 +137,12 @@ def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | N
         skipped.append(ranges_of(pair for each in log for pair in each.positions))
         # the weights at `since`, and the later ones by their beginning; a schedule counts from its beginning
         weights.append({max(at, since): new if isinstance(new, tuple) else (at, new) for at, new in changes_of(log)})
-        gone: dict[int, Ranges] = {}
+        gone: dict[int, Pairs] = {}
         for each in log:
             at = max(each.at, since)
             gone |= {at: ranges_of([*gone.get(at, ()), *each.records])} if each.records else {}
         records.append(gone)
-    found = [Apart(*pair, True) for a, b in (skipped, skipped[::-1]) for pair in _without(a, [b])]
+    found = [Apart(*pair, True) for a, b in (skipped, skipped[::-1]) for pair in without(a, b)]
     for (a, b), is_sure in ((weights, True), (records, False)):
         found += [Apart(at, end, is_sure) for at in {*a, *b} if a.get(at) != b.get(at)]
     cut = [Apart(max(start, since), min(stop, end), is_sure) for start, stop, is_sure in found]
@@ -165,13 +162,13 @@ def changes_of(log: Amendments) -> tuple[tuple[int, Weights], ...]:
     return tuple((each.at, each.weights) for each in log if each.weights is not None)
 
 
-def ranges_of(given: Iterable[Any]) -> Ranges:
-    """Numbers and ranges as ascending ranges with gaps between them. Raises: TypeError, ValueError for other values.
+def ranges_of(given: Iterable[Any]) -> Pairs:
+    """The runs of numbers and ranges, as people give them. Raises: TypeError, ValueError for other values.
 
     >>> ranges_of([7, range(3, 6), (6, 7), 20])
     ((3, 8), (20, 21))
     """
-    pairs = []
+    found = []
     for each in given:
         if isinstance(each, range) and each.step == 1:
             pair = each.start, each.stop
@@ -181,14 +178,8 @@ def ranges_of(given: Iterable[Any]) -> Ranges:
             pair = (number := whole("a position to skip", each, "; or a (start, stop)")), number + 1
         if not 0 <= pair[0] < pair[1] or not is_count(pair[1]):
             raise ValueError(f"a range to skip is [start, stop), from 0 on and not empty, got {shown(each)}")
-        pairs.append(pair)
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted(pairs):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
-        else:
-            found.append((start, stop))
-    return tuple(found)
+        found.append(pair)
+    return pairs(joined_runs(found))
 
 
 def saved_amendments(plain: Any) -> Amendments:
@@ -202,20 +193,7 @@ def _saved(at: int, positions: Any = (), records: Any = (), weights: Any = None,
     return Amendment(at, positions, records, None if weights is None else saved_weights(weights), why)
 
 
-def _without(ranges: Ranges, others: Iterable[Ranges]) -> Ranges:
-    """The parts of the ranges that are in none of the others.
-
-    >>> _without(((0, 10), (20, 22)), [((2, 4),), ((20, 30),)])
-    ((0, 2), (4, 10))
-    """
-    found = list(ranges)
-    for start, stop in (each for some in others for each in some):
-        parts = [part for lo, hi in found for part in ((lo, min(hi, start)), (max(lo, stop), hi))]
-        found = [(lo, hi) for lo, hi in parts if lo < hi]
-    return tuple(sorted(set(found)))
-
-
-def _shown_ranges(ranges: Ranges) -> str:
+def _shown_ranges(ranges: Pairs) -> str:
     few = ", ".join(f"[{start}, {stop})" for start, stop in ranges[:_MAX_SHOWN])
     total = sum(stop - start for start, stop in ranges)
     return f"{few}{'' if len(ranges) <= _MAX_SHOWN else f' and more, {total:,} in all'}"

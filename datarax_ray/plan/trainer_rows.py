@@ -1,19 +1,19 @@
 """The rows of every global batch that one trainer takes, by its rank or by its devices in a mesh.
 
-Legend: a part is one of `num_parts` equal pieces of a batch's rows; a range is rows [lo, hi) of a batch.
+Legend: a part is one of `num_parts` equal pieces of a batch's rows.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datarax_ray.plan.orders.cipher import Indices
+from datarax_ray.plan.runs import Pairs, num_rows_of, rows_of, within
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class TrainerRows:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
 
     @functools.cached_property
-    def full(self) -> tuple[tuple[int, int], ...]:
+    def full(self) -> Pairs:
         return self.of(self.batch_size)
 
-    def of(self, num_rows: int, parts: tuple[int, ...] | None = None) -> tuple[tuple[int, int], ...]:
-        """The ranges [lo, hi) of a batch of so many rows: ascending, apart from each other, none empty.
+    def of(self, num_rows: int, parts: tuple[int, ...] | None = None) -> Pairs:
+        """The runs [lo, hi) of a batch of so many rows.
 
         Part j of P is the rows from j * num_rows // P up to (j + 1) * num_rows // P. parts: None for the trainer's.
 
@@ -112,8 +112,8 @@ class TrainerRows:
                 ranges.append((lo, hi))
         return tuple(ranges)
 
-    def counted(self, num_rows: int) -> tuple[tuple[int, int], ...]:
-        """The ranges whose rows count in this trainer's digest, each within a range of `of`."""
+    def counted(self, num_rows: int) -> Pairs:
+        """The rows that count in this trainer's digest; all are in `of`."""
         return self.of(num_rows, self.share.counted)
 
 
@@ -144,7 +144,7 @@ class TrainerPositions:
     @property
     def share(self) -> float:
         """The fraction of all positions."""
-        return num_rows_in(self.rows.full) / self.rows.batch_size
+        return num_rows_of(self.rows.full) / self.rows.batch_size
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         """Which of the positions are this trainer's. positions: int64 (k,). Returns bool (k,).
@@ -168,8 +168,7 @@ class TrainerPositions:
         size = self.rows.batch_size
         tail = stop if self.stop is None else min(stop, self.stop - (self.stop - self.origin) % size)
         batches = np.arange(start - (start - self.origin) % size, tail, size, dtype=np.int64)
-        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(lo, hi) for lo, hi in self.rows.full)])
-        whole = (batches[:, None] + rows).reshape(-1)
+        whole = (batches[:, None] + rows_of(self.rows.full)).reshape(-1)
         short = np.arange(max(start, tail), stop, dtype=np.int64)
         return np.concatenate([whole[slice(*np.searchsorted(whole, (start, tail)))], short[self.contain(short)]])
 
@@ -188,53 +187,3 @@ class TrainerPositions:
                 if start + hi > position:
                     return max(position, start + lo)
         return position
-
-
-def num_rows_in(ranges: tuple[tuple[int, int], ...]) -> int:
-    return sum(hi - lo for lo, hi in ranges)
-
-
-def within(ranges: tuple[tuple[int, int], ...], rows: Indices) -> NDArray[np.bool_]:
-    """Whether each row is in one of the ranges (ascending, apart). rows: int64 (k,). Returns bool (k,).
-
-    >>> within(((0, 2), (4, 5)), np.arange(6)).tolist()
-    [True, True, False, False, True, False]
-    """
-    found: NDArray[np.bool_] = np.searchsorted(_edges(ranges), rows, "right") % 2 == 1
-    return found
-
-
-@functools.lru_cache(maxsize=64)  # an amended stream may have thousands, and each request asks
-def _edges(ranges: tuple[tuple[int, int], ...]) -> Indices:
-    return np.array(ranges, np.int64).reshape(-1)
-
-
-def placed(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
-    """(lo, hi, begin) of each range; begin: offset of its rows in the concatenation of all ranges.
-
-    >>> list(placed(((2, 4), (7, 8))))
-    [(2, 4, 0), (7, 8, 2)]
-    """
-    begin = 0
-    for lo, hi in ranges:
-        yield lo, hi, begin
-        begin += hi - lo
-
-
-def local(ranges: tuple[tuple[int, int], ...], lo: int, hi: int) -> slice:
-    """The place of rows [lo, hi) of one range in the concatenation of all ranges.
-
-    >>> local(((2, 4), (6, 9)), 7, 9)
-    slice(3, 5, None)
-    """
-    for first, last, begin in placed(ranges):
-        if first <= lo and hi <= last:
-            return slice(begin + lo - first, begin + hi - first)
-    raise AssertionError(f"rows [{lo}, {hi}) are in none of {ranges}")
-
-
-def joined(ranges: tuple[tuple[int, int], ...], array: Any) -> Any:
-    """The rows of an array that are in the ranges, in order: a view where there is one range, else a copy."""
-    if len(ranges) == 1:
-        return array[slice(*ranges[0])]
-    return np.concatenate([array[lo:hi] for lo, hi in ranges] or [array[:0]])

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.position import NO_RUNS, clipped, rows_in
 from datarax_ray.plan.requests import Request
+from datarax_ray.plan.runs import NO_RUNS, joined_runs, rows_in
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import Columns, map_leaves
 
@@ -96,7 +96,8 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
         if wanted == "all":
             return block
         return replace(block, columns=_rows(block, NO_RUNS), selected=NO_RUNS, whole_nbytes=block.nbytes)
-    runs = clipped(wanted, len(block.positions) if block.lengths is None else int(block.lengths.sum()))
+    num_rows = len(block.positions) if block.lengths is None else int(block.lengths.sum())
+    runs = joined_runs(np.minimum(wanted, num_rows))
     # the places came with the time of the read
     return replace(block, **_elements(block, runs), columns=_rows(block, runs), skipped=(), selected=runs, spent={})
 

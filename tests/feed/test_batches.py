@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.batches import Batcher
 from datarax_ray.plan.position import Yields
+from datarax_ray.plan.runs import rows_in
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined, share_of_rank
+from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, share_of_rank
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import stack
 from datarax_ray.read.errors import Skipped
@@ -93,7 +94,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
     wanted, left = plain_loop(start, stop, kept, broken, batch_size, drop_remainder)
     for shares in itertools.chain(*(itertools.combinations(range(num_parts), n) for n in range(1, num_parts + 1))):
         share = TrainerRows(batch_size, Share(num_parts, shares))
-        mine = {p for _, _, rows, _ in wanted for p in joined(share.of(len(rows)), rows_array(rows)).tolist()}
+        mine = {p for _, _, rows, _ in wanted for p in rows_in(share.of(len(rows)), rows_array(rows)).tolist()}
         batcher = Batcher(share, start=start, stop=stop, drop_remainder=drop_remainder, yields=Yields(not may_drop))
         got = []
         feed = lambda positions, keep=mine: [p for p in positions if may_drop or not only_mine or p in keep]  # noqa: E731
@@ -107,7 +108,7 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
             continue
         assert [(b.start, b.stop) for b in got] == [(begin, end) for begin, end, _, _ in wanted]
         for batch, (_, _, rows, bad) in zip(got, wanted, strict=True):
-            own = joined(share.of(len(rows)), rows_array(rows)).tolist()
+            own = rows_in(share.of(len(rows)), rows_array(rows)).tolist()
             assert batch.positions.tolist() == own
             assert batch.positions.dtype == np.int64
             assert {type(batch.start), type(batch.stop)} == {int}

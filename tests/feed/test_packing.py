@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.packing import PackedBatcher
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
+from datarax_ray.plan.runs import rows_in
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows, joined
+from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows
 from datarax_ray.read.block import Block
 
 FIELDS = ("x", "mask")
@@ -120,9 +121,9 @@ def test_after_every_batch_the_rest_follows_and_trainers_have_its_rows(packing, 
         parts = pack(packing, stream, batch_size, share, is_padded=is_padded)
         for batch, mine in zip(whole, parts, strict=True):
             ranges = TrainerRows(batch_size, share, is_padded).of(batch.num_rows)
-            assert_same(mine.columns, {name: joined(ranges, column) for name, column in batch.columns.items()})
-            assert mine.positions.tolist() == joined(ranges, batch.positions).tolist()
-            assert (mine.ordinals.tolist(), mine.stop) == (joined(ranges, batch.ordinals).tolist(), batch.stop)
+            assert_same(mine.columns, {name: rows_in(ranges, column) for name, column in batch.columns.items()})
+            assert mine.positions.tolist() == rows_in(ranges, batch.positions).tolist()
+            assert (mine.ordinals.tolist(), mine.stop) == (rows_in(ranges, batch.ordinals).tolist(), batch.stop)
             assert mine.global_rows == batch.num_rows
     places = [(p, o) for b in whole for p, o in zip(b.positions.tolist(), b.ordinals.tolist(), strict=True)]
     assert len(set(places)) == len(places)  # what random stages draw for a row from

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.feed.row_selection import RowSelector
-from datarax_ray.plan.position import rows_of
-from datarax_ray.plan.trainer_rows import Share, TrainerRows, within
+from datarax_ray.plan.runs import rows_of, within
+from datarax_ray.plan.trainer_rows import Share, TrainerRows
 from datarax_ray.read.block import Block
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from datarax_ray.feed.stream import StreamOptions, batches
 from datarax_ray.plan.packing import ConcatThenSplit, FirstFitPack
+from datarax_ray.plan.runs import rows_in
 from datarax_ray.plan.state import StreamState
-from datarax_ray.plan.trainer_rows import Share, TrainerRows, joined
+from datarax_ray.plan.trainer_rows import Share, TrainerRows
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import Squares
@@ -71,10 +72,10 @@ def check(whole, parts, batch_size, shares, is_padded):
             ranges = TrainerRows(batch_size, share, is_padded).of(batch.global_rows)
             assert part.columns.keys() == batch.columns.keys()
             for name, column in batch.columns.items():
-                want = joined(ranges, column)
+                want = rows_in(ranges, column)
                 assert (part.columns[name].dtype, part.columns[name].tolist()) == (want.dtype, want.tolist()), name
-            assert part.positions.tolist() == joined(ranges, batch.positions).tolist()
-            assert part.ordinals.tolist() == joined(ranges, batch.ordinals).tolist()
+            assert part.positions.tolist() == rows_in(ranges, batch.positions).tolist()
+            assert part.ordinals.tolist() == rows_in(ranges, batch.ordinals).tolist()
             assert (part.state, part.global_rows) == (batch.state, batch.global_rows)
 
 

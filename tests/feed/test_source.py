@@ -17,7 +17,8 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import DEPTH
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.kinds import order_of
-from datarax_ray.plan.trainer_rows import Share, TrainerRows, share_of_rank, within
+from datarax_ray.plan.runs import within
+from datarax_ray.plan.trainer_rows import Share, TrainerRows, share_of_rank
 from datarax_ray.read.block_cache import BlockCache
 from datarax_ray.read.errors import RecordError, SkippedError, UnlikeError
 from datarax_ray.read.formats.array_record.files import RecordFile

@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datarax_ray.plan.runs import num_below, num_rows_of, rows_in, within
 from datarax_ray.plan.trainer_rows import (
     Share,
     TrainerPositions,
     TrainerRows,
-    joined,
-    local,
-    num_rows_in,
     rows_of_rank,
     share_of_rank,
-    within,
 )
 
 
@@ -34,7 +31,7 @@ def rows_of(ranges):
 def test_trainers_rows_joined_by_rank_are_the_batch(num_rows, process_count):
     of = [TrainerRows(9 * 8 * 7 * 5, share_of_rank(rank, process_count)).of(num_rows) for rank in range(process_count)]
     assert [row for ranges in of for row in rows_of(ranges)] == list(range(num_rows))
-    sizes = list(map(num_rows_in, of))
+    sizes = list(map(num_rows_of, of))
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -50,11 +47,11 @@ def test_a_share_is_the_rows_of_its_parts_in_order(share, rows_each, num_rows, i
     if is_padded:
         assert rows_of(ranges) == [row for row in rows_of(rows.full) if row < num_rows]
     every = np.arange(num_rows)
-    assert every[within(ranges, every)].tolist() == joined(ranges, every).tolist() == rows_of(ranges)
+    assert every[within(ranges, every)].tolist() == rows_in(ranges, every).tolist() == rows_of(ranges)
     held = np.array(rows_of(ranges), np.int64)
     for lo, hi in ranges:
         for first in range(lo, hi):
-            assert held[local(ranges, first, hi)].tolist() == list(range(first, hi))
+            assert held[num_below(ranges, first) : num_below(ranges, hi)].tolist() == list(range(first, hi))
 
 
 @given(

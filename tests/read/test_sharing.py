@@ -7,8 +7,8 @@ import pytest
 
 from datarax_ray.plan.orders.interleaved import Cursor, ShardReadRequest
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.plan.position import runs_of
 from datarax_ray.plan.requests import Sharing, Wanted
+from datarax_ray.plan.runs import runs_of
 from datarax_ray.read.block import Block
 from datarax_ray.read.block_cache import MAX_KEPT, BlockCache, merged, part_of
 

@@ -27,7 +27,7 @@ from datarax_ray.plan.orders.order import (
     strips,
 )
 from datarax_ray.plan.orders.record_groups import slots
-from datarax_ray.plan.position import ranges
+from datarax_ray.plan.runs import ranges
 
 Shuffle = Literal["none", "global", "block"]
 

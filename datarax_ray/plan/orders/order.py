@@ -27,7 +27,7 @@ from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.plan.position import ranges
+from datarax_ray.plan.runs import ranges
 from datarax_ray.plan.state import StatefulOrder
 
 # Many more partitions than actors: with 1,024 the shares of 64 actors are even to 6 %, and the owners fit in a message.

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from datarax_ray.plan.amendments import Amendment, Ranges, amended, ranges_of
+from datarax_ray.plan.amendments import Amendment, amended, ranges_of
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import check_position
+from datarax_ray.plan.runs import Pairs, joined_runs, num_rows_of
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.weights import Weights, weights_given
 from datarax_ray.read.errors import Place
@@ -84,13 +85,13 @@ def _weights(stream: Any, weights: Any) -> Weights:
     return found
 
 
-def _records_at(stream: Any, state: StreamState, positions: Ranges) -> list[tuple[int, int]]:
+def _records_at(stream: Any, state: StreamState, positions: Pairs) -> list[tuple[int, int]]:
     if not hasattr(stream.order, "records"):
         raise ValueError(
             "every_epoch=True leaves out the records at these positions wherever they come, and those of a stream of "
             "shards are known only when they are read; give the positions of each epoch, as locate tells them"
         )
-    if (count := sum(stop - start for start, stop in positions)) > _MAX_LOOKED_UP:
+    if (count := num_rows_of(positions)) > _MAX_LOOKED_UP:
         raise ValueError(
             f"every_epoch=True takes {_MAX_LOOKED_UP:,} positions at most, got {count:,}; drop such in a filter"
         )
@@ -130,9 +131,7 @@ def _records_named(stream: Any, name: str) -> list[tuple[int, int]]:
         for place, record, count in named
     ]
     parts = [part for part in parts if part[0] < part[1]]
-    if (
-        count := sum(stop - start for start, stop in ranges_of(part[:2] for part in parts))
-    ) < last - first or not parts:
+    if (count := num_rows_of(joined_runs([part[:2] for part in parts]))) < last - first or not parts:
         size = max((place.start + count for place, _, count in named), default=0)
         raise ValueError(
             f"{name}: the source has {count} of the {max(0, last - first)} records of this name, and {size} of this "

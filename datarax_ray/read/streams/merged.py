@@ -18,8 +18,9 @@ from datarax_ray.plan.amendments import are_skipped
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.merged import ComponentState, ComponentStates, MergedOrder, given_then, next_components
 from datarax_ray.plan.orders.mixture import Mixture
-from datarax_ray.plan.position import Yields, runs_of
+from datarax_ray.plan.position import Yields
 from datarax_ray.plan.requests import Request, Wanted
+from datarax_ray.plan.runs import runs_of
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, Extra, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
