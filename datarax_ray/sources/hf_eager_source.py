@@ -139,7 +139,6 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return super().__iter__()
 
     def _next(self) -> Any:
-        self._seek()
         try:
             element = self._source.next_element(put)
         except StopIteration:
@@ -150,7 +149,6 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
 
     def __getitem__(self, index: int) -> Any:
         """As of every indexed source, with jax.Arrays; see PositionedSourceModule."""
-        self._seek()
         return put(super().__getitem__(index))
 
     def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
@@ -169,7 +167,6 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return self._alone(functools.partial(self._next_batch, batch_size))
 
     def _next_batch(self, batch_size: int) -> Columns:
-        self._seek()
         batch = self._source.get_batch(batch_size, finish=put)
         if not batch and self._ends_passes and self.supports_indexed_access():
             self._move(self._source.state.moved(self._pass_end))
@@ -246,16 +243,10 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         is_between = self._ends_passes and self._is_over
         return self._source.state.moved(self._pass_end) if is_between else super()._stands_at()
 
-    def _seek(self) -> None:
-        position = self._set_to()
-        if position is not None:
-            self._move(self._source.state.moved(position))
-
     def _reads(self) -> str:
         return self._names("dataset", self._given.value["dataset"])
 
     def _reconfigure(self, **changed: Any) -> None:
-        self._seek()
         if self.config.stream_name == SHUFFLE_STREAM:  # whether it is shuffled says anew whether it is stochastic
             changed |= {"stochastic": False, "stream_name": None}
         self.config = replace(self.config, **changed)

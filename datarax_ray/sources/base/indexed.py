@@ -6,6 +6,7 @@ Source: datarax.core.data_source.DataSourceModule and datarax.sources.array_reco
 from __future__ import annotations
 
 import operator
+import weakref
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -60,21 +61,19 @@ class IndexedSourceConfig(SourceConfig):
         cipher.check(1, seed=self.seed, rounds=self.rounds)
 
 
-class _Shown:
-    """The position that the variables were last set to. count: odd while they are being set.
+class _PartOfPlace(nnx.Variable[int]):
+    """Shows the epoch of a stream, or the index in the epoch. move: called with a value that somebody sets."""
 
-    An object of its own: to set an attribute of an NNX module costs as much as reading a record.
-    """
-
-    position = 0
-    count = 0
+    def set_value(self, value: Any, **kwargs: Any) -> None:
+        self.get_metadata("move")(int(value))
 
 
 class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description whose order is a pure function of the position.
 
     Iteration, `next`, `get_batch` and the state share one position, and iteration goes on from there. `get_batch_at` is
-    stateless. `len` is the records of one epoch.
+    stateless. `len` is the records of one epoch. Setting the value of `current_index` or `current_epoch` moves the
+    stream.
     """
 
     def __init__(
@@ -93,19 +92,18 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
             total = None
         self.total_records = nnx.Variable(total)
         self._epoch_size = MAX_POSITION + 1 if total is None else total
-        self.current_index = nnx.Variable(0)
-        self.current_epoch = nnx.Variable(0)
+        me = weakref.proxy(self)  # a source that is dropped ends at once
+        self.current_index = _PartOfPlace(0, move=lambda index: me._set_place(index=index))
+        self.current_epoch = _PartOfPlace(0, move=lambda epoch: me._set_place(epoch=epoch))
         self.iterator_initialized = nnx.Variable(False)
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
-        self._shown = _Shown()
 
     def __len__(self) -> int:
         return len(self._source)
 
     def __iter__(self) -> Self:
         self.iterator_initialized.set_value(True)
-        if self._set_to() is None:
-            self._source.warn_if_over()
+        self._source.warn_if_over()
         return self
 
     def __getitem__(self, index: int) -> Any:
@@ -115,7 +113,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         """
         index = whole("the index of an element", index, "; one at a time, or get_batch_at(start, size) for several")
         n = len(self)
-        epoch, stop = int(self.current_epoch.get_value()), self._source.description.stop
+        epoch, stop = self._source.position // n, self._source.description.stop
         epoch = epoch if stop is None else min(epoch, (stop - 1) // n)
         count = n if stop is None else min(n, stop - epoch * n)  # a mixture may end within its first epoch
         if not -count <= index < count:
@@ -166,50 +164,36 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         self._advance(0)
 
     def _next(self) -> Any:
-        self._seek()
         element = self._source.next_element()
         self._advance(1)
         return element
 
     def _next_batch(self, batch_size: int) -> Columns:
-        self._seek()
         batch = self._source.get_batch(batch_size)
         self._advance(num_rows(batch))
         return batch
 
-    def _seek(self) -> None:
-        position = self._set_to()
-        if position is not None:
-            self._source.seek(position)
-
     def _stands_at(self) -> StreamState:
-        """Where the stream stands: the source's own state, or where a user has set the variables to.
+        return self._source.state
 
-        It moves nothing: a thread or a signal's handler may ask while the stream moves.
-        """
-        position = self._set_to()
-        return self._source.state if position is None else self._source.state.moved(position)
+    def _move(self, state: StreamState) -> None:
+        """Go on from there."""
+        self._source.seek(state)
 
-    def _set_to(self) -> int | None:
-        """Where a user has set the variables to, None where they are what they were last set to here, or are being."""
-        count, shown = self._shown.count, self._shown.position
-        position = int(self.current_epoch.get_value()) * self._epoch_size + int(self.current_index.get_value())
-        return None if count % 2 or count != self._shown.count or position == shown else position
+    def _set_place(self, *, epoch: int | None = None, index: int | None = None) -> None:
+        """Go on from another epoch, or from another index in the epoch."""
+        state = self._stands_at()
+        here = divmod(state.position, self._epoch_size)
+        position = (here[0] if epoch is None else epoch) * self._epoch_size + (here[1] if index is None else index)
+        if position != state.position:
+            self._move(state.moved(position))
+            self._advance(0)
 
     def _advance(self, num_elements: int) -> None:
-        """The variables show where the source stands now, that many elements further on.
-
-        Another thread may move it, and set them, meanwhile: who comes last shows what there is then.
-        """
-        self._shown.count |= 1
-        position = -1
-        while position != self._source.position:
-            self._shown.position = position = self._source.position
-            epoch, index = divmod(position, self._epoch_size)
-            if epoch != self.current_epoch.get_value():
-                self.current_epoch.set_value(epoch)
-            self.current_index.set_value(index)
-        self._shown.count += 1
+        """The variables show where the source stands now, that many elements further on."""
+        epoch, index = divmod(self._source.position, self._epoch_size)
+        self.current_epoch.set_raw_value(epoch)
+        self.current_index.set_raw_value(index)
         self._count(num_elements)
 
 
@@ -257,7 +241,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         order = self.describe().order
         if not order.is_shuffled:
             return None
-        start = int(self.current_epoch.get_value()) * len(self)
+        start = self._source.position // len(self) * len(self)
         return order.records(np.arange(start, start + len(self)))
 
     def describe(self) -> IndexedStream:
