@@ -22,7 +22,7 @@ from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
 from datarax_ray.plan.runs import Pairs, num_rows_of, rows_in, rows_of, within
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows
-from datarax_ray.read.block import Block
+from datarax_ray.read.block import Block, first_failure
 from datarax_ray.read.elements.columns import Columns, FieldSpec, Path, leaves, map_leaves, odd_one, spec
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.errors import Skipped, advised, gives_fewer
@@ -119,7 +119,7 @@ class Intake:
 
         What is before a failure is good, and the same for any number of actors; blocks may hold elements behind it.
         """
-        failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+        unlike: list[tuple[int, Exception]] = []
         if skipped := [skip for block in blocks for skip in block.skipped]:
             self.skipped += sorted(skipped, key=lambda skip: skip.position)
         # in the order of their elements, so that the odd one of two kinds does not depend on the actors
@@ -131,11 +131,11 @@ class Intake:
                 self.spec = dict(leaves(self.like))
                 self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
             elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
-                failures.append((first, odd))
-        if not failures:
-            return found, stop, None
-        failed_at, failure = min(failures, key=lambda pair: pair[0])
-        return [block for block in found if block.positions[0] < failed_at], failed_at, failure
+                unlike.append((first, odd))
+        failed_at, failure = first_failure(blocks, stop, *unlike)
+        if failure is not None:
+            found = [block for block in found if block.positions[0] < failed_at]
+        return found, failed_at, failure
 
     def skipped_before(self, stop: int | None) -> tuple[Skipped, ...]:
         """The broken records before this position, or all of them, each reported once."""

@@ -21,7 +21,7 @@ from datarax_ray.plan.position import ordinals
 from datarax_ray.plan.runs import NO_RUNS, Pairs, joined_runs, rows_of
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import TrainerRows
-from datarax_ray.read.block import Block
+from datarax_ray.read.block import Block, first_failure
 from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.row_digests import Digests
 from datarax_ray.read.errors import advised, gives_fewer
@@ -169,8 +169,7 @@ class PackedRowSelector:
 
     def select(self, start: int, stop: int, blocks: Sequence[Block]) -> list[Indices]:
         owners, runs = [np.empty(0, np.int64)], [NO_RUNS]
-        failed_at = min((block.failure_position for block in blocks if block.failure is not None), default=stop)
-        for pieces in self._placing.place(start, failed_at, blocks):
+        for pieces in self._placing.place(start, first_failure(blocks, stop)[0], blocks):
             ranges = self._rows.full
             if not pieces.is_full:
                 num_rows = len(self._placing.used) if stop == self._stop else None

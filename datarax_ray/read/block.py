@@ -6,7 +6,7 @@ import functools
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
@@ -46,7 +46,7 @@ class Block:
     failure: the error to raise when the stream comes to failure_position; the block ends before it.
     lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
         ...).
-    selected: which rows of all columns these hold, as runs (see plan.position); None for all.
+    selected: which rows of all columns these hold, as runs (see plan.runs); None for all.
     whole_nbytes: what all columns take, where these hold none.
     digests: uint64 (k,), of each element (read.elements.row_digests); None where nobody wants them.
     learned: facts for the scheduler that reading found out: ShardEnds, of a stream of shards.
@@ -100,6 +100,12 @@ class Block:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"columns": map_leaves(joined, self.columns)}
+
+
+def first_failure(blocks: Iterable[Block], stop: int, *others: tuple[int, Exception]) -> tuple[int, Exception | None]:
+    """The position where the blocks fail first, and why; (stop, None) where none fails. others: more failures."""
+    failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
+    return min([*failures, *others], key=lambda each: each[0], default=(stop, None))
 
 
 def digested(read: Callable[[Any], Block], request: Any) -> Block:

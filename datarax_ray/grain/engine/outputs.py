@@ -20,7 +20,7 @@ from datarax_ray.grain.engine.transform_chain import Item, Operation, expand
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, check_position, reading
 from datarax_ray.plan.state import StreamState, check_rest
-from datarax_ray.read.block import Block
+from datarax_ray.read.block import Block, first_failure
 from datarax_ray.read.errors import RecordError
 
 logger = logging.getLogger("datarax_ray")
@@ -191,8 +191,7 @@ def _runs(chunks: Chunks, watch: _Watch) -> Iterator[_Run]:
     """The rows of all blocks by position. Raises: the first failure, after all earlier rows."""
     try:
         for _, stop, blocks in chunks:
-            failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
-            failed_at, failure = min(failures, key=lambda pair: pair[0], default=(stop, None))
+            failed_at, failure = first_failure(blocks, stop)
             kept = [block for block in blocks if len(block.positions)]
             yield from _merged(kept, failed_at)
             if failure is not None:

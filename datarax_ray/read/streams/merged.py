@@ -24,7 +24,7 @@ from datarax_ray.plan.runs import runs_of
 from datarax_ray.plan.scheduling import StreamScheduler
 from datarax_ray.plan.state import BEGIN, Extra, StreamState
 from datarax_ray.plan.weights import pieces_of, plain_weights
-from datarax_ray.read.block import Block
+from datarax_ray.read.block import Block, first_failure
 from datarax_ray.read.elements.documents import sizes_of
 from datarax_ray.read.errors import RecordError, Skipped, gives_fewer
 from datarax_ray.read.stream import is_endless
@@ -160,8 +160,7 @@ class _Supply:
 
     def add(self, blocks: Sequence[Block]) -> None:
         """Add the next chunk. Called once the last chunk was taken."""
-        failures = [(block.failure_position, block.failure) for block in blocks if block.failure is not None]
-        self.failed_at, self.failure = min(failures, key=lambda pair: pair[0], default=(0, None))
+        self.failed_at, self.failure = first_failure(blocks, 0)
         found = [block for block in blocks if len(block.positions)]
         own = np.concatenate([_NONE, *(block.positions for block in found)])
         order = np.argsort(own, kind="stable")  # all of a position are in one block, and in order there

@@ -29,7 +29,7 @@ from datarax_ray.plan.requests import Wanted
 from datarax_ray.plan.scheduling import RecordScheduler
 from datarax_ray.plan.state import BEGIN, StreamState
 from datarax_ray.plan.weights import Weights, num_weights, pieces_of, plain_weights, weights_given
-from datarax_ray.read.block import Block
+from datarax_ray.read.block import Block, first_failure
 from datarax_ray.read.elements.columns import Columns, leaves, odd_one, spec
 from datarax_ray.read.errors import RecordError, UnlikeError
 from datarax_ray.read.stream import StreamTraits
@@ -288,7 +288,7 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
     of_all = blocks.values()
     skipped = tuple(sorted((skip for block in of_all for skip in block.skipped), key=lambda skip: skip.position))
     may_come = any(block.may_come for block in of_all)
-    failures = [(block.failure_position, block.failure) for block in of_all if block.failure is not None]
+    unlike: list[tuple[int, Exception]] = []
     by_first = {int(block.positions[0]): index for index, block in blocks.items() if len(block.positions)}
     found = [blocks[by_first[first]] for first in sorted(by_first)]
     so_far = dict(leaves(spec(found[0].columns))) if found else {}
@@ -296,8 +296,8 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
         first = int(block.positions[0])
         if (odd := odd_one(so_far, int(found[0].positions[0]), block.columns, first)) is not None:
             odd.add_note(f"so far component {by_first[min(by_first)]} of the mixture, then component {by_first[first]}")
-            failures.append((first, odd))
-    failed_at, failure = min(failures, key=lambda pair: pair[0], default=(0, None))
+            unlike.append((first, odd))
+    failed_at, failure = first_failure(of_all, 0, *unlike)
     if failure is not None:
         ends = [int(np.searchsorted(block.positions, failed_at)) for block in found]
         found = [block.part(0, end) for block, end in zip(found, ends, strict=True) if end]
