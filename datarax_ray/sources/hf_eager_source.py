@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from datarax_ray.plan.state import StreamState
 from datarax_ray.read.elements.columns import Columns, map_leaves, stack
 from datarax_ray.read.errors import Skipped
 from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
-from datarax_ray.read.streams.indexed import request_at
+from datarax_ray.read.streams.indexed import IndexedStream, request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM
 from datarax_ray.sources.base.device import put, records_at, refuse_amended
 from datarax_ray.sources.base.files import warn_of_nulls
@@ -121,8 +121,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         """Begin again with the first epoch; with a seed, in the order of that seed."""
         if seed is not None:
             self._reconfigure(seed=seed)
-        self._move(self._source.state.moved(0))
-        self._advance(0)
+        self.seek(0)
 
     def supports_indexed_access(self) -> bool:
         """Whether datarax's Pipeline is to gather on the device: not where transforms have to run on the host."""
@@ -133,14 +132,13 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return self._given.value["dataset"].info
 
     def __iter__(self) -> Self:
-        if self._ends_passes and (self._is_over or self._source.position >= self._pass_end):
-            self._move(self._source.state.moved(self._pass_end))
-            self._advance(0)
+        if self._ends_passes and (self._is_over or self.position >= self._pass_end):
+            self.seek(self._pass_end)
         return super().__iter__()
 
     def _next(self) -> Any:
         try:
-            element = self._source.next_element(put)
+            element = self.next_element(put)
         except StopIteration:
             self._is_over = True
             raise
@@ -151,7 +149,9 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         """As of every indexed source, with jax.Arrays; see PositionedSourceModule."""
         return put(super().__getitem__(index))
 
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Columns:
+    def get_batch(  # type: ignore[override]
+        self, batch_size: int | None = None, key: Any = None, *, size: int | None = None
+    ) -> Columns:
         """The next `batch_size` elements, stacked: jax.Arrays of shape (batch_size, ...), fewer at an epoch's end.
 
         Then the next epoch, or {} at the end of the stream; see the class. size: another name for batch_size.
@@ -167,10 +167,10 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         return self._alone(functools.partial(self._next_batch, batch_size))
 
     def _next_batch(self, batch_size: int) -> Columns:
-        batch = self._source.get_batch(batch_size, finish=put)
+        batch = Source.get_batch(self, batch_size, finish=put)
         if not batch and self._ends_passes and self.supports_indexed_access():
-            self._move(self._source.state.moved(self._pass_end))
-            batch = self._source.get_batch(batch_size, finish=put)
+            self.seek(self._pass_end)
+            batch = Source.get_batch(self, batch_size, finish=put)
         self._advance(num_rows(batch))
         return batch
 
@@ -192,7 +192,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         description = self.describe()
         stop = start + size if description.stop is None else min(start + size, description.stop)
-        block = description.read(request_at(start, max(start, stop), self._source.state))
+        block = description.read(request_at(start, max(start, stop), self.state))
         if block.failure is not None:
             raise block.failure
         return {} if block.columns is None else _delivered(block.columns)
@@ -202,16 +202,15 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         state = super().get_state()
         return state | {"index": state["current_index"], "epoch": state["current_epoch"]}
 
-    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
+    def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state, also in the middle of an epoch: the next `for` gives the rest of the epoch.
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError for a malformed one.
         """
         whole = self._description
         found = StreamState.from_json(state, whole, whole.settings(), allow_drift=allow_drift)
-        self._move(found)
+        self.seek(found)
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
-        self._advance(0)
 
     def batches(
         self, start: int | StreamState, options: StreamOptions
@@ -225,23 +224,28 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
 
     @property
     def _pass_end(self) -> int:
-        stop = self._source.description.stop
+        stop = self.description.stop
         assert stop is not None
         return stop
 
-    def _move(self, state: StreamState) -> None:
-        """Go on from a state. Without num_epochs, the inner source ends with the pass of that state."""
+    def seek(self, position: int | StreamState) -> None:
+        """Go on from there: in a source of the passes up to that one, where nobody says how many there are."""
         self._is_over = False
+        state = position if isinstance(position, StreamState) else self.state.moved(position)
         if self._ends_passes:
             passes = replace(self._description, num_epochs=state.position // len(self) + 1)
-            if passes.stop != self._source.description.stop or passes.order != self._source.description.order:
-                self._source.close()
-                self._source = Source(passes, skip_options=self.skip_options)
-        self._source.seek(state)
+            if passes.stop != self.description.stop or passes.order != self.description.order:
+                self._read(passes)
+        super().seek(state)
+
+    def _read(self, description: IndexedStream) -> None:
+        """Read another stream from here on."""
+        self._consumer.end(then=self.description.close)
+        Source.__init__(self, description, skip_options=self.skip_options)
 
     def _stands_at(self) -> StreamState:
         is_between = self._ends_passes and self._is_over
-        return self._source.state.moved(self._pass_end) if is_between else super()._stands_at()
+        return self.state.moved(self._pass_end) if is_between else super()._stands_at()
 
     def _reads(self) -> str:
         return self._names("dataset", self._given.value["dataset"])
@@ -253,11 +257,10 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         self.stochastic, self.stream_name = self.config.stochastic, self.config.stream_name
         shuffle: Shuffle = "global" if self.config.shuffle else "none"
         order = order_of(len(self), self.config.seed, shuffle, self.config.rounds)
-        state = self._source.state
+        state = self.state
         self._description = replace(self._description, order=order)
-        self._source.close()
-        self._source = Source(self._description, skip_options=self.skip_options)
-        self._move(state)
+        self._read(self._description)
+        self.seek(state)
 
     def _gather(self, start: Any, size: int) -> dict[str, Any]:
         description = self.describe()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from datarax_ray.feed.source import Source
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, Shuffle, order_of
@@ -98,12 +100,9 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         self.iterator_initialized = nnx.Variable(False)
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
 
-    def __len__(self) -> int:
-        return len(self._source)
-
     def __iter__(self) -> Self:
         self.iterator_initialized.set_value(True)
-        self._source.warn_if_over()
+        self.warn_if_over()
         return self
 
     def __getitem__(self, index: int) -> Any:
@@ -113,14 +112,14 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         """
         index = whole("the index of an element", index, "; one at a time, or get_batch_at(start, size) for several")
         n = len(self)
-        epoch, stop = self._source.position // n, self._source.description.stop
+        epoch, stop = self.position // n, self.description.stop
         epoch = epoch if stop is None else min(epoch, (stop - 1) // n)
         count = n if stop is None else min(n, stop - epoch * n)  # a mixture may end within its first epoch
         if not -count <= index < count:
             raise IndexError(f"index {index} is outside an epoch of {count} records")
         if self.describe().yields.may_repeat:
             raise TypeError("with a flat_map an index gives any number of elements; get_batch_at(position, 1) has them")
-        found = self._source.get_batch_at(epoch * n + index % count, 1)
+        found = Source.get_batch_at(self, epoch * n + index % count, 1)
         if not found:
             raise IndexError(f"a filter or on_error='skip' drops the element at index {index}")
         return found[0]
@@ -136,16 +135,16 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         and TypeError if every field stays on the host.
         """
         if isinstance(start, jax.core.Tracer):
-            return self._traced.at(self._source, start, size)
-        return self._source.get_batch_at(operator.index(start), size)
+            return self._traced.at(self, start, size)
+        return super().get_batch_at(operator.index(start), size)
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: under 4 KB, never an order or a record."""
-        state, source = self._stands_at(), self._source
+        state = self._stands_at()
         epoch, index = divmod(state.position, self._epoch_size)
         return {
             **state.to_json(self.describe().settings()),
-            **(source.evidence() if state == source.state else {}),
+            **(self.evidence() if state == self.state else {}),
             "current_index": index,
             "current_epoch": epoch,
             "total_records": self.total_records.get_value(),
@@ -154,31 +153,32 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
             "prefetch_cache": {},
         }
 
-    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
+    def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
         """Go on from a state, also in the middle of an epoch.
 
         Raises: DriftError where the state belongs to another stream; ValueError or TypeError for a malformed one.
         """
-        self._source.set_state(state, allow_drift)
+        super().set_state(state, allow_drift)
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
         self._advance(0)
 
+    def seek(self, position: int | StreamState) -> None:
+        """Go on from a position or a state, at no cost. Raises: as Source.seek."""
+        super().seek(position)
+        self._advance(0)
+
     def _next(self) -> Any:
-        element = self._source.next_element()
+        element = self.next_element()
         self._advance(1)
         return element
 
     def _next_batch(self, batch_size: int) -> Columns:
-        batch = self._source.get_batch(batch_size)
+        batch = Source.get_batch(self, batch_size)
         self._advance(num_rows(batch))
         return batch
 
     def _stands_at(self) -> StreamState:
-        return self._source.state
-
-    def _move(self, state: StreamState) -> None:
-        """Go on from there."""
-        self._source.seek(state)
+        return self.state
 
     def _set_place(self, *, epoch: int | None = None, index: int | None = None) -> None:
         """Go on from another epoch, or from another index in the epoch."""
@@ -186,12 +186,11 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         here = divmod(state.position, self._epoch_size)
         position = (here[0] if epoch is None else epoch) * self._epoch_size + (here[1] if index is None else index)
         if position != state.position:
-            self._move(state.moved(position))
-            self._advance(0)
+            self.seek(state.moved(position))
 
     def _advance(self, num_elements: int) -> None:
         """The variables show where the source stands now, that many elements further on."""
-        epoch, index = divmod(self._source.position, self._epoch_size)
+        epoch, index = divmod(self.position, self._epoch_size)
         self.current_epoch.set_raw_value(epoch)
         self.current_index.set_raw_value(index)
         self._count(num_elements)
@@ -241,7 +240,7 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         order = self.describe().order
         if not order.is_shuffled:
             return None
-        start = self._source.position // len(self) * len(self)
+        start = self.position // len(self) * len(self)
         return order.records(np.arange(start, start + len(self)))
 
     def describe(self) -> IndexedStream:

@@ -5,7 +5,7 @@ Source: datarax.core.module.DataraxModule and datarax.core.data_source.DataSourc
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -13,16 +13,10 @@ from typing import Any, ClassVar, Self
 import jax
 from flax import nnx
 
-from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Turns
 from datarax_ray.feed.source import Source, one_size
-from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.feed.trail import Trail
-from datarax_ray.plan.packing import AnyPacking
-from datarax_ray.plan.state import StreamState
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.elements.columns import Batch, Columns, leaves, map_leaves
-from datarax_ray.read.errors import Skipped
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_given
@@ -41,10 +35,8 @@ class Opaque:
         self.value = value
 
 
-class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: ignore[call-arg]
-    """The elements of a description, as an NNX module. It holds host state (files, positions) and is no pytree.
-
-    Iteration, `next`, `get_batch` and the state share one position.
+class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # type: ignore[call-arg]
+    """A source of a description, as an NNX module. It holds host state (files, positions) and is no pytree.
 
     Raises: ValueError for a stochastic config without rngs, or without the stream that it names.
     """
@@ -82,14 +74,16 @@ class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: igno
         self._computed_stats: dict[str, Any] | None = None
         self._ignore_precomputed = False
         self._operations = {"applied_count": 0, "skipped_count": 0}
-        self._source = Source(description, skip_options=skip_options)
+        Source.__init__(self, description, skip_options=skip_options)
         self._alone = Turns().alone  # an element, and the variables that show it, are one step to other threads
         self._traced = self.traced()
 
     def __next__(self) -> Any:
         return self._alone(self._next)
 
-    def get_batch(self, batch_size: int | None = None, key: Any = None, *, size: int | None = None) -> Batch:
+    def get_batch(  # type: ignore[override]
+        self, batch_size: int | None = None, key: Any = None, *, size: int | None = None
+    ) -> Batch:
         """The next `batch_size` elements, stacked: NumPy arrays of shape (batch_size, ...), fewer at the very end.
 
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
@@ -97,12 +91,12 @@ class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: igno
         return self._alone(partial(self._next_batch, one_size(batch_size, size)))
 
     def _next(self) -> Any:
-        element = self._source.next_element()
+        element = self.next_element()
         self._count(1)
         return element
 
     def _next_batch(self, batch_size: int) -> Columns:
-        batch = self._source.get_batch(batch_size)
+        batch = Source.get_batch(self, batch_size)
         self._count(num_rows(batch))
         return batch
 
@@ -110,64 +104,23 @@ class SourceModule(Closing, HostModule, nnx.Module, pytree=False):  # type: igno
         """False: datarax's Pipeline iterates by get_batch, to the end of the last epoch. get_batch_at may work, too."""
         return False
 
-    def describe(self) -> Stream:
-        """Everything that decides this stream, as a picklable value: RaySource sends it to its actors."""
-        return self._source.description
-
-    @property
-    def skip_options(self) -> SkipOptions:
-        """How a consumer treats the records that on_error skips."""
-        return self._source.skip_options
-
-    def batches(
-        self, start: int | StreamState, options: StreamOptions
-    ) -> Generator[HostBatch, None, tuple[Skipped, ...]]:
-        """The batches from a position or state on; does not move this source's own."""
-        return self._source.batches(start, options)
-
-    def verify(
-        self, state: StreamState | None = None, trail: Trail | None = None, packing: AnyPacking | None = None
-    ) -> None:
-        """Read the last rows of the restored state again, and compare them; the first read does so, too.
-
-        state, trail, packing: of a Pipeline, which has its own. Raises: DriftError where a row differs, with its file,
-        record and field.
-        """
-        self._source.verify(state, trail, packing)
-
     def traced(self) -> TracedBatches:
         """The get_batch_at of a traced program: of this source, and of a RaySource over it, which knows no JAX."""
         return TracedBatches()
 
-    @property
-    def skipped(self) -> list[Skipped]:
-        """The first 1000 broken records skipped since the last seek, with on_error="skip"."""
-        return self._source.skipped
-
     def element_spec(self) -> Any:
         """A jax.ShapeDtypeStruct for each field of an element; dtype object for a field that stays on the host."""
-        return map_leaves(lambda field: jax.ShapeDtypeStruct(field.shape, field.dtype), self._source.element_spec())
+        return map_leaves(lambda field: jax.ShapeDtypeStruct(field.shape, field.dtype), super().element_spec())
 
     def close(self) -> None:
         """Close files and forget cached records. The state can still be taken; reading opens them again."""
         self._traced.close()
-        self._source.close()
-
-    def get_state(self) -> dict[str, Any]:
-        """Where the stream stands and which stream it is, in plain values; never data."""
-        return self._source.get_state()
-
-    def set_state(self, state: dict[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state, also in the middle of an epoch.
-
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError for a malformed one.
-        """
-        self._source.set_state(state, allow_drift)
+        super().close()
 
     def _count(self, num_elements: int) -> None:
         """Note that so many elements were given."""
         self._operations["applied_count"] += num_elements
-        self._operations["skipped_count"] = self._source.num_skipped
+        self._operations["skipped_count"] = self.num_skipped
 
     def get_operation_stats(self) -> dict[str, int]:
         """{"applied_count": elements given, "skipped_count": broken records left out}."""

@@ -71,7 +71,7 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
     @property
     def epoch(self) -> int:
         """The epoch of the next element; at the end of an epoch, the epoch that ends."""
-        return self._source.position // EPOCH_POSITIONS
+        return self.position // EPOCH_POSITIONS
 
     @property
     def random_order_buffer_depth(self) -> int:
@@ -103,7 +103,7 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
         return True
 
     def __iter__(self) -> Self:
-        self._source.warn_if_over()
+        self.warn_if_over()
         return self
 
     def reset(self, seed: int | None = None) -> None:
@@ -113,7 +113,7 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
         """
         if seed is not None and seed != self.config.seed:
             raise ValueError(f"the source was made with seed={self.config.seed}; copy it for another seed ({seed})")
-        self._source.seek(0)
+        self.seek(0)
 
     def get_state(self) -> dict[str, Any]:
         """Where the stream stands and which stream it is, in plain values: some hundred bytes for each shard."""
