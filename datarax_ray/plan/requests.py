@@ -93,13 +93,10 @@ class Request(Protocol):
     @property
     def first_partition(self) -> int:
         """The first partition asked for; its owner answers."""
-        ...
 
     @property
     def block_key(self) -> Hashable:
         """A key of the block: equal for requests of one block, by any trainers for any part."""
-        ...
 
     def narrowed(self, positions: tuple[int, ...]) -> Any:
         """A request for these positions alone, not shared; None where they cannot be read alone."""
-        ...

@@ -81,11 +81,9 @@ class Scheduler(Protocol):
     @property
     def partitioning(self) -> Partitioning:
         """The partitions that actors own; see plan.partitions.assign."""
-        ...
 
     def fit(self, num_actors: int) -> None:
         """Event: so many actors read. Makes more partitions if shares would be uneven."""
-        ...
 
     @property
     def limits(self) -> ChunkLimits: ...
@@ -93,19 +91,15 @@ class Scheduler(Protocol):
     @property
     def is_exhausted(self) -> bool:
         """Whether everything up to the stop is scheduled, by the known lengths."""
-        ...
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """The next chunk, of about `size` positions; not when exhausted. owners: the actor of each partition."""
-        ...
 
     def split(self, request: Any) -> Sequence[Request]:
         """Requests that together equal this one, each for fewer positions; () where it cannot be split."""
-        ...
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
         """Event: a request's block has arrived. learned: see Block.learned."""
-        ...
 
 
 class EmptyEpochs:

@@ -31,7 +31,6 @@ class Extra(Protocol):
     @abstractmethod
     def plain(self) -> dict[str, Any]:
         """As plain values, under names of its own."""
-        ...
 
     def at(self, position: int) -> Extra | None:
         """The part that holds at another position of the stream, None for nothing."""

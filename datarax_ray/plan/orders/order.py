@@ -121,17 +121,14 @@ class Order(StatefulOrder, Protocol):
     @abstractmethod
     def records(self, positions: Indices) -> Indices:
         """The record at each position. positions: int64 (k,), ascending, >= 0. Returns int64 (k,), in [0, N)."""
-        ...
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """All parameters of the order beside the data, in plain values: part of every state."""
-        ...
 
     @abstractmethod
     def partitioning(self, run_records: RunRecords) -> Partitioning:
         """A partitioning that keeps every actor busy. run_records: the shortest run for one actor."""
-        ...
 
     def touched(self, partitioning: Partitioning, start: int, stop: int) -> Sequence[int]:
         """The partitions with records in the chunk [start, stop), ascending, and perhaps more."""
@@ -140,7 +137,6 @@ class Order(StatefulOrder, Protocol):
     @abstractmethod
     def partitions_of(self, partitioning: Partitioning, records: Indices) -> Indices:
         """The partition of each record. records: int64 (k,). Returns int64 (k,)."""
-        ...
 
     def amended(self, amendments: Amendments) -> Self:
         """The order of a stream with these amendments: itself for an order without weights."""
@@ -309,7 +305,6 @@ class EpochOrder(Order):
     @abstractmethod
     def permuted(self, offsets: Indices, seed: int) -> Indices:
         """The records at these offsets of the epoch of this seed. offsets: int64 (k,), ascending, at least one."""
-        ...
 
     def records(self, positions: Indices) -> Indices:
         positions = np.asarray(positions, np.int64)

@@ -71,8 +71,7 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
         self.name = name
         self.stochastic = config.stochastic
         self.stream_name = config.stream_name
-        self._computed_stats: dict[str, Any] | None = None
-        self._ignore_precomputed = False
+        self._statistics: dict[str, Any] | None = config.precomputed_stats
         self._operations = {"applied_count": 0, "skipped_count": 0}
         Source.__init__(self, description, skip_options=skip_options)
         self._alone = Turns().alone  # an element, and the variables that show it, are one step to other threads
@@ -134,24 +133,20 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
         """batch_stats_fn(data), kept for get_statistics; None without a batch_stats_fn."""
         if self.config.batch_stats_fn is None:
             return None
-        self._computed_stats = self.config.batch_stats_fn(data)
-        return self._computed_stats
+        self._statistics = self.config.batch_stats_fn(data)
+        return self._statistics
 
     def get_statistics(self) -> dict[str, Any] | None:
-        """The precomputed statistics unless they were reset or set anew, else those computed or set last, else None."""
-        if self.config.precomputed_stats is not None and not self._ignore_precomputed and self._computed_stats is None:
-            return self.config.precomputed_stats
-        return self._computed_stats
+        """The statistics that were computed or set last, at first the precomputed ones; None after a reset."""
+        return self._statistics
 
     def set_statistics(self, stats: dict[str, Any]) -> None:
         """Use these statistics from now on."""
-        self._computed_stats = stats
-        self._ignore_precomputed = False
+        self._statistics = stats
 
     def reset_statistics(self) -> None:
         """Forget all statistics, the precomputed ones too."""
-        self._computed_stats = None
-        self._ignore_precomputed = True
+        self._statistics = None
 
     def requires_rng_streams(self) -> list[str] | None:
         """The streams of rngs that the source draws from, None if it draws from none."""
@@ -175,8 +170,7 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
         """An independent source with the same state."""
         copied = self.copy()
         copied.set_state(self.get_state())
-        copied._computed_stats = self._computed_stats
-        copied._ignore_precomputed = self._ignore_precomputed
+        copied._statistics = self._statistics
         copied._operations = dict(self._operations)
         return copied
 
