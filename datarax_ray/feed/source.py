@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading, deliveries
+from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery, Reading, deliveries
 from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.sample import REMEDY, sampled
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
@@ -110,7 +110,7 @@ class Source(Uncopied):
 
         Raises: StopIteration after the last epoch.
         """
-        return self._consumer.alone(lambda: self._consumer.take("elements", self._elements, finish))
+        return self._take("elements", self._elements, lambda element: (finish(element) if finish else element, 1))
 
     def get_batch(
         self, batch_size: int | None = None, *, size: int | None = None, finish: Callable[[Any], Any] | None = None
@@ -120,16 +120,32 @@ class Source(Uncopied):
         size: another name for batch_size. finish: as of next_element.
         """
         batch_size = one_size(batch_size, size)
-        options = _options_of(batch_size)
+        begin = partial(self._batches, _options_of(batch_size))
 
-        def columns(batch: HostBatch) -> Any:
-            return batch.columns if finish is None else finish(batch.columns)
+        def columns(batch: HostBatch) -> tuple[Any, int]:
+            return finish(batch.columns) if finish else batch.columns, batch.num_rows
 
         try:
-            begin = partial(self._batches, options)
-            return self._consumer.alone(lambda: self._consumer.take(batch_size, begin, columns))
+            return self._take(batch_size, begin, columns)
         except StopIteration:
             return {}
+
+    def _take(self, key: Any, begin: Begin, finish: Callable[[Any], tuple[Any, int]]) -> Any:
+        """See Consumer.take. finish: gives what to hand out, and the number of elements."""
+
+        def take() -> Any:
+            try:
+                given, num_elements = self._consumer.take(key, begin, finish)
+            except StopIteration:
+                self._gave(0)
+                raise
+            self._gave(num_elements)
+            return given
+
+        return self._consumer.alone(take)
+
+    def _gave(self, num_elements: int) -> None:
+        """Event: so many elements were handed out, or the stream ended or moved."""
 
     def get_batch_at(self, start: int, size: int) -> list[Any]:
         """The elements at positions [start, start + size), as a list; filtered ones are missing.

@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from datarax_ray.feed.batches import HostBatch
+from datarax_ray.feed.consumer import Turns
 from datarax_ray.feed.source import Source, one_size
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.orders.cipher import Indices
@@ -26,7 +27,6 @@ from datarax_ray.sources.base.config import SHUFFLE_STREAM
 from datarax_ray.sources.base.device import put, records_at, refuse_amended
 from datarax_ray.sources.base.files import warn_of_nulls
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
-from datarax_ray.sources.base.module import num_rows
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
 
@@ -96,6 +96,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         )
         warn_of_nulls(self._table.reader.moved, self._description.steps, label)
         self._is_over = False  # the pass was seen to end
+        self._alone = Turns().alone  # one of several threads goes on to the next pass
         self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here
 
     include_keys, exclude_keys = property(HFNamed._kept_keys), property(HFNamed._dropped_keys)
@@ -136,14 +137,12 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
             self.seek(self._pass_end)
         return super().__iter__()
 
-    def _next(self) -> Any:
+    def __next__(self) -> Any:
         try:
-            element = self.next_element(put)
+            return self.next_element(put)
         except StopIteration:
             self._is_over = True
             raise
-        self._advance(1)
-        return element
 
     def __getitem__(self, index: int) -> Any:
         """As of every indexed source, with jax.Arrays; see PositionedSourceModule."""
@@ -171,7 +170,6 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         if not batch and self._ends_passes and self.supports_indexed_access():
             self.seek(self._pass_end)
             batch = Source.get_batch(self, batch_size, finish=put)
-        self._advance(num_rows(batch))
         return batch
 
     def get_batch_at(self, start: Any, size: int, key: Any = None) -> Any:
@@ -264,7 +262,7 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
 
     def _gather(self, start: Any, size: int) -> dict[str, Any]:
         description = self.describe()
-        refuse_amended(self._source)
+        refuse_amended(self)
         if description.transforms:
             raise TypeError(
                 f"get_batch_at is traced by JAX here, and the transforms {list(description.transforms)} run on the "

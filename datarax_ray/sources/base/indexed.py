@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,7 +23,6 @@ from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.plan.plain_values import shown
 from datarax_ray.plan.position import MAX_POSITION, Yields
 from datarax_ray.plan.state import StreamState
-from datarax_ray.read.elements.columns import Columns
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.files.paths import for_people
 from datarax_ray.read.formats.cache import cached
@@ -31,7 +30,7 @@ from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Reader, Stream
 from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources.base.config import SourceConfig
-from datarax_ray.sources.base.module import Opaque, SourceModule, num_rows
+from datarax_ray.sources.base.module import Opaque, SourceModule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +65,17 @@ class IndexedSourceConfig(SourceConfig):
 class _PartOfPlace(nnx.Variable[int]):
     """Shows the epoch of a stream, or the index in the epoch. move: called with a value that somebody sets."""
 
+    __slots__ = ("_move",)  # no metadata, which a checkpoint of a model would hold
+
+    def __init__(self, move: Callable[[int], None]) -> None:
+        super().__init__(0)
+        object.__setattr__(self, "_move", move)
+
     def set_value(self, value: Any, **kwargs: Any) -> None:
-        self.get_metadata("move")(int(value))
+        if move := getattr(self, "_move", None):
+            move(int(value))
+        else:  # a copy, as in a state of NNX
+            super().set_value(value, **kwargs)
 
 
 class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
@@ -95,8 +103,8 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         self.total_records = nnx.Variable(total)
         self._epoch_size = MAX_POSITION + 1 if total is None else total
         me = weakref.proxy(self)  # a source that is dropped ends at once
-        self.current_index = _PartOfPlace(0, move=lambda index: me._set_place(index=index))
-        self.current_epoch = _PartOfPlace(0, move=lambda epoch: me._set_place(epoch=epoch))
+        self.current_index = _PartOfPlace(lambda index: me._set_place(index=index))
+        self.current_epoch = _PartOfPlace(lambda epoch: me._set_place(epoch=epoch))
         self.iterator_initialized = nnx.Variable(False)
         self.prefetch_cache: nnx.Variable = nnx.Variable({})
 
@@ -160,22 +168,12 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         """
         super().set_state(state, allow_drift)
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
-        self._advance(0)
+        self._gave(0)
 
     def seek(self, position: int | StreamState) -> None:
         """Go on from a position or a state, at no cost. Raises: as Source.seek."""
         super().seek(position)
-        self._advance(0)
-
-    def _next(self) -> Any:
-        element = self.next_element()
-        self._advance(1)
-        return element
-
-    def _next_batch(self, batch_size: int) -> Columns:
-        batch = Source.get_batch(self, batch_size)
-        self._advance(num_rows(batch))
-        return batch
+        self._gave(0)
 
     def _stands_at(self) -> StreamState:
         return self.state
@@ -188,12 +186,11 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         if position != state.position:
             self.seek(state.moved(position))
 
-    def _advance(self, num_elements: int) -> None:
-        """The variables show where the source stands now, that many elements further on."""
+    def _gave(self, num_elements: int) -> None:
+        super()._gave(num_elements)
         epoch, index = divmod(self.position, self._epoch_size)
         self.current_epoch.set_raw_value(epoch)
         self.current_index.set_raw_value(index)
-        self._count(num_elements)
 
 
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]

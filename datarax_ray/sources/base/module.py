@@ -7,25 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
 from flax import nnx
 
-from datarax_ray.feed.consumer import Turns
-from datarax_ray.feed.source import Source, one_size
+from datarax_ray.feed.source import Source
 from datarax_ray.read.closing import Closing
-from datarax_ray.read.elements.columns import Batch, Columns, leaves, map_leaves
+from datarax_ray.read.elements.columns import Batch, map_leaves
 from datarax_ray.read.skipped_records import SkipOptions
 from datarax_ray.read.stream import Stream
 from datarax_ray.sources.base.config import SHUFFLE_STREAM, SourceConfig, check_given
 from datarax_ray.sources.base.device import HostModule, TracedBatches
-
-
-def num_rows(columns: Columns) -> int:
-    """Rows of columns; 0 of {}."""
-    return next((len(column) for _, column in leaves(columns)), 0)
 
 
 class Opaque:
@@ -74,11 +67,10 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
         self._statistics: dict[str, Any] | None = config.precomputed_stats
         self._operations = {"applied_count": 0, "skipped_count": 0}
         Source.__init__(self, description, skip_options=skip_options)
-        self._alone = Turns().alone  # an element, and the variables that show it, are one step to other threads
         self._traced = self.traced()
 
     def __next__(self) -> Any:
-        return self._alone(self._next)
+        return self.next_element()
 
     def get_batch(  # type: ignore[override]
         self, batch_size: int | None = None, key: Any = None, *, size: int | None = None
@@ -87,17 +79,7 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
 
         After the end it is {}. size: another name for batch_size. key: accepted for datarax's sake, not used.
         """
-        return self._alone(partial(self._next_batch, one_size(batch_size, size)))
-
-    def _next(self) -> Any:
-        element = self.next_element()
-        self._count(1)
-        return element
-
-    def _next_batch(self, batch_size: int) -> Columns:
-        batch = Source.get_batch(self, batch_size)
-        self._count(num_rows(batch))
-        return batch
+        return super().get_batch(batch_size, size=size)
 
     def supports_indexed_access(self) -> bool:
         """False: datarax's Pipeline iterates by get_batch, to the end of the last epoch. get_batch_at may work, too."""
@@ -116,8 +98,7 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
         self._traced.close()
         super().close()
 
-    def _count(self, num_elements: int) -> None:
-        """Note that so many elements were given."""
+    def _gave(self, num_elements: int) -> None:
         self._operations["applied_count"] += num_elements
         self._operations["skipped_count"] = self.num_skipped
 
