@@ -97,7 +97,7 @@ class Membership:
         """The driver's part of max_nbytes; over 1.0 where the bound follows the actors, and some were added."""
         num_drivers = max(self._num_trainers, self._num_drivers)
         num_actors = max(self._begun_with, len(self._actors.actors))
-        return self._bound.allowance(num_actors, num_drivers, self._begun_with)
+        return self._bound.of_each(num_actors, num_drivers) / self.max_nbytes
 
     def expect(self, num_trainers: int) -> None:
         """As many drivers of this job read with the actors, or will."""

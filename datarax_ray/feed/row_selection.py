@@ -16,9 +16,7 @@ import numpy as np
 from datarax_ray.feed.batches import Ranks
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.cipher import Indices
-from datarax_ray.plan.orders.order import Partitioning
 from datarax_ray.plan.position import ordinals
-from datarax_ray.plan.requests import Request
 from datarax_ray.plan.runs import Pairs, num_rows_of, runs_of, within
 from datarax_ray.plan.scheduling import Chunk, ChunkLimits, Scheduler
 from datarax_ray.plan.trainer_rows import TrainerRows
@@ -82,22 +80,23 @@ class _Places:
     selections: list[Indices]
 
 
-class SelectedRowsScheduler:
-    """Deals the selected rows of chunks, once the requests of another scheduler brought the places."""
+class SelectedRowsScheduler(Scheduler):
+    """Schedules the selected rows of chunks, once the requests of another scheduler brought the places.
+
+    A request is never split: the elements were made when the actor was asked for the places.
+    """
 
     def __init__(self, places: Scheduler, select: Select) -> None:
         self._places = places
+        self.partitioning = places.partitioning
         self.limits = ChunkLimits(max_actors=places.limits.max_actors)
         self._select = select
         self._known: deque[_Places] = deque()  # not scheduled yet
         self._scheduled: deque[_Places] = deque()
 
-    @property
-    def partitioning(self) -> Partitioning:
-        return self._places.partitioning
-
     def fit(self, num_actors: int) -> None:
         self._places.fit(num_actors)
+        self.partitioning = self._places.partitioning
 
     @property
     def is_exhausted(self) -> bool:
@@ -126,13 +125,6 @@ class SelectedRowsScheduler:
             merged(block, next(parts), selected) if len(selected) else block
             for block, selected in zip(chunk.blocks, chunk.selections, strict=True)
         ]
-
-    def split(self, request: Request) -> Sequence[Request]:
-        """Never: the elements were made when the actor was asked for the places."""
-        return ()
-
-    def arrived(self, request: Request, learned: Sequence[Any]) -> None:
-        """Nothing: it came with the places."""
 
 
 def _part_of(request: Any, selected: Indices, num_elements: int) -> Any:

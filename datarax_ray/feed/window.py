@@ -86,9 +86,6 @@ class Bound:
         room = _MOST_OF_STORE * min(self.node_nbytes, self.all_nbytes / num_drivers)
         return int(min(wanted, room)) or DEFAULT_MAX_NBYTES
 
-    def allowance(self, num_actors: int, num_drivers: int, begun_with: int) -> float:
-        return self.of_each(num_actors, num_drivers) / self.of_each(begun_with)
-
 
 @dataclass(frozen=True)
 class Part:

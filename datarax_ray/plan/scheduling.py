@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from datarax_ray.plan.amendments import Amendments
 from datarax_ray.plan.orders.interleaved import (
@@ -75,28 +75,30 @@ class Chunk:
     requests: tuple[tuple[int, Request], ...]
 
 
-class Scheduler(Protocol):
-    """Schedules a stream from its start on, chunk by chunk."""
+class Scheduler:
+    """Schedules a stream from its start on, chunk by chunk.
 
-    @property
-    def partitioning(self) -> Partitioning:
-        """The partitions that actors own; see plan.partitions.assign."""
+    partitioning: the partitions that actors own; see plan.partitions.assign.
+    """
+
+    partitioning: Partitioning
+    limits: ChunkLimits
 
     def fit(self, num_actors: int) -> None:
         """Event: so many actors read. Makes more partitions if shares would be uneven."""
 
     @property
-    def limits(self) -> ChunkLimits: ...
-
-    @property
     def is_exhausted(self) -> bool:
         """Whether everything up to the stop is scheduled, by the known lengths."""
+        raise NotImplementedError
 
     def next_chunk(self, size: int, owners: Sequence[int]) -> Chunk:
         """The next chunk, of about `size` positions; not when exhausted. owners: the actor of each partition."""
+        raise NotImplementedError
 
     def split(self, request: Any) -> Sequence[Request]:
         """Requests that together equal this one, each for fewer positions; () where it cannot be split."""
+        return ()
 
     def arrived(self, request: Request, learned: Sequence[Any]) -> None:
         """Event: a request's block has arrived. learned: see Block.learned."""
@@ -143,7 +145,7 @@ class EmptyEpochs:
         )
 
 
-class RecordScheduler:
+class RecordScheduler(Scheduler):
     """Schedules positions of an order: an actor reads the positions of the records in its partitions.
 
     start: a state, or a position.
@@ -209,9 +211,6 @@ class RecordScheduler:
         """By position; a piece may have no record of the partitions."""
         return [replace(request, start=lo, stop=hi) for lo, hi in pieces(request.start, request.stop, NUM_PIECES)]
 
-    def arrived(self, request: Request, learned: Sequence[Any]) -> None:
-        pass
-
     def extra_at(self, position: int) -> None:
         """The extra of a state at a position in a chunk not released, or behind an element before it: none here."""
 
@@ -259,7 +258,7 @@ class _Epoch:
         return self.cursors.get(shard, Cursor())
 
 
-class ShardScheduler:
+class ShardScheduler(Scheduler):
     """Schedules positions of an order over shards: each actor reads its shards.
 
     max_actors: see ChunkLimits. The other arguments are as of a RecordScheduler.
@@ -297,9 +296,6 @@ class ShardScheduler:
         self._num_empty, self._last_empty = 0, -1  # epochs in a row that gave nothing
         # of the epoch being delivered, including what was before start
         self._has_elements = self._may_come = position % EPOCH_POSITIONS > 0
-
-    def fit(self, num_actors: int) -> None:
-        """Nothing: a shard is read forwards by one actor."""
 
     @property
     def is_exhausted(self) -> bool:

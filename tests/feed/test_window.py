@@ -594,8 +594,8 @@ def test_without_a_number_the_bound_follows_the_actors_and_leaves_most_of_every_
 
 
 def test_an_allowance_is_of_what_one_driver_had_with_the_actors_at_the_beginning():
-    assert Bound(GIB).allowance(64, 4, begun_with=8) == 0.25
-    assert Bound(None).allowance(64, 4, begun_with=8) == 8.0, "it grows with the actors"
+    assert Bound(GIB).of_each(64, 4) / Bound(GIB).of_each(8) == 0.25
+    assert Bound(None).of_each(64, 4) / Bound(None).of_each(8) == 8.0, "it grows with the actors"
 
 
 @pytest.mark.parametrize("steps", [12_000, pytest.param(60_000, marks=pytest.mark.slow)])
