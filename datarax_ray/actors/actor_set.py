@@ -144,7 +144,6 @@ class ActorSet:
             yield
 
     def check_open(self) -> None:
-        """Raise RuntimeError once the pool is closed."""
         if self.is_closed:
             raise self.closed()
 
@@ -351,7 +350,6 @@ class ActorSet:
         self._do(actor, state.answered(process, time.monotonic(), who["at_s"], timeout_s, why_ended))
 
     def failed(self, actor: Actor, error: Exception) -> None:
-        """Event: a call of it has failed."""
         state, now = actor.state, time.monotonic()
         reason = self._why_gone(state, first_line(error)) if state.phase == "running" else _why_no_start(error)
         if isinstance(error, (ActorUnavailableError, OtherProcessError)):

@@ -375,8 +375,7 @@ def _make_token() -> None:
 def _on_loopback() -> Iterator[None]:
     """Give Ray the loopback address as this node's, as it does itself on macOS and Windows.
 
-    _node_ip_address="127.0.0.1" does not: ray.init replaces it by the address that other hosts see, and every service
-    then listens on all interfaces.
+    _node_ip_address="127.0.0.1" does not: ray.init replaces it, and every service then listens on all interfaces.
     """
     # private, so it may go; what holds in the release installed is for tests/actors/test_local_ray.py to say
     before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", None)

@@ -101,9 +101,7 @@ def _brought(box: Boxed) -> Any:
 
 
 def pickled(box: Boxed) -> bytes:
-    """The description as it came, pickled for a new process on this host. A description that has read may hold open
-    files, and cannot be pickled.
-    """
+    """The description as it came, pickled for a new process here; one that has read may hold open files."""
     found = _brought(box)
     return found if isinstance(found, bytes) else ray.cloudpickle.dumps(found)
 

@@ -51,8 +51,7 @@ def on_hosts(
     function: travels once. It runs again if its process or host is lost, so its result must not depend on the run.
     num_actors: calls at a time, None for one per CPU of the cluster but one.
 
-    Raises: the error of a call, an OSError only after a second host had it too; RuntimeError for a call that is lost
-    again and again.
+    Raises: the error of a call, an OSError only from two hosts; RuntimeError for a call that is lost again and again.
     """
     check_can_connect()
     with RAY_LOCK:

@@ -55,10 +55,8 @@ class Thresholds:
     return_s: Ray restarts a process in 1 to 5 s, but notices a lost node only after up to 40 s. After return_s another
         actor is started elsewhere; inf for never.
     num_failures: so many failed starts in a row are no accident, and are reported.
-    backoff_s, max_backoff_s: the wait before the start after the second failure. It doubles with every failure, up to
-        the maximum.
-    max_start_s: a replacement has twice return_s to start, and the next one twice as long, up to this: nodes and
-        environments take minutes.
+    backoff_s, max_backoff_s: the wait before the start after the second failure; it doubles up to the maximum.
+    max_start_s: a replacement has twice return_s to start, the next one twice as long, up to this: nodes take minutes.
     look_s: between two looks at all actors; a look costs 0.1 ms for an actor.
     scale_s: between two decisions on the number of actors, where num_actors is a range.
     ask_head_s: between two visits to the head of the cluster; a visit takes a few ms.
@@ -215,7 +213,6 @@ class ActorState:
 
     @_event
     def tick(self, now: float) -> Commands:
-        """Time has passed."""
         if self.phase == "waiting":
             return self._start(now, at_least_s=self.limits.max_backoff_s) if now >= self.due_at else []
         if self.phase != "running" and now > self.due_at:  # also where what it is asked fails at once, again and again
@@ -298,7 +295,6 @@ class ActorState:
 
     @_event
     def done(self, request: Any, now: float) -> Commands:
-        """The request's answer is here."""
         self.requests.remove(request)
         self.heard_at, self.num_failures, self.is_owed = now, 0, False
         return []

@@ -236,9 +236,7 @@ class ReaderActor:
 
     @ray.method(concurrency_group="control")
     def drop(self, name: str) -> None:
-        """Forget a stream, once the read that runs is over, and leave its data source's context. A request for it, of
-        another driver, begins it anew.
-        """
+        """Close a stream, once the read that runs is over. A later request, of another driver, opens it again."""
         with self._reading:
             if (held := self._streams.pop(name, None)) is not None and held.description is not None:
                 held.description.close()

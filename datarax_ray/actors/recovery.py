@@ -101,7 +101,6 @@ class Recoveries:
         self._add(Recovery("stalled", -1, "", said), (), said)
 
     def resized(self, num_before: int, num_actors: int, reason: str) -> None:
-        """The pool is to have more actors, or fewer."""
         said = f"{num_before} -> {num_actors}; {reason}"
         self._add(Recovery("resized", -1, "", said), (), f"reader actors: {said}", logging.INFO)
 

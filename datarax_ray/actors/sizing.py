@@ -165,9 +165,8 @@ class Scaler:
     """Decides, once in a period, how many actors in [least, most] a pool has, for all drivers that share it.
 
     The decision rests on the counts that every driver writes into its entry. Of the drivers whose program gives a
-    range, the one with the first id decides; another takes over once it has gone. The actors are too few as long as one
-    driver waits for them. Where drivers share a block each counts the time of reading it, so shared actors are ended
-    late rather than early.
+    range, the one with the first id decides; another takes over once it has gone. The actors are too few while one
+    driver waits for them. Each driver counts the reading of shared blocks, so shared actors are ended late.
 
     period_s: between two decisions. A part takes a second, so 10 s have several parts of each actor. After a change of
     actors or drivers the first two periods are not judged: up to 16 parts in flight were asked for before the change.

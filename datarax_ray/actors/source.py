@@ -52,8 +52,7 @@ class RaySource(NamedArguments, Source, Closing):
         driver and 40 % of all stores for all drivers.
     resources, label_selector, memory, runtime_env: as Ray's actors take them.
     name: drivers of one Ray namespace that give the same name share the actors; the actors read once for all trainers
-        of a job. The actors end with the last driver. If the driver that started them ends first, the others start new
-        ones.
+        of a job. The actors end with the last driver; where the driver that started them ends, others start new ones.
     start_timeout_s: how long to wait while no actor runs.
     request_timeout_s: an actor that reads one part of a chunk for longer is replaced as hung; a second is usual.
     stall_after_s: a longer wait for a batch is logged with its actors, positions and files.
@@ -214,9 +213,7 @@ class RaySource(NamedArguments, Source, Closing):
         return self._actors.rebalance()
 
     def close(self) -> None:
-        """Stop reading and end the actors, unless another source shares them. get_state still works, and the wrapped
-        source stays open.
-        """
+        """Stop reading, and end the actors unless others share them. get_state works on; `source` stays open."""
         atexit.unregister(self._at_exit)
         self._actors.close()  # first, so that nobody waits for actors any more
         self._consumer.end()

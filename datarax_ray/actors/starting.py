@@ -87,8 +87,7 @@ class Actor:
 def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the actor that is there.
 
-    identity: of the source. Ray starts the actor again where its process or node is lost, but never runs a request
-    twice.
+    identity: of the source. Ray starts a lost actor again, and runs no request twice.
 
     Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
     """

@@ -53,8 +53,7 @@ _PR_SET_PDEATHSIG = 1  # sys/prctl.h
 class Trial:
     """How a position is tried.
 
-    timeout_s: for the read. wait_for_room_s: before the read, if the node has little memory left; other processes may
-    need theirs only for a while.
+    timeout_s: for the read. wait_for_room_s: before the read, while the node has little memory left.
     """
 
     timeout_s: float

@@ -160,9 +160,8 @@ class Intake:
 class Ranks:
     """Where the `total` elements of a chunk are.
 
-    positions, ends: the positions that give any, and how many elements there are up to and with each: int64 (k,),
-    ascending. None where the positions from `start` on give one element each: nothing is made of them then, as a chunk
-    for many trainers has millions.
+    positions, ends: the positions that give any, and the number of elements up to and with each: int64 (k,), ascending.
+    None where the positions from `start` on give one element each: a chunk for many trainers has millions.
 
     >>> Ranks(5, 4).behind(3), Ranks(5, 4).of(np.array([6, 8])).tolist()
     ((8, 0), [1, 3])

@@ -90,7 +90,6 @@ class Pool:
         """Forget these parts, sent and not received."""
 
     def stalled(self, message: str) -> None:
-        """The stream has waited long: log it."""
         logger.warning(message)
 
 
@@ -238,7 +237,6 @@ class Flow:
         self.window.release()
 
     def close(self) -> None:
-        """Forget what is in flight."""
         self._pool.discard(self._all_sent())
 
     def _send(self, part: Part) -> None:
@@ -339,9 +337,7 @@ class Flow:
             self._end_behind(part.chunk, block)
 
     def _end_behind(self, chunk: int, failed: Block) -> None:
-        """Ask for no part of the chunk behind an element that ends its process: a shard is read forwards, so those
-        parts would end other processes.
-        """
+        """Drop the parts behind an element that ends its process: read forwards, they would end other processes."""
         for part in self.window.failed(chunk, failed.failure_position):
             if part.index in self._places[chunk]:  # or it waits to be asked again
                 for each in list(self._places[chunk][part.index].parts):

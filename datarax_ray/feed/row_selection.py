@@ -33,8 +33,7 @@ class RowSelector:
     A chunk may begin a batch and not end it. A short last batch that is neither padded nor dropped divides its rows
     differently, so all elements are selected that may be this trainer's.
 
-    stop, offset: as of a Batcher. is_fixed: whether each batch has all rows: the last one is padded or dropped, or
-    there is none.
+    stop, offset: as of a Batcher. is_fixed: whether every batch has all rows, also the last one.
     """
 
     def __init__(self, rows: TrainerRows, *, stop: int | None, offset: int, is_fixed: bool) -> None:

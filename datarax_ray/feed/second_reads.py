@@ -178,7 +178,6 @@ class Backups:
         self._takes_s = 0.0  # for each position of a chunk, on average; 0 until something is read
 
     def sent(self, part: Part, now: float) -> None:
-        """Event: an actor was sent the part."""
         self._queues.setdefault(part.actor, {})[part] = now
 
     def read(self, part: Part, now: float) -> None:
@@ -199,11 +198,9 @@ class Backups:
         self._queues.get(part.actor, {}).pop(part, None)
 
     def is_begun(self, part: Part) -> bool:
-        """Whether its actor may be reading the part."""
         return next(iter(self._queues.get(part.actor, ())), None) == part
 
     def over(self, part: Part) -> None:
-        """Event: the part is over."""
         self._copied.discard((part.chunk, part.index))
 
     def asks(self, actors: Sequence[int], now: float) -> list[Ask]:

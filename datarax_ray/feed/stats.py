@@ -39,8 +39,7 @@ class ActorWork:
     num_retries: repeated requests to the storage.
     num_from_memory, num_from_storage: records that cacheable=True found in memory, and that it did not.
     max_rss_nbytes: the largest memory of its process.
-    up_s: seconds for which it was there: from its first block to the last batch, without lost time and without the time
-        in which nobody wanted batches.
+    up_s: seconds for which it was there: from its first block to the last batch, without losses and pauses.
     """
 
     num_blocks: int = 0
@@ -319,8 +318,7 @@ def _rows(who: str, spent: Mapping[str, float], total_s: float) -> list[str]:
 class Timings:
     """Counts while a stream runs. skip_counts: of its consumer.
 
-    The thread that makes batches uses `making`, the trainer's thread `taken`; any other thread reads counts of a moment
-    ago.
+    The thread that makes batches uses `making`, the trainer's thread `taken`. Other threads see counts a moment late.
     """
 
     def __init__(

@@ -207,8 +207,7 @@ def places(
 ) -> Generator[Sequence[tuple[int, Indices, Indices]], None, None]:
     """Where the elements of a merged mixture come from, read in this process from a state on.
 
-    For each chunk, and each component with elements in it: (component, positions in the mixture, positions in the
-    component), both int64 (k,).
+    Of each chunk and component: (component, positions in the mixture, positions in the component), int64 (k,) both.
     """
     options = StreamOptions(1, stop=description.stop)
     with closing(_Reading(description, None, start, options, Wanted(documents=documents))) as reading:

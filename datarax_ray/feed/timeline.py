@@ -150,7 +150,6 @@ class Timeline:
             self._sampled_at = now
 
     def until(self, now: float) -> Drawn:
-        """All of it up to now."""
         with self._lock:
             for actor, since in self._lost_since.items():
                 self.add(actor, LOST, since, now)
@@ -171,9 +170,7 @@ class Timeline:
             return {actor: float(there.sum()) for actor, there in self._there(until)}
 
     def at_work_while_waiting(self, until: float) -> float | None:
-        """The part of the time for which actors were there that they were at work while the trainer waited, from 0 to
-        1; None where it did not wait.
-        """
+        """The share of its actors' time, from 0 to 1, at work while the trainer waited; None where it did not wait."""
         with self._lock:
             waits, at_work = self._of(TRAINER, WAITING), self._of(_ALL, _AT_WORK)
             there = float(sum((waits * there).sum() for _, there in self._there(until)))

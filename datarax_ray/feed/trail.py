@@ -209,8 +209,7 @@ class Trail:
     def then(self, batch: Any, state: StreamState, *, is_written: bool, most: int = MAX_ROWS) -> Trail:
         """The trail behind one more batch.
 
-        batch: a HostBatch. state: before it. is_written: whether the batch's owner may write to its arrays. most: rows
-        to keep of the batch.
+        batch: a HostBatch. state: before it. is_written: whether others may write to its arrays. most: rows to keep.
         """
         parts: Parts = () if batch.documents is None else (batch.documents,)
         if batch.pieces is None and batch.in_order and len(batch.positions):

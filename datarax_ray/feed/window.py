@@ -225,7 +225,6 @@ class Window:
 
     @property
     def head_number(self) -> int:
-        """Of the first chunk."""
         return self._chunks[0].number
 
     @property
@@ -271,9 +270,7 @@ class Window:
         self._waiting += [self._ask_owner(each) for each in again]
 
     def failed(self, chunk: int, position: int) -> list[Part]:
-        """Event: the stream ends at this position of a chunk in flight. Returns the missing parts behind the position,
-        which need not arrive.
-        """
+        """Event: the stream ends at this position of a chunk in flight. Returns the missing parts behind it."""
         found = self._chunks[chunk - self._chunks[0].number]
         behind = [part for part in found.missing if part.request.start > position]
         found.arrived |= dict.fromkeys((part.index for part in behind), 0)
@@ -401,8 +398,8 @@ def next_chunk_size(
     max_read_s: float = TARGET_READ_S,
     block_nbytes: int = TARGET_BLOCK_NBYTES,
 ) -> int:
-    """Positions in the next chunk: block_nbytes for each actor, at most a quarter of the window (with many actors an
-    eighth) and 4x the last size.
+    """Positions in the next chunk: block_nbytes for each actor, at most 1/4 of the window (1/8 with many actors) and 4x
+    the last size.
 
     read_s_per_position: average seconds of a part, for each position of the whole chunk; an actor is asked for at most
     max_read_s. Not of the slowest part: among a thousand some are always slow, and backups help with these.

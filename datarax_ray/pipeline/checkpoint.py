@@ -92,8 +92,7 @@ class PipelineHandler(ocp.CheckpointHandler):
 class PipelineSave(NamedArguments, ocp.args.CheckpointArgs):
     """Save a pipeline's state: `Composite(model=..., data=PipelineSave(pipeline))`.
 
-    In a job of several processes each makes one at the same step, and they compare their states before anything is
-    written.
+    In a job of several processes each makes one at the same step; their states are compared before they are written.
 
     Raises: TypeError for another object; ValueError, in every process, where streams or steps differ.
     """

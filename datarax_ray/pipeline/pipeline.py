@@ -59,8 +59,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
     drop_remainder: skip a short last batch; by default it is yielded short.
     pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields). Every batch gets a
         field valid_mask, bool (rows,), True for rows of data. If stages drop the field, it is put back.
-    packing: ConcatThenSplit or FirstFitPack, to pack documents into rows of seq_len tokens; LengthBatches, for batches
-        of rows of about one length.
+    packing: ConcatThenSplit or FirstFitPack, for rows of seq_len tokens; LengthBatches, for rows of about one length.
     prefetch: batches made ahead, 0 for none. Up to 8 small batches of rows that were read together count as one.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
         and the mesh decides the rows of each process.
@@ -290,8 +289,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         modules: NNX modules, optimizers and the like, or one alone; the steps update their variables.
 
         Returns the outs, stacked on a new first axis (length, ...); with init_carry, (carry, outs). Compiled once for
-        each step_fn (the same object), length and shapes. Batches are those of iteration, byte for byte, without the
-        fields that stay on the host.
+        each step_fn (the same object), length and shapes. Batches are those of iteration, without fields on the host.
 
         All or nothing: after any error, modules and position are as before, and the next scan or `for` begins at the
         same batch. Ctrl-C may be noticed only when the loop ends, and at its very end changes both.

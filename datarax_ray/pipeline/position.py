@@ -137,8 +137,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
             mixture with a stream. A stream alone reserves positions of shards that ended, and 2**40 for each epoch: use
             a position from `locate` or a state.
 
-        Raises: ValueError for a position beyond the end, or where the last batch would not divide over the sharding;
-        the position stays.
+        Raises: ValueError for a position beyond the end, or where the sharding does not divide the last batch.
         """
         check_not_forked(self._made_in, "this Pipeline")
         state, stop = self._consumer.consumed.state.moved(position), self.source.describe().stop
@@ -164,19 +163,16 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
 
         skip: positions or records to leave out, as a filter would. Positions are numbers, ranges (start, stop) or
             values of `locate`; records are named as in `locate` and errors: "part-0[17]", several "part-0[17:99]", of a
-            mixture "component 1: part-0[17]". A position belongs to one epoch; a record is skipped in all epochs to
-            come.
+            mixture "component 1: part-0[17]". A position is of one epoch; a record is skipped in all later epochs.
         every_epoch: skip the records at these positions in all epochs.
-        weights: of a MixtureSource over endless sources: one for each source, or a WeightSchedule, with positions
-            counted from `at`.
+        weights: of a MixtureSource over endless sources: one for each, or a WeightSchedule that begins at `at`.
         at: the position where weights and skipped records begin; None for the next one.
         why: a note of up to 200 characters.
 
         Batches made ahead are rebuilt. Up to the last skipped position, batches can no longer be found by counting, as
         behind a filter. Random transforms stay as they were.
 
-        Raises: ValueError for positions already yielded, and for records or weights that this stream does not have;
-        TypeError for other values.
+        Raises: ValueError for positions already yielded, or records or weights that the stream lacks; TypeError.
 
         Example: `pipeline.amend(skip=[range(48_000, 49_024)], why="loss spike at step 750")`
         """

@@ -211,8 +211,7 @@ VALID_MASK = "valid_mask"
 def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, Any] | None = None) -> HostBatch:
     """The batch filled to `num_rows` rows in this process, of `global_rows` in all, with the field valid_mask.
 
-    valid_mask: bool (num_rows,), True for rows of data. Filling rows have `fill` by field, else zeros, or None in
-    object columns, and position 0.
+    valid_mask: bool (num_rows,), True for rows of data. Other rows have `fill` by field, else 0 or None; position 0.
 
     Raises: ValueError where the elements are no dicts, or have a field valid_mask.
     """

@@ -97,7 +97,6 @@ class Feed:
         return self._leg.consumed is self._consumed
 
     def fail(self) -> None:
-        """Hand nothing out."""
         self._leg.fail()
 
     def callback(self) -> tuple[np.bool_, FedBatch]:

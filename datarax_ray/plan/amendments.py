@@ -52,7 +52,6 @@ class Amendment:
         return {"positions": self.positions, "records": self.records}
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a state."""
         skipped = {name: [list(each) for each in ranges] for name, ranges in self._skipped().items() if ranges}
         weights = {} if self.weights is None else {"weights": plain_weights(self.weights)}
         return {"at": self.at} | skipped | weights | ({"why": self.why} if self.why else {})
@@ -67,8 +66,7 @@ def amended(log: Amendments, new: Amendment, first: int) -> Amendments:
 
     first: the first position that was not delivered yet.
 
-    Raises: ValueError for a change of earlier positions, for weights that begin before others in the log, and for too
-    large a log.
+    Raises: ValueError for a change of earlier positions, weights that begin before earlier ones, or too large a log.
     """
     positions = without(new.positions, (pair for each in log for pair in each.positions))
     records = without(new.records, (pair for each in log if each.at <= new.at for pair in each.records))

@@ -121,7 +121,6 @@ class Evidence:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """In plain values, of constant size."""
         return {
             "start": list(self.start),
             "places": self.places,
@@ -211,7 +210,6 @@ class RollingDigest(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it covers all rows."""
         return self.num_parts == 1
 
     def plus(self, digest: int) -> Self:

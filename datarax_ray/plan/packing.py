@@ -137,8 +137,7 @@ class FirstFitPack(Packing):
     A document that fits in no row completes the batch and begins the next one: a state names a record. Larger batches
     have less padding. Empty documents are dropped.
 
-    too_long: for a document of more than seq_len tokens "raise" (on_error="skip" skips it), "truncate", or "split" into
-        documents of seq_len.
+    too_long: of documents longer than seq_len: "raise" (on_error="skip" skips them), "truncate", or "split" by seq_len.
     fields, pad_id, batches: as of ConcatThenSplit; positions count the tokens of a document.
 
     Source: Grain's FirstFitPackIterDataset with num_packing_bins = batch_size and shuffle_bins=False.
@@ -175,9 +174,8 @@ class ConcatPlacer:
     def take(self, lengths: Indices, ends: Indices, index: int, skip: int) -> tuple[Indices, Indices, bool]:
         """Place documents from `index` on, the first without its first `skip` tokens, until the batch is full.
 
-        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns the places of
-        the first m documents in the flat batch, the tokens of each (all but for the last), and whether the batch is
-        full.
+        lengths: int64 (k,), of all documents at hand, each at least 1; ends: their running sum. Returns the places of m
+        documents in the flat batch, the tokens of each (the last may be cut), and whether the batch is full.
         """
         begin = int(ends[index] - lengths[index]) + skip
         stop = min(int(ends[-1]), begin + self.rows * self.seq_len - self.filled)
@@ -272,7 +270,6 @@ class LengthBatches(NamedArguments):
 
     @property
     def documents(self) -> DocumentSpec:
-        """How actors make rows of elements."""
         limit = None if isinstance(self.boundaries, int) else self.boundaries[-1]
         return DocumentSpec(self.names, limit, are_rows=True)
 
@@ -283,7 +280,6 @@ class LengthBatches(NamedArguments):
 
     @property
     def padding(self) -> dict[str, int]:
-        """By field, what fills a row up."""
         return _padding(self)
 
     def width(self, longest: int) -> int:
@@ -297,7 +293,6 @@ class LengthBatches(NamedArguments):
         return next(each for each in self.boundaries if each >= longest)
 
     def settings(self) -> dict[str, Any]:
-        """All parameters, in plain values."""
         bounds = self.boundaries if isinstance(self.boundaries, int) else list(self.boundaries)
         return {
             "kind": "by_length",

@@ -39,8 +39,7 @@ PositionSet: TypeAlias = ListedPositions | TrainerPositions
 class Sharing:
     """num_trainers trainers ask the same actors for the same blocks, so each block is read once for all.
 
-    part: of the block: "all"; "places", positions (and lengths of documents) with columns of no rows; or rows of its
-        columns, as runs (see plan.runs).
+    part: of the block: "all"; "places", without columns; or rows of its columns, as runs (see plan.runs).
     num_elements: of the block, where it is known, to refuse rows of a block of another size.
     num_equal: trainers that ask for this same part.
     """

@@ -217,8 +217,7 @@ class RecordScheduler(Scheduler):
     def released(self, stop: int, has_elements: bool, may_come: bool = False) -> str | None:
         """Event: everything before `stop` was delivered. has_elements, may_come: of the last chunk, see Block.
 
-        Returns a line for the log after 1, 2, 4, 8, ... epochs without an element. Raises: RuntimeError if no epoch
-        will have one; see EmptyEpochs.
+        Returns a line for the log after 1, 2, 4, ... epochs without an element. Raises: as EmptyEpochs.seen.
         """
         if may_come:
             self._may_come_until = stop

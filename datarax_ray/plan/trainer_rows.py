@@ -143,14 +143,12 @@ class TrainerPositions:
 
     @property
     def share(self) -> float:
-        """The fraction of all positions."""
         return num_rows_of(self.rows.full) / self.rows.batch_size
 
     def contain(self, positions: Indices) -> NDArray[np.bool_]:
         """Which of the positions are this trainer's. positions: int64 (k,). Returns bool (k,).
 
-        A last batch that is too short for this trainer gives it the first row: a stream that begins there needs an
-        element to know the fields.
+        A last batch that is too short for this trainer gives it the first row, to know the fields by.
         """
         batch, row = np.divmod(positions - self.origin, self.rows.batch_size)
         mine = within(self.rows.full, row)

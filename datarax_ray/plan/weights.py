@@ -30,8 +30,7 @@ Weights: TypeAlias = "tuple[int, ...] | WeightSchedule"
 class WeightSchedule(NamedArguments):
     """Weights that change along a stream: a curriculum, as a pure function of the position.
 
-    points: (position, weights) pairs, ascending from position 0, the beginning of the schedule. The last weights hold
-        for ever.
+    points: (position, weights) pairs, ascending from position 0, where it begins. The last weights hold for ever.
     num_steps: equal steps from one point to the next; with 1 step, weights change at the points alone. In step j of n
         a component has (n - j) / n of its share at the one point, and j / n of its share at the next. In every step it
         has its share to less than 4 records.
@@ -83,7 +82,6 @@ class WeightSchedule(NamedArguments):
         return len(self.points[0][1])
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a state."""
         return {"points": [[at, list(weights)] for at, weights in self.points], "num_steps": self.num_steps}
 
 

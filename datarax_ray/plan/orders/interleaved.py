@@ -66,12 +66,10 @@ class InterleavedOrder:
 
     @property
     def num_records(self) -> int:
-        """Raises: TypeError, as len() of an object without a length."""
         raise TypeError("a stream has no length before it is read to its end, so no len(); iterate it")
 
     @property
     def shuffle(self) -> str:
-        """Its name in settings."""
         return "window" if self.is_shuffled else "none"
 
     def settings(self) -> dict[str, Any]:
@@ -111,9 +109,7 @@ class InterleavedOrder:
         return rounds * self.turn_size + min(max(rest - place * self.turn_size, 0), self.turn_size)
 
     def last_of(self, state: StreamState) -> tuple[int, int] | None:
-        """Shard and ordinal of the last element delivered in the epoch of a state; None at its beginning, and where
-        nobody knows.
-        """
+        """Shard and ordinal of the last element delivered in a state's epoch; None for none, or where nobody knows."""
         if isinstance(state.extra, ShardCursors) and state.extra.is_earlier:
             return None
         number, offset = divmod(state.position - (0 if state.offset else 1), EPOCH_POSITIONS)
@@ -170,7 +166,6 @@ class InterleavedOrder:
         return state._replace(position=position, offset=0, unit="elements", extra=replace(known, is_earlier=True))
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights, and for records by number: elements of shards have no number."""
         refuse_weights(amendments)
         refuse_records(amendments)
 

@@ -282,8 +282,7 @@ class BlockShuffle(EpochOrder):
     def _short(self, seed: int) -> tuple[int, int, int]:
         """For blocks of one size: their number, the records missing in the last one, and the slot of the last one.
 
-        Slot j of the epoch holds block permute(j). Behind the slot of the short block, offsets are `missing` less than
-        with whole blocks.
+        Slot j of the epoch holds block permute(j). Behind the short block, offsets are `missing` less than otherwise.
         """
         num_blocks = -(-self.num_records // self.block_size)
         short = int(cipher.invert(np.array([num_blocks - 1]), num_blocks, seed=seed, rounds=self.rounds)[0])

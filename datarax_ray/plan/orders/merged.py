@@ -79,7 +79,6 @@ class MergedOrder(WeightedOrder, StatefulOrder):
 
     @property
     def num_records(self) -> int:
-        """Raises: TypeError, as len() of an object without a length."""
         raise TypeError(
             "a mixture with a stream in it, or with weights_by, has no length before it is read to its end, so no len()"
         )
@@ -102,7 +101,6 @@ class MergedOrder(WeightedOrder, StatefulOrder):
             return ComponentStates(state.position, tuple(_component(*pair, state.unit) for pair in pairs))
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights of another number of components, and for records by number."""
         super().check(amendments)
         refuse_records(amendments)
 

@@ -69,9 +69,8 @@ class Mixture:
     seed: sets the phase of every node.
     changes: (position, weights) of each amendment of weights; of two changes the later one holds.
 
-    While weights stay the same, component c has weights[c] / W of the positions, to less than 4 records (to less than 1
-    with two components), and of every W positions exactly weights[c]. The positions of each component come in order,
-    all of them, also across changes.
+    While weights stay the same, component c has weights[c] / W of the positions, to less than 4 records (less than 1 of
+    two components), and weights[c] of every W positions. Each component's positions come in order, also across changes.
 
     >>> Mixture((3, 1), seed=1).place(np.arange(8))[0].tolist()
     [1, 0, 0, 0, 1, 0, 0, 0]
@@ -158,7 +157,6 @@ class WeightedOrder:
         return replace(self, mixture=replace(self.mixture, changes=changes))  # type: ignore[type-var]
 
     def check(self, amendments: Amendments) -> None:
-        """Raise ValueError for weights of another number of components."""
         for _, weights in changes_of(amendments):
             if num_weights(weights) != self.num_components:
                 raise ValueError(

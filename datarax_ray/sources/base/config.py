@@ -91,8 +91,7 @@ class SourceConfig(NamedArguments):
     skipped_path: a JSON-lines file, or a URL below which such files are written, that lists each skipped record once a
         pass, whatever the resumes; None for none. An existing file of another kind is refused.
 
-    Raises: ValueError for a value outside its range, or settings that contradict each other; TypeError for a flag that
-    is neither True nor False.
+    Raises: ValueError for a value outside its range, or for settings that contradict each other; TypeError.
     """
 
     cacheable: bool = False

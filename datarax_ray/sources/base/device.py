@@ -50,8 +50,7 @@ def is_traced() -> bool:
 def narrow(columns: Any, path: tuple[Any, ...] = ()) -> Any:
     """Host columns with the dtypes that they will have on the device. path: of the columns, for errors.
 
-    Raises: OverflowError for 64-bit values that JAX's 32 bits do not hold (jax_enable_x64 is off); TypeError for
-    numbers that are wider.
+    Raises: OverflowError for values that JAX's 32 bits do not hold (jax_enable_x64 is off); TypeError for wider types.
     """
     if isinstance(columns, Mapping):  # not by JAX's trees, which take ten times as long
         return {key: narrow(columns[key], (*path, key)) for key in sorted(columns)}

@@ -38,8 +38,7 @@ class IndexedSourceConfig(SourceConfig):
     """How records are ordered; see SourceConfig for the other fields.
 
     rounds: of the permutation's cipher; 4 gives Grain's order bit for bit.
-    cacheable_nbytes: limit of the records that cacheable=True keeps in each reading process, so in each actor; None for
-        no limit.
+    cacheable_nbytes: limit of what cacheable=True keeps in each reading process, so in each actor; None for no limit.
     shuffle: a new order in every epoch; see each source.
 
     Raises: ValueError for a value outside its range.
@@ -81,9 +80,8 @@ class _PartOfPlace(nnx.Variable[int]):
 class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
     """The elements of a description whose order is a pure function of the position.
 
-    Iteration, `next`, `get_batch` and the state share one position, and iteration goes on from there. `get_batch_at` is
-    stateless. `len` is the records of one epoch. Setting the value of `current_index` or `current_epoch` moves the
-    stream.
+    Iteration, `next`, `get_batch` and the state share one position; setting the value of `current_index` or
+    `current_epoch` moves it. `get_batch_at` is stateless. `len` is the records of one epoch.
     """
 
     def __init__(
@@ -162,10 +160,6 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         }
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state, also in the middle of an epoch.
-
-        Raises: DriftError where the state belongs to another stream; ValueError or TypeError for a malformed one.
-        """
         super().set_state(state, allow_drift)
         self.iterator_initialized.set_value(bool(state.get("iterator_initialized", True)))
         self._gave(0)
@@ -241,7 +235,6 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         return order.records(np.arange(start, start + len(self)))
 
     def describe(self) -> IndexedStream:
-        """Everything that decides this stream, as a picklable value: what RaySource sends to its actors."""
         return self._description
 
     def reset_cache(self) -> None:
