@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery, Reading, deliveries
@@ -91,9 +91,12 @@ class Source(Uncopied):
         """Records in one epoch, before filters. Raises: TypeError for a stream, where nobody knows."""
         return self.description.order.num_records
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Self:
         self.warn_if_over()
-        return _Iterator(self)
+        return self
+
+    def __next__(self) -> Any:
+        return self.next_element()
 
     def warn_if_over(self) -> None:
         """Log that a loop which begins now gets nothing, where the stream is over."""
@@ -249,19 +252,6 @@ class Source(Uncopied):
         many, one = (self._capped(StreamOptions(size), consumed) for size in (_ELEMENTS_AHEAD, 1))
         self.verify()
         return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
-
-
-class _Iterator:
-    """A source's elements, by `next`; no generator, which threads could not share."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self._source.next_element()
 
 
 def one_size(batch_size: int | None, size: int | None) -> int:

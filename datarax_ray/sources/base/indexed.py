@@ -108,8 +108,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
 
     def __iter__(self) -> Self:
         self.iterator_initialized.set_value(True)
-        self.warn_if_over()
-        return self
+        return super().__iter__()
 
     def __getitem__(self, index: int) -> Any:
         """Element `index` of the current epoch's order (of the last epoch at the end); negative from the end.

@@ -69,9 +69,6 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
         Source.__init__(self, description, skip_options=skip_options)
         self._traced = self.traced()
 
-    def __next__(self) -> Any:
-        return self.next_element()
-
     def get_batch(  # type: ignore[override]
         self, batch_size: int | None = None, key: Any = None, *, size: int | None = None
     ) -> Batch:

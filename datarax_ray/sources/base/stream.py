@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from flax import nnx
 
@@ -101,10 +101,6 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
 
     def __bool__(self) -> bool:
         return True
-
-    def __iter__(self) -> Self:
-        self.warn_if_over()
-        return self
 
     def reset(self, seed: int | None = None) -> None:
         """Begin again with the first epoch. seed: None, or the seed of the config.
