@@ -134,10 +134,7 @@ class ActorSet:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """For calls of a moment: no other thread changes the actors within, and Ray is not shut down.
-
-        Raises: RuntimeError once the pool is closed, or Ray shut down.
-        """
+        """For calls of a moment: nobody else changes the actors. Raises: RuntimeError once closed, or Ray shut down."""
         self.check_open()
         with self._connection.held(), self.lock:  # Ray's first, as who shuts it down may close this pool
             self.check_open()

@@ -31,9 +31,7 @@ class DescriptionLostError(RuntimeError):
 
 
 def boxed(description: Stream) -> Boxed:
-    """The form in which requests carry a description: inline if small, as a new actor may look for an object on a lost
-    node for as long as Ray believes that node to be alive.
-    """
+    """The description as requests carry it: inline if small, for a new actor may look long for a lost object."""
     try:
         found, is_own = _pickled(description)
         if len(found) <= _MAX_INLINE_NBYTES:
@@ -107,9 +105,7 @@ def pickled(box: Boxed) -> bytes:
 
 
 def _pickled(value: Any) -> tuple[bytes, bool]:
-    """The pickled value, and whether only these bytes have all of it: Ray's own pickler reads whole files that arrays
-    map, and takes the names of functions with a cache.
-    """
+    """The pickled value, and whether Ray's own pickler would lack some: mapped arrays, functions with a cache."""
     with io.BytesIO() as file:
         pickler = _Pickler(file)
         pickler.dump(value)

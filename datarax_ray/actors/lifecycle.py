@@ -396,10 +396,7 @@ class _Stay:
 
 
 class Bench:
-    """The nodes without new requests: for a while after a failure where another node succeeded, or while they drain.
-
-    A node that fails again stays twice as long.
-    """
+    """The nodes without new requests: that drain, or for a while, the next time twice as long, that failed alone."""
 
     def __init__(self, first_s: float = _FIRST_STAY_S, most_s: float = _LONGEST_STAY_S) -> None:
         self._first_s, self._most_s = first_s, most_s

@@ -104,10 +104,7 @@ class Membership:
         self._num_trainers = max(self._num_trainers, num_trainers)
 
     def tend(self) -> None:
-        """Write the entry at the head, and follow what the head knows of the pool.
-
-        Raises: ConnectionError where the head does not answer; RuntimeError once the pool is closed.
-        """
+        """Write the entry at the head, and follow what it knows. Raises: ConnectionError; RuntimeError once closed."""
         self.measures.report()
         entry, now = self._entry_now(), time.time()
         with Head(self._address) as head:

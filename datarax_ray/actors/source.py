@@ -192,17 +192,11 @@ class RaySource(NamedArguments, Source, Closing):
         return self._actors.recoveries
 
     def add_actors(self, num_actors: int) -> tuple[int, ...]:
-        """Start more actors while streams run; an actor takes its share once it runs. Returns their ids.
-
-        Raises: ValueError for fewer than 1.
-        """
+        """Start more actors while streams run. Returns their ids. Raises: ValueError for fewer than 1."""
         return self._actors.resize(whole("num_actors", num_actors, least=1), "they were added")
 
     def remove_actors(self, num_actors: int) -> tuple[int, ...]:
-        """End actors while streams run, the newest first; the others take their shares. Returns their ids.
-
-        Raises: ValueError for fewer than 1, or where none would be left.
-        """
+        """End actors, the newest first, while streams run. Returns their ids. Raises: ValueError if none is left."""
         return self._actors.resize(-whole("num_actors", num_actors, least=1), "they were removed")
 
     def rebalance(self) -> dict[int, float]:

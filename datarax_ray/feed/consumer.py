@@ -284,10 +284,7 @@ class Turns:
         self._is_busy = False  # somebody takes, and holds the lock
 
     def alone(self, take: Callable[[], T]) -> T:
-        """Call `take` while no other thread takes.
-
-        Raises: RuntimeError in a signal's handler that interrupts `take`, and would wait for itself.
-        """
+        """Call `take` while no other thread takes. Raises: RuntimeError in a signal's handler that interrupts it."""
         if self._made_in != os.getpid():
             self.__init__()  # type: ignore[misc]
         with self._lock:

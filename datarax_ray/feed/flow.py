@@ -58,10 +58,7 @@ class Pool:
         """This node failed at a part that another node could read."""
 
     def allowance(self) -> float:
-        """The share of its bound in bytes that a window may use now.
-
-        1.0 for all of it; less where other drivers use the actors too, more where more actors run than at the begin.
-        """
+        """The share of its bound in bytes that a window may use now; over 1.0 where actors were added."""
         return 1.0
 
     def weights(self) -> Mapping[int, float]:
@@ -129,9 +126,7 @@ class Stall:
 
 @dataclass
 class _Place:
-    """A part of a chunk that has not come. asked: as the window knows it. parts: as sent: to its owner, in its place to
-    another actor, to two actors (see feed.second_reads), or for a second opinion.
-    """
+    """A part that has not come. asked: as the window knows it. parts: as sent, perhaps to another or a second actor."""
 
     asked: Part
     parts: list[Part] = field(default_factory=list)
@@ -172,10 +167,7 @@ class Flow:
             return self._pool.actors(), self._pool.weights()
 
     def poll(self, actors: tuple[int, ...], weights: Mapping[int, float]) -> bool:
-        """Send these actors the parts that the window asks for. Does not wait.
-
-        Returns whether a part was lost: then look again which actors run.
-        """
+        """Send the parts that the window asks for; do not wait. Returns whether one was lost: then look who runs."""
         if actors and (actors, weights) != self._asked_of:
             self._asked_of = actors, weights
             self.window.reassign(actors, weights)

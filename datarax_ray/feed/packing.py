@@ -260,10 +260,7 @@ class PackedBatcher:
         self._begin(start, offset)
 
     def add(self, start: int, stop: int, blocks: Sequence[Block]) -> Iterator[HostBatch]:
-        """The batches that the chunk [start, stop) completes. Blocks are read until the iterator is exhausted.
-
-        Raises: the first failure in the blocks, after the batches that are whole before it.
-        """
+        """As Batcher.add."""
         self._reached = stop
         blocks, failed_at, failure = self.intake.take(stop, blocks)
         held = [_Held.of(block) for block in blocks]
@@ -276,7 +273,7 @@ class PackedBatcher:
             raise advised(failure)
 
     def finish(self) -> Iterator[HostBatch]:
-        """The last batch, if there is one and it is wanted. Call once, after the last chunk."""
+        """As Batcher.finish."""
         rows = len(self._placing.used)
         if rows and not (self._drop_remainder and rows < self._batch_size):
             yield self._emit(self._reached if self._stop is None else self._stop, 0)

@@ -129,9 +129,7 @@ class Opinions:
 
 
 def _badness(block: Block) -> tuple[bool, int, bool, int]:
-    """Larger for a block that gives less: whether it fails, how early, whether as a whole (a node that reads up to a
-    broken record has read more), and how many records it skips.
-    """
+    """Larger for a block that gives less: whether it fails, how early, whether as a whole, and the records it skips."""
     is_failing = block.failure is not None
     is_whole = is_failing and not isinstance(block.failure, RecordError)
     return is_failing, -block.failure_position, is_whole, len(block.skipped)

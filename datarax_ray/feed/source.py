@@ -109,10 +109,7 @@ class Source(Uncopied):
             )
 
     def next_element(self, finish: Callable[[Any], Any] | None = None) -> Any:
-        """The next element. finish: applied to it; where that fails the element was not handed out, and comes again.
-
-        Raises: StopIteration after the last epoch.
-        """
+        """The next element. finish: applied first; where it fails, the element comes again. Raises: StopIteration."""
         return self._take("elements", self._elements, lambda element: (finish(element) if finish else element, 1))
 
     def get_batch(
@@ -198,18 +195,13 @@ class Source(Uncopied):
         return self._consumer.consumed.evidence(self.description.order)
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
-        """Go on from a state.
-
-        Raises: DriftError where it belongs to another stream; ValueError or TypeError where it is no state.
-        """
+        """Go on from a state. Raises: DriftError for a state of another stream; ValueError, TypeError for no state."""
         description = self.description
         found = Consumed.from_json(state, description, description.settings(), allow_drift=allow_drift)
         self._consumer.go_to(Consumed(found.state, trail=found.trail))
 
     def seek(self, position: int | StreamState) -> None:
-        """Go on from a position or a state, at no cost. Raises: ValueError for a negative one, or above 2**62, or
-        where a mixture had other weights.
-        """
+        """Go on from a position or a state, at no cost. Raises: ValueError for a position outside [0, 2**62]."""
         self._consumer.go_to(Consumed(position if isinstance(position, StreamState) else self.state.moved(position)))
 
     def verify(

@@ -406,9 +406,7 @@ class Timings:
         has_stages: bool = False,
         epoch: int | None = None,
     ) -> PipelineStats:
-        """The counts up to now. num_actors: actors that are wanted, 0 once closed; None in one process. num_running: of
-        these. epoch: in which the stream stands.
-        """
+        """The counts up to now. num_actors: wanted, 0 once closed, None in one process. epoch: the current one."""
         num_running = num_running if num_actors else None
         num_actors = 0 if num_actors is None else num_actors or len(self._actors)
         up_s = self.timeline.up_s(self._taken_at) if num_actors else {}

@@ -453,10 +453,7 @@ def _counted(found: Chunks, proportions: Proportions, wanted: Wanted, merger: Me
 
 
 def _complete(batch: HostBatch, reading: _Reading, start: StreamState) -> HostBatch:
-    """The batch, with the extra and the amendments in its state.
-
-    Raises: OverflowError for a batch from whose state no stream could go on.
-    """
+    """The batch, with extra and amendments in its state. Raises: OverflowError where no stream could go on from it."""
     stop = batch.state.position
     if stop > MAX_POSITION:
         raise OverflowError(

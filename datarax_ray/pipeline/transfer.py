@@ -102,10 +102,7 @@ def constrain(arrays: Any, sharding: NamedSharding | None) -> Any:
 
 
 def share_of(sharding: NamedSharding) -> Share:
-    """The parts of every batch on the devices of this process, read off the sharding.
-
-    Raises: ValueError where the mesh has no device of this process.
-    """
+    """The parts of every batch on this process's devices. Raises: ValueError where it has no device in the mesh."""
     along_rows, num_rows = _fit(sharding, 1), sharding.mesh.size  # a number of rows that every axis divides
     part_rows = along_rows.shard_shape((num_rows,))[0]
     held: dict[int, set[int]] = {}  # by process

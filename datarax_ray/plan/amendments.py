@@ -126,10 +126,7 @@ class Apart(NamedTuple):
 
 
 def apart(one: Amendments, other: Amendments, since: int, end: int) -> Apart | None:
-    """The first positions in [since, end) in which two streams, equal before, differ by their logs.
-
-    Sure differences come first. None where the logs have the same effect.
-    """
+    """The first positions in [since, end) in which two logs differ, sure differences first; None where none do."""
     skipped, weights, records = [], [], []
     for log in (one, other):
         skipped.append(ranges_of(pair for each in log for pair in each.positions))

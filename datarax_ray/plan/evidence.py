@@ -217,10 +217,7 @@ class RollingDigest(NamedTuple):
         return self._replace(total=(self.total + digest) % 2**64)
 
     def held_by(self, share: Share) -> Self | None:
-        """The digest that one trainer continues: its own part, or the whole where it has the first rows.
-
-        None where this is the part of another trainer.
-        """
+        """The digest that a trainer goes on with: its own, or the whole with the first rows; None for another's."""
         own = self.begun(StreamState(*self.since), share)
         if (self.parts, self.num_parts) == (own.parts, own.num_parts):
             return self

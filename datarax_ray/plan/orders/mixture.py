@@ -383,10 +383,7 @@ class Proportions:
         return tuple(map(Share, due, due if self.is_exact else self._elements.tolist()))
 
     def empty(self, stop: int) -> Iterator[str]:
-        """A line for each component that gives nothing up to this position, once.
-
-        Raises: RuntimeError for a whole pass without an element, where is_strict.
-        """
+        """A line, once, for each component without an element. Raises: RuntimeError for a whole pass, if strict."""
         if self.is_exact or self._elements.all():
             return
         for index, due in enumerate(self._due(stop)):

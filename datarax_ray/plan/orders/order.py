@@ -145,10 +145,7 @@ class Order(StatefulOrder, Protocol):
     def owned_positions(
         self, partitioning: Partitioning, partitions: tuple[int, ...], start: int, stop: int
     ) -> tuple[Indices, Indices] | None:
-        """The positions in [start, stop) with records in these partitions, ascending, and the records.
-
-        None where it is cheaper to compute the order of all positions (owned_among).
-        """
+        """The positions of these partitions, ascending, and their records; None where owned_among is cheaper."""
         return None
 
     def owned_among(

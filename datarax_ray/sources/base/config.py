@@ -33,10 +33,7 @@ def _with_fields(config: type[Any]) -> str:
 
 
 def check_given(source: type[Any], args: Sequence[Any], named: Iterable[str]) -> None:
-    """Raise TypeError unless the config, which comes first, is of the source's kind, and the required arguments follow.
-
-    A source would not read the settings of another source's config.
-    """
+    """Raise TypeError unless the config comes first, is of the source's kind, and the required arguments follow."""
     _, config, *others = inspect.signature(source.__init__).parameters.values()
     if not args or config.name != "config":
         return

@@ -79,10 +79,7 @@ def split_host(columns: Any) -> tuple[Any, Any]:
 
 
 def check_callbacks() -> None:
-    """Raise RuntimeError where JAX has no CPU device, by way of which a compiled program asks the host for anything.
-
-    JAX would say so in the middle of the program, as an error of XLA's with the callback's traceback.
-    """
+    """Raise RuntimeError where JAX has no CPU device, by which a compiled program asks the host for its batches."""
     try:
         jax.local_devices(backend="cpu")
     except RuntimeError as error:

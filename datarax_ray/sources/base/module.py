@@ -41,10 +41,7 @@ class SourceModule(Source, Closing, HostModule, nnx.Module, pytree=False):  # ty
     config_type: ClassVar[type[Any]]  # of what `config`, the first argument, must be
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Checks the config, before __init__: so that a call that leaves it out hears how to write it.
-
-        A class of a user's own, over one of these, may take something else first.
-        """
+        """Checks the config before __init__. A user's own class over one of these may take something else first."""
         check_given(cls, args, kwargs)
         return super().__new__(cls, *args, **kwargs)
 

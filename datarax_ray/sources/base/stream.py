@@ -103,10 +103,7 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
         return True
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin again with the first epoch. seed: None, or the seed of the config.
-
-        Raises: ValueError for another seed.
-        """
+        """Begin again with the first epoch. Raises: ValueError for another seed than the config's."""
         if seed is not None and seed != self.config.seed:
             raise ValueError(f"the source was made with seed={self.config.seed}; copy it for another seed ({seed})")
         self.seek(0)
