@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from datarax_ray.feed.trail import Part
+from datarax_ray.feed.trail import RowRun
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import ONE_TO_ONE, Yields, ordinals
 from datarax_ray.plan.runs import Pairs, num_rows_of, rows_in, rows_of, within
@@ -89,7 +89,7 @@ class HostBatch:
     pieces: Pieces | None = None
     digest: int = 0
     last_run: int = 0
-    documents: Part | None = None
+    documents: RowRun | None = None
     row_digests: Digests | None = None
     in_order: bool = True
     is_next_at_hand: bool = False
@@ -211,7 +211,7 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _BlockRows:
     """Elements of one block. ranks: of each in its chunk, int64 (k,), ascending; a range where they are consecutive.
 
     arrays: what is copied to the batch: every column, the positions, and, where there are any, ordinals and digests.
@@ -255,7 +255,7 @@ def _shifted(rows: Any, by: int) -> Any:
 
 
 @dataclass(frozen=True)
-class _Together(_Part):
+class _Together(_BlockRows):
     """The elements of several blocks as if they were one: for batches that have few rows of each.
 
     parts: the arrays of each block. block, index: of each element, in the order of their ranks: int64 (k,).
@@ -266,7 +266,7 @@ class _Together(_Part):
     index: Indices
 
     @classmethod
-    def of(cls, parts: Sequence[_Part]) -> _Together:
+    def of(cls, parts: Sequence[_BlockRows]) -> _Together:
         ranks, sizes = np.concatenate([part.ranks for part in parts]), [len(part.ranks) for part in parts]
         order = np.argsort(ranks)
         block = np.repeat(np.arange(len(parts)), sizes)[order]
@@ -344,7 +344,7 @@ class Batcher:
         if self._row and not self._drop_remainder:
             yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
-    def _part(self, ranks: Ranks, block: Block) -> _Part:
+    def _part(self, ranks: Ranks, block: Block) -> _BlockRows:
         rank = ranks.of(block.positions)
         arrays: list[np.ndarray] = [block.positions]
         if self._yields.may_repeat:
@@ -357,7 +357,7 @@ class Batcher:
             rank, arrays = rank[selected], [array[selected] for array in arrays]
         is_run = len(rank) and int(rank[-1]) - int(rank[0]) + 1 == len(rank)
         run = range(int(rank[0]), int(rank[-1]) + 1) if is_run else rank
-        return _Part(run, [*(column for _, column in leaves(block.columns)), *arrays])
+        return _BlockRows(run, [*(column for _, column in leaves(block.columns)), *arrays])
 
     def _begin(self, start: int, offset: int) -> None:
         """Start the batch at this place; its buffers are made with the first rows."""
@@ -373,7 +373,7 @@ class Batcher:
             self._ranges = self._rows.full if rows == self._batch_size else self._rows.of(rows)
         self._num_rows = num_rows_of(self._ranges)
 
-    def _scatter(self, part: _Part, first: int, last: int) -> None:
+    def _scatter(self, part: _BlockRows, first: int, last: int) -> None:
         """Copy what the part has of the ranks [first, last) to their rows of this batch."""
         lo, hi = bisect_left(part.ranks, first), bisect_left(part.ranks, last)
         rows = _shifted(part.ranks[lo:hi], self._row - first)
@@ -390,7 +390,7 @@ class Batcher:
                 part.copy(lo + at, lo + to, mine, self._buffers)
             place += end - begin
 
-    def _make_room(self, rows: int, part: _Part) -> None:
+    def _make_room(self, rows: int, part: _BlockRows) -> None:
         """Make the buffers hold this many rows: all that this trainer takes; where that is not known, what has come.
 
         Twice as many each time, and from the second batch on what the first one took: a batch_size beyond what the

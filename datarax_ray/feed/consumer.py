@@ -118,7 +118,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
 Delivery: TypeAlias = tuple[Any, Consumed]
 
 
-class Reading:
+class LazySession:
     """A session whose deliveries are made when they are asked for, in the thread that asks."""
 
     def __init__(self, deliveries: Generator[Delivery, None, None]) -> None:
@@ -137,7 +137,7 @@ class Reading:
 
 
 # Makes deliveries from one place on; a BackgroundIterator makes them ahead of use. A session that is dropped ends.
-Session: TypeAlias = Reading | BackgroundIterator[Delivery]
+Session: TypeAlias = LazySession | BackgroundIterator[Delivery]
 Begin: TypeAlias = Callable[[Consumed], Session]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from datarax_ray.feed.batches import HostBatch, Intake, Pieces
 from datarax_ray.feed.row_selection import rows_of_tail
-from datarax_ray.feed.trail import Part, part_of
+from datarax_ray.feed.trail import RowRun, part_of
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import Packing, Placer, segments
 from datarax_ray.plan.position import ordinals
@@ -207,7 +207,7 @@ class _Held:
             yield first, min(end, self.ends[at]), self.rows[at] + first - self.begins[at]
 
 
-def _last_documents(pieces: _Pieces, held: Sequence[_Held]) -> Part | None:
+def _last_documents(pieces: _Pieces, held: Sequence[_Held]) -> RowRun | None:
     """The last consecutive documents that end with these pieces and are held whole; None for none."""
     documents = pieces.documents
     rows: list[tuple[int, int, int, int]] = []
@@ -285,7 +285,7 @@ class PackedBatcher:
         self._digest = 0
         self._pieces: list[_Pieces] = []
         self._copied: list[tuple[int, int]] = []  # [start, stop) in the flat batch
-        self._last: Part | None = None
+        self._last: RowRun | None = None
 
     def _copy(self, pieces: _Pieces, held: Sequence[_Held]) -> None:
         """Copy the held tokens to their places, one slice per run of tokens in a block."""

@@ -13,13 +13,13 @@ from itertools import pairwise
 from typing import Any, Protocol, Self
 
 from datarax_ray.feed.batches import HostBatch
-from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery, Reading, deliveries
+from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery, LazySession, deliveries
 from datarax_ray.feed.flow import Pool
 from datarax_ray.feed.sample import REMEDY, sampled
 from datarax_ray.feed.stream import StreamOptions, batches, chunks
-from datarax_ray.feed.trail import Part, Trail, digested, of_blocks
+from datarax_ray.feed.trail import RowRun, Trail, digested, of_blocks
 from datarax_ray.plan.arguments import whole
-from datarax_ray.plan.evidence import BEGIN, Evidence, RowsDigested
+from datarax_ray.plan.evidence import FIRST_PLACE, Evidence, RowsDigested
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import AnyPacking
 from datarax_ray.plan.state import StreamState
@@ -235,15 +235,15 @@ class Source(Uncopied):
 
     # No reading holds the source: a source that is dropped ends at once, and its pool with it.
 
-    def _batches(self, options: StreamOptions, consumed: Consumed) -> Reading:
+    def _batches(self, options: StreamOptions, consumed: Consumed) -> LazySession:
         options = self._capped(options, consumed)
         self.verify()
-        return Reading(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
+        return LazySession(deliveries(batches(self.description, self._pool, consumed.state, options), consumed))
 
-    def _elements(self, consumed: Consumed) -> Reading:
+    def _elements(self, consumed: Consumed) -> LazySession:
         many, one = (self._capped(StreamOptions(size), consumed) for size in (_ELEMENTS_AHEAD, 1))
         self.verify()
-        return Reading(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
+        return LazySession(_one_by_one(partial(batches, self.description, self._pool), consumed, many, one))
 
 
 def one_size(batch_size: int | None, size: int | None) -> int:
@@ -313,7 +313,7 @@ def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Tr
     assert saved is not None
     begin = description.order.earlier(state, saved.start[0])
     stop: int | None = state.position + (state.offset > 0)
-    if begin is None and saved.start == BEGIN:  # the first rows of a stream
+    if begin is None and saved.start == FIRST_PLACE:  # the first rows of a stream
         begin, stop = StreamState(amendments=state.amendments), description.stop
     if begin is None:
         return  # these rows cannot be made from this state
@@ -347,7 +347,7 @@ def _made_again(
     description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
 ) -> tuple[RowsDigested, Exception | None]:
     """The rows of the evidence, as far as the stream gives them, and what fails."""
-    parts: list[Part] = []
+    parts: list[RowRun] = []
     failure: Exception | None = None
     with contextlib.closing(chunks(description, pool, begin, options)) as stream:
         for _, _, blocks in stream:

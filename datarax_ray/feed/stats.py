@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from datarax_ray.feed.timeline import OWN_WORK, STARTING, TRAINER, WAITING, Timeline
-from datarax_ray.plan.orders.mixture import Proportions, Share
+from datarax_ray.plan.orders.mixture import ComponentShare, Proportions
 from datarax_ray.plan.packing import NO_PADDING, Padding
 from datarax_ray.read.block import Block
 from datarax_ray.read.laps import Laps, WorkDone
@@ -144,7 +144,7 @@ class PipelineStats:
     num_running: int | None = None
     at_work_while_waiting: float | None = None
     skipped: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    components: tuple[Share, ...] = ()
+    components: tuple[ComponentShare, ...] = ()
     epoch: int | None = None
     counted: str = "elements"
     padding: Padding = NO_PADDING
@@ -340,7 +340,7 @@ class Timings:
         self._first_s = self._elapsed_s = self._waited_s = self._began = self._taken_at = self._taken_clock = 0.0
         self._is_interrupted = False
         self._mixed: Proportions | None = None
-        self._mixed_before: tuple[Share, ...] = ()
+        self._mixed_before: tuple[ComponentShare, ...] = ()
         self._padding = NO_PADDING
 
     def mixed(self, proportions: Proportions | None) -> None:
@@ -351,9 +351,9 @@ class Timings:
         """Event: so many rows were cut into batches of about one length."""
         self._padding = Padding(*map(sum, zip(self._padding, padding, strict=True)))
 
-    def _components(self) -> tuple[Share, ...]:
+    def _components(self) -> tuple[ComponentShare, ...]:
         now = () if self._mixed is None else self._mixed.shares()
-        return tuple(map(Share.__add__, now, self._mixed_before)) if self._mixed_before and now else now
+        return tuple(map(ComponentShare.__add__, now, self._mixed_before)) if self._mixed_before and now else now
 
     def arrived(self, actor: int, block: Block, sharing: int = 1) -> None:
         """Event: a block of this actor is here. sharing: the trainers that asked for it."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from datarax_ray.plan.evidence import BEGIN, MAX_POSITIONS, MAX_ROWS, Evidence, RowsDigested
+from datarax_ray.plan.evidence import FIRST_PLACE, MAX_POSITIONS, MAX_ROWS, Evidence, RowsDigested
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import element_ids, ordinals
 from datarax_ray.plan.state import StatefulOrder, StreamState
@@ -40,7 +40,7 @@ class Field(NamedTuple):
     digests: Digests | None
 
 
-class Part(NamedTuple):
+class RowRun(NamedTuple):
     """Consecutive rows. positions, ordinals: int64 (k,). is_cut: whether rows are missing before this part."""
 
     positions: Indices
@@ -49,8 +49,8 @@ class Part(NamedTuple):
     is_cut: bool = False
 
 
-class Rows(NamedTuple):
-    """The last rows of a batch that nobody writes to, at most `most`: a Part is made of them when it is needed."""
+class BatchRows(NamedTuple):
+    """The last rows of a batch that nobody writes to, at most `most`: a RowRun is made of them when it is needed."""
 
     positions: Indices
     ordinals: Indices | None
@@ -62,7 +62,7 @@ class Rows(NamedTuple):
         return self.most < len(self.positions)
 
 
-Parts: TypeAlias = tuple[Part | Rows, ...]
+Parts: TypeAlias = tuple[RowRun | BatchRows, ...]
 
 
 def part_of(
@@ -73,7 +73,7 @@ def part_of(
     *,
     is_written: bool = False,
     most: int | None = MAX_ROWS,
-) -> Part:
+) -> RowRun:
     """The last rows of these. lengths: of documents, whose columns hold one token a row; else one element a row.
 
     is_written: whether whoever has the columns may write to them.
@@ -98,20 +98,20 @@ def part_of(
         ".".join(path): _field(".".join(path), array[token:], lengths, ids, is_written)
         for path, array in leaves(columns)
     }
-    return Part(positions, ordinals, fields, first > 0)
+    return RowRun(positions, ordinals, fields, first > 0)
 
 
 def rows_of(
     positions: Indices, ordinals: Indices | None, columns: Columns, *, is_written: bool, most: int
-) -> Part | Rows:
+) -> RowRun | BatchRows:
     """As part_of, at little cost where nobody writes to the columns, and they are small and hold no objects."""
     arrays = [array for _, array in leaves(columns)]
     if is_written or sum(array.nbytes for array in arrays) > _MAX_NBYTES or any(a.dtype == object for a in arrays):
         return part_of(positions, ordinals, columns, is_written=is_written, most=most)
-    return Rows(positions, ordinals, columns, most)
+    return BatchRows(positions, ordinals, columns, most)
 
 
-def first_of(positions: Indices, ordinals: Indices | None, columns: Columns) -> Part:
+def first_of(positions: Indices, ordinals: Indices | None, columns: Columns) -> RowRun:
     """The first rows of a batch, copied or digested, since they are kept for as long as the stream is read."""
     arrays = [array for _, array in leaves(columns)]
     row_nbytes = sum(array[:1].nbytes for array in arrays) or 1
@@ -122,11 +122,12 @@ def first_of(positions: Indices, ordinals: Indices | None, columns: Columns) -> 
     return part_of(positions[:count], ordinals, head, is_written=True, most=None)
 
 
-def digested(consecutive: Sequence[Part | Rows]) -> RowsDigested:
+def digested(consecutive: Sequence[RowRun | BatchRows]) -> RowsDigested:
     """The digests of all rows, in order of position; of those behind the last gap."""
-    parts: list[Part] = []
-    for each in consecutive:
-        part = part_of(each.positions, each.ordinals, each.columns, most=each.most) if isinstance(each, Rows) else each
+    parts: list[RowRun] = []
+    for part in consecutive:
+        if isinstance(part, BatchRows):
+            part = part_of(part.positions, part.ordinals, part.columns, most=part.most)
         if len(part.positions):
             parts = [part] if part.is_cut else [*parts, part]
     if not parts:
@@ -140,7 +141,7 @@ def digested(consecutive: Sequence[Part | Rows]) -> RowsDigested:
     return RowsDigested(positions[order], ordinals[order], kinds, fields)
 
 
-def _digests(name: str, part: Part) -> Digests:
+def _digests(name: str, part: RowRun) -> Digests:
     field = part.fields.get(name)
     if field is None:  # a stream refuses such rows before they are consumed
         return np.zeros(len(part.positions), np.uint64)
@@ -182,7 +183,7 @@ def _is_immutable(array: np.ndarray) -> bool:
     return all(type(value) in _IMMUTABLE for value in array[-MAX_ROWS:].flat)
 
 
-def of_blocks(blocks: Sequence[Any]) -> list[Part]:
+def of_blocks(blocks: Sequence[Any]) -> list[RowRun]:
     """The rows of blocks, all of them. blocks: see read.block."""
     return [
         part_of(block.positions, ordinals(block.positions), block.columns, block.lengths, most=None)
@@ -239,7 +240,7 @@ class Trail:
         if len(rows := _before(state, self.first).part(0, MAX_ROWS)):
             return Evidence.of(rows, are_first=self.are_first)
         saved = self.saved
-        is_made = saved is not None and (saved.start == BEGIN or order.earlier(state, saved.start[0]) is not None)
+        is_made = saved is not None and (saved.start == FIRST_PLACE or order.earlier(state, saved.start[0]) is not None)
         return saved if is_made else None
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import grain
 
 from datarax_ray.actors.source import RaySource
-from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, Reading
+from datarax_ray.feed.consumer import Consumed, Consumer, Delivery, LazySession
 from datarax_ray.feed.source import Source
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.grain import translation
@@ -230,8 +230,8 @@ class DataLoaderIterator(grain.DataLoaderIterator):
             self._loader.check_open()
         return self._consumer.take("outputs", self._begin)
 
-    def _begin(self, consumed: Consumed) -> Reading:
-        return Reading(self._loader.begin(consumed))
+    def _begin(self, consumed: Consumed) -> LazySession:
+        return LazySession(self._loader.begin(consumed))
 
 
 def load(

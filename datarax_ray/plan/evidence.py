@@ -33,7 +33,7 @@ from datarax_ray.plan.trainer_rows import WHOLE, Share
 MAX_ROWS = 64
 # Rows further behind the state are skipped: behind a filter that drops nearly all, a resume would read much.
 MAX_POSITIONS = 4096
-BEGIN = 0, 0  # the first position and ordinal of a stream
+FIRST_PLACE = 0, 0  # the first position and ordinal of a stream
 _MAX_FIELDS = 16  # recorded by name; the digest covers all
 _MAX_NAME = 48  # characters
 _LEN = 4  # hex digits of the digest of one field
@@ -110,7 +110,7 @@ class Evidence:
     def of(cls, found: RowsDigested, *, are_first: bool = False) -> Self:
         """The evidence of at least one row. are_first: no row of the stream comes before."""
         rows = found.rows
-        start = BEGIN if are_first else (int(found.positions[0]), int(found.ordinals[0]))
+        start = FIRST_PLACE if are_first else (int(found.positions[0]), int(found.ordinals[0]))
         whole = int(rows.sum(dtype=np.uint64)) % 2**64
         return cls(
             start,
@@ -146,7 +146,7 @@ class Evidence:
         if not len(found):
             return OtherRow(0, f"none of the {self.num_rows} rows is made any more: all are filtered out, or gone")
         found = found.part(0, self.num_rows)
-        other = type(self).of(found, are_first=self.start == BEGIN)
+        other = type(self).of(found, are_first=self.start == FIRST_PLACE)
         if other == self:
             return None
         if kinds := _changed_kinds(self.fields, other.fields):

@@ -8,7 +8,7 @@ import pytest
 
 from datarax_ray import ConcatThenSplit, Pipeline, RaySource
 from datarax_ray.actors.recovery import counts_of
-from datarax_ray.plan.orders.mixture import Mixture, Proportions, Share
+from datarax_ray.plan.orders.mixture import ComponentShare, Mixture, Proportions
 from datarax_ray.sources import MixtureSource, RandomAccessSource, RandomAccessSourceConfig
 from tests.data import in_memory
 
@@ -44,10 +44,10 @@ def rows(pipeline):
 @pytest.mark.parametrize(
     ("every", "shares", "lines", "num_actors"),
     [
-        ((1, 1), (Share(120, 120), Share(120, 120)), 0, 0),
-        ((1, 3), (Share(120, 120), Share(120, 40)), 0, 2),
-        ((1, 0), (Share(120, 120), Share(120, 0)), 1, 0),  # 0 of 240 rows, in silence
-        ((1, 0), (Share(120, 120), Share(120, 0)), 1, 2),
+        ((1, 1), (ComponentShare(120, 120), ComponentShare(120, 120)), 0, 0),
+        ((1, 3), (ComponentShare(120, 120), ComponentShare(120, 40)), 0, 2),
+        ((1, 0), (ComponentShare(120, 120), ComponentShare(120, 0)), 1, 0),  # 0 of 240 rows, in silence
+        ((1, 0), (ComponentShare(120, 120), ComponentShare(120, 0)), 1, 2),
     ],
 )
 def test_what_each_component_gives_is_beside_its_weight(ray_local, caplog, every, shares, lines, num_actors):
@@ -187,4 +187,4 @@ def test_counts_are_those_of_a_plain_loop(seed):
         elements.update(mixture.place(kept)[0].tolist())
         proportions.add(stop, [kept[::2], kept[1::2]])
         at = stop
-    assert proportions.shares() == tuple(Share(due[index], elements[index]) for index in range(len(weights)))
+    assert proportions.shares() == tuple(ComponentShare(due[index], elements[index]) for index in range(len(weights)))

@@ -318,7 +318,7 @@ _MAX_TABLE = 2**16
 
 
 @dataclass(frozen=True)
-class Share:
+class ComponentShare:
     """The positions that its weight gives a component, and the elements there, behind filters and broken records.
 
     With weights_by, the part of all sizes that its weight asks for, and the sizes of its elements.
@@ -327,8 +327,8 @@ class Share:
     num_positions: int = 0
     num_elements: int = 0
 
-    def __add__(self, other: Share) -> Share:
-        return Share(self.num_positions + other.num_positions, self.num_elements + other.num_elements)
+    def __add__(self, other: ComponentShare) -> ComponentShare:
+        return ComponentShare(self.num_positions + other.num_positions, self.num_elements + other.num_elements)
 
 
 class Proportions:
@@ -374,13 +374,13 @@ class Proportions:
         wanted, given = self._sizes or (np.zeros(len(sizes)), np.zeros(len(sizes), np.int64))
         self._sizes = wanted + sum(sizes) * np.asarray(weights) / sum(weights), given + sizes
 
-    def shares(self) -> tuple[Share, ...]:
+    def shares(self) -> tuple[ComponentShare, ...]:
         """The counts so far, of each component."""
         if self._sizes is not None:
             wanted, given = self._sizes
-            return tuple(map(Share, np.rint(wanted).astype(np.int64).tolist(), given.tolist()))
+            return tuple(map(ComponentShare, np.rint(wanted).astype(np.int64).tolist(), given.tolist()))
         due = self._due(self._stop)
-        return tuple(map(Share, due, due if self.is_exact else self._elements.tolist()))
+        return tuple(map(ComponentShare, due, due if self.is_exact else self._elements.tolist()))
 
     def empty(self, stop: int) -> Iterator[str]:
         """A line, once, for each component without an element. Raises: RuntimeError for a whole pass, if strict."""
