@@ -28,7 +28,7 @@ from datarax_ray.plan.arguments import NamedArguments, flag, whole
 from datarax_ray.read.closing import Closing
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.read.stream import Stream, is_endless
+from datarax_ray.read.stream import is_endless
 
 logger = logging.getLogger("datarax_ray")
 
@@ -116,26 +116,20 @@ class RaySource(NamedArguments, Source, Closing):
         if share is not None:
             _check_share(share, given)
             self._actors = share._actors.sharing(description, strict=options.strict)
-            self._begin(source, description, chunk_size, stall_after_s, share._is_named)
-            return
-        check_can_connect()
-        with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
-            most, reserved = connect(most, num_cpus)
-            options = replace(options, num_cpus=reserved)
-            if most is None:
-                most = _default_num_actors(num_cpus)
-            least = most if least is None else min(least, most)
-            _check_namespace(name)
-            scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
-            self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
-        self._begin(source, description, chunk_size, stall_after_s, name is not None)
-
-    def _begin(
-        self, source: Describes, description: Stream, chunk_size: int | None, stall_after_s: float, is_named: bool
-    ) -> None:
-        """Read with the actors, and close them at the program's end."""
+        else:
+            check_can_connect()
+            with RAY_LOCK:  # two threads may make their first sources at once, and another may shut Ray down meanwhile
+                most, reserved = connect(most, num_cpus)
+                options = replace(options, num_cpus=reserved)
+                if most is None:
+                    most = _default_num_actors(num_cpus)
+                least = most if least is None else min(least, most)
+                _check_namespace(name)
+                scaler = None if least == most else Scaler(least, most, options.thresholds.scale_s)
+                self._actors = RayPool(description, least, options, _bound(max_nbytes), scaler)
         self.source = source
-        self._chunk_size, self._stall_after_s, self._is_named = chunk_size, stall_after_s, is_named
+        self._chunk_size, self._stall_after_s = chunk_size, stall_after_s
+        self._is_named = name is not None if share is None else share._is_named
         traced = getattr(source, "traced", None)  # of an NNX source, which knows JAX
         self._traced = None if traced is None else traced()
         super().__init__(description, self._actors, getattr(source, "skip_options", COUNT_ALONE))
