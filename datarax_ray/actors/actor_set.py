@@ -45,6 +45,7 @@ from datarax_ray.actors.lifecycle import (
 )
 from datarax_ray.actors.reader_actor import OtherProcessError, whole
 from datarax_ray.actors.recovery import Recoveries, Recovery, first_line
+from datarax_ray.actors.sizing import LoadBalance
 from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
@@ -55,7 +56,6 @@ from datarax_ray.actors.starting import (
 from datarax_ray.actors.trial import Trial
 from datarax_ray.feed.flow import Lost
 from datarax_ray.feed.window import Part
-from datarax_ray.plan.partitions import LoadBalance
 from datarax_ray.read.block import Block
 from datarax_ray.read.closing import closed
 from datarax_ray.read.stream import StreamTraits

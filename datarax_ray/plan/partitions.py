@@ -1,4 +1,4 @@
-"""Partitions and their owners: how actors divide the records of an epoch, by the speed at which each reads.
+"""Partitions and their owners: how actors divide the records of an epoch.
 
 The order does not depend on ownership. Assignments may be replaced between any two chunks, and the stream stays the
 same: join, leave, crash and rebalance are one mechanism. Nothing here waits or knows the time.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -175,84 +173,3 @@ def _by_owner(partitions: tuple[int, ...], owners: tuple[int, ...]) -> dict[int,
     for partition in partitions:
         parts.setdefault(owners[partition], []).append(partition)
     return {actor: tuple(owned) for actor, owned in parts.items()}
-
-
-# The share of a new reading in the average: one 30 readings old counts 4 %. A reading may be ten times the usual.
-_NEW = 0.1
-# Shorter reads are added up: they depend on fixed costs more than on the actor.
-MIN_READ_S = 0.02
-# Readings before an actor is compared, and that must agree in a row before its weight changes.
-NUM_AGREEING = 8
-# A weight stays as long as it is within this factor of what was measured.
-TOLERANCE = 1.5
-# The median of a thousand actors takes 0.3 ms, a third of the cost of a request, so it is taken again after one reading
-# for each 64 actors.
-LOOK_AFTER = 64
-# An actor with less would be measured no more; more would be too much where most other actors are slow for a while.
-MIN_WEIGHT, MAX_WEIGHT = 1 / 16, 2.0
-
-
-class LoadBalance:
-    """Measures actors against the median of those that read now."""
-
-    def __init__(self) -> None:
-        self._short: dict[int, tuple[int, float]] = {}  # records and seconds that are no reading yet
-        self._seconds: dict[int, float] = {}  # for a record, on average
-        self._num_readings: dict[int, int] = {}
-        self._off: dict[int, int] = {}  # readings in a row that ask for another weight
-        # of every actor with another weight than 1.0; a new mapping at each change, as every block asks for it
-        self.weights: Mapping[int, float] = {}
-        self._median = 0.0  # seconds for a record, of actors with enough readings; 0 for fewer than two actors
-        self._num_since = 0  # readings since the median was taken
-
-    def read(self, actor: int, num_read: int, read_s: float, actors: Collection[int]) -> None:
-        """Event: an actor read so many records in so many seconds. actors: all that read now."""
-        records, seconds = self._short.pop(actor, (0, 0.0))
-        records, seconds = records + num_read, seconds + read_s
-        if seconds < MIN_READ_S or not records:
-            self._short[actor] = records, seconds
-            return
-        seconds /= records
-        self._seconds[actor] = seconds + (1 - _NEW) * (self._seconds.get(actor, seconds) - seconds)
-        self._num_readings[actor] = self._num_readings.get(actor, 0) + 1
-        self._num_since += 1
-        if self._num_since > len(actors) // LOOK_AFTER:
-            self._num_since, self._median = 0, self._median_of(actors)
-        if not self._median or self._num_readings[actor] < NUM_AGREEING:
-            return
-        measured = self._measured(actor)
-        weight = self.weights.get(actor, 1.0)
-        is_off = not weight / TOLERANCE <= measured <= weight * TOLERANCE
-        self._off[actor] = self._off.get(actor, 0) + 1 if is_off else 0
-        if self._off[actor] >= NUM_AGREEING:
-            self._set(actor, measured)
-
-    def forget(self, actor: int) -> None:
-        """Event: another process reads under this id, or none."""
-        known: tuple[dict[int, Any], ...] = (self._short, self._seconds, self._num_readings, self._off)
-        for of_actor in known:
-            of_actor.pop(actor, None)
-        self._weigh(actor, 1.0)
-
-    def settle(self, actors: Collection[int]) -> None:
-        """Give every actor its measured weight at once."""
-        self._median = self._median_of(actors)
-        for actor in actors:
-            if self._median and self._num_readings.get(actor, 0) >= NUM_AGREEING:
-                self._set(actor, self._measured(actor))
-
-    def _median_of(self, actors: Collection[int]) -> float:
-        known = [self._seconds[a] for a in actors if self._num_readings.get(a, 0) >= NUM_AGREEING]
-        return statistics.median_low(known) if len(known) >= 2 else 0.0
-
-    def _measured(self, actor: int) -> float:
-        return min(MAX_WEIGHT, max(MIN_WEIGHT, self._median / self._seconds[actor]))
-
-    def _set(self, actor: int, measured: float) -> None:
-        self._off[actor] = 0
-        self._weigh(actor, 1.0 if 1 / TOLERANCE <= measured <= TOLERANCE else round(measured, 4))
-
-    def _weigh(self, actor: int, weight: float) -> None:
-        if self.weights.get(actor, 1.0) != weight:
-            others = {other: its for other, its in self.weights.items() if other != actor}
-            self.weights = others if weight == 1.0 else {**others, actor: weight}

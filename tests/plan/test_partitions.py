@@ -8,17 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datarax_ray.actors.sizing import MIN_READ_S, MIN_WEIGHT, NUM_AGREEING, LoadBalance
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.orders.order import MAX_NUM_PARTITIONS, Partitioning
-from datarax_ray.plan.partitions import (
-    MIN_READ_S,
-    MIN_WEIGHT,
-    NUM_AGREEING,
-    LoadBalance,
-    ReadRequest,
-    assign,
-    owners_in,
-)
+from datarax_ray.plan.partitions import ReadRequest, assign, owners_in
 
 
 def fewest_moves(before, actors):

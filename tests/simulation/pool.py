@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from datarax_ray.actors.lifecycle import ActorState, Ask, Commands, Kill, LoseRequests, Process, Start, Thresholds
+from datarax_ray.actors.sizing import LoadBalance
 from datarax_ray.feed.flow import Arrived, Lost, Pool
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.orders.order import Order
-from datarax_ray.plan.partitions import LoadBalance
 from datarax_ray.read.block import Block
 
 # Records of a chunk for one trainer that are counted; of more each actor has its share.
