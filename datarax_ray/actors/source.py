@@ -74,6 +74,7 @@ class RaySource(NamedArguments, Source, Closing):
     """
 
     _actors: RayPool
+    _is_named: bool
 
     def __init__(
         self,
