@@ -65,13 +65,11 @@ class Reader(Protocol):
     @property
     def mean_nbytes(self) -> int:
         """Stored bytes of a record, on average."""
-        ...
 
     def read(self, records: Indices) -> Any:
         """The record at each index, in the order asked: a list, or FixedRecords; a dict of columns where records are
         stored as such.
         """
-        ...
 
     def read_rows(self, records: Indices) -> Any:
         """As read, for callers that take FixedRecords, where that saves a copy."""
@@ -87,7 +85,6 @@ class Reader(Protocol):
 
     def locate(self, record: int) -> str:
         """Where a record is, for people."""
-        ...
 
     def origin(self, record: int) -> str:
         """Where a record was written from, "" where that is not known; see read.formats.origins."""
@@ -100,7 +97,6 @@ class Reader(Protocol):
 
     def fingerprint(self) -> dict[str, Any]:
         """Plain values that identify the data, of constant size."""
-        ...
 
     def cached(self, max_nbytes: int) -> Reader:
         """Where traits.caches_itself, a reader of the same records that keeps so many bytes of them in memory.
@@ -142,7 +138,6 @@ class CountedOrder(StatefulOrder, Protocol):
     @property
     def num_records(self) -> int:
         """Records in one epoch, before filters. Raises: TypeError where that is not known before they are read."""
-        ...
 
 
 class Stream(Protocol):
@@ -151,7 +146,6 @@ class Stream(Protocol):
     @property
     def stop(self) -> int | None:
         """The position after the last; None for an endless stream, and for one of unknown length (see is_endless)."""
-        ...
 
     @property
     def traits(self) -> StreamTraits: ...
@@ -159,56 +153,46 @@ class Stream(Protocol):
     @property
     def order(self) -> CountedOrder:
         """The record at each position, as far as others than the scheduler need it."""
-        ...
 
     @property
     def yields(self) -> Yields:
         """How many elements its positions give."""
-        ...
 
     def scheduler(self, start: StreamState, stop: int | None, wanted: Wanted) -> StreamScheduler:
         """The scheduler from this state on, in requests for what is wanted. stop: None for an endless stream."""
-        ...
 
     def read(self, request: Any, ended: str = "") -> Block:
         """The block of a request of its scheduler: the same wherever and whenever it is called.
 
         ended: what ended every process that read it, "" for nothing; then its records are broken, and not read.
         """
-        ...
 
     def expect(self, request: Any) -> None:
         """Fetch ahead for a request that will be read soon, after the requests that were expected before.
 
         Reading does not depend on it: any request may be expected or not.
         """
-        ...
 
     def read_at(self, start: int, stop: int, state: StreamState = BEGIN) -> list[Any]:
         """The elements at positions [start, stop). state: any state of the stream.
 
         Raises: TypeError without random access.
         """
-        ...
 
     def names(self, request: Any) -> list[str]:
         """Some files or shards of a request's elements, for people."""
-        ...
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
         """Where the record of each position is, for people. positions: int64 (k,). state: of the stream, any.
 
         A stream of shards must have read the positions, to know where shards end.
         """
-        ...
 
     def settings(self) -> dict[str, Any]:
         """The settings that decide the elements, in plain values of constant size; see plan.fingerprint."""
-        ...
 
     def close(self) -> None:
         """Close open files. Reading opens them again."""
-        ...
 
 
 def is_endless(stream: Stream) -> bool:

@@ -50,7 +50,6 @@ class Layout(Protocol):
 
     def of(self, wanted: Indices) -> Indices:
         """The byte ranges, int64 (k, 2), of these parts. wanted: int64, ascending; a format says of what."""
-        ...
 
 
 def pages_of(spans: Indices) -> Indices:
