@@ -8,6 +8,7 @@ retry. Several threads use a pool; none waits longer than a moment while it hold
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import logging
 import math
@@ -85,10 +86,8 @@ class RayPool(Pool):
 
     def sharing(self, description: Stream, *, strict: bool) -> RayPool:
         """A pool that reads another stream with these actors. Raises: RuntimeError once closed."""
-        pool = RayPool.__new__(RayPool)
-        pool._options, pool._connection, pool._counter = self._options, self._connection, itertools.count()
-        pool._set, pool._lock, pool.membership = self._set, self._lock, self.membership
         with self._held():
+            pool = copy.copy(self)
             pool._name = self._set.join(description.traits, digest(description.settings()))
             pool._gate = Gate(self._set, pool._begin(description, strict=strict), pool._name)
             self._set.pools.add(pool)
