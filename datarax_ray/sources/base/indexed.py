@@ -173,11 +173,10 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
 
     def _set_place(self, *, epoch: int | None = None, index: int | None = None) -> None:
         """Go on from another epoch, or from another index in the epoch."""
-        state = self._stands_at()
-        here = divmod(state.position, self._epoch_size)
+        here = divmod(self.position, self._epoch_size)
         position = (here[0] if epoch is None else epoch) * self._epoch_size + (here[1] if index is None else index)
-        if position != state.position:
-            self.seek(state.moved(position))
+        if position != self.position:
+            self.seek(position)
 
     def _gave(self, num_elements: int) -> None:
         super()._gave(num_elements)
