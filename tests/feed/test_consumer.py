@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from datarax_ray.feed.consumer import Consumed, Consumer, Reading
+from datarax_ray.feed.consumer import Consumed, Consumer, LazySession
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.plan.position import ONE_TO_ONE
@@ -43,7 +43,7 @@ class Stream:
 
     def begin(self, consumed):
         self.begun.append(consumed.state.position)
-        return Reading(self._deliveries(consumed))
+        return LazySession(self._deliveries(consumed))
 
     def _deliveries(self, consumed):
         try:
