@@ -164,7 +164,7 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
         self._gave(0)
 
     def seek(self, position: int | StreamState) -> None:
-        """Go on from a position or a state, at no cost. Raises: as Source.seek."""
+        """Go on from a position or a state, at no cost. Raises: ValueError for a position outside [0, 2**62]."""
         super().seek(position)
         self._gave(0)
 
