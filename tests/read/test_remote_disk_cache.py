@@ -141,14 +141,14 @@ def test_the_disk_never_holds_more_than_the_limit(served, cache, limit):
 def test_with_room_for_half_no_choice_asks_for_fewer_bytes(tmp_path, cache):
     num_records, size, num_epochs = 100, 40_000, 3
     (tmp_path / "data").mkdir()
-    write_file(tmp_path / "data" / "0.array_record", (noise(i, size) for i in range(num_records)))
+    write_file(tmp_path / "data" / "0.array_record", (noise(i, size=size) for i in range(num_records)))
     served = HttpFiles(tmp_path / "data")
     epochs = [np.random.default_rng(seed).permutation(num_records).tolist() for seed in range(num_epochs)]
     limit = num_records * size // 2 + 80_000  # and the end of the file
     reader = reader_of(served, cache, limit, [0])
     served.count()
     for record in itertools.chain(*epochs):
-        assert reader.read(np.array([record])) == [noise(record, size)]
+        assert reader.read(np.array([record])) == [noise(record, size=size)]
     nbytes = served.count()[1]
     reader.close()
     served.close()
