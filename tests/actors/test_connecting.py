@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from ray._private import services
 
 from datarax_ray.actors import connection
 from tests.ports import free_port
+from tests.programs import knowing_no_ray
 
 # As a user's first script: no logging set up, no Ray before, JAX used before Ray is started.
 SCRIPT = """
@@ -39,20 +38,9 @@ for _ in range(2):
 """
 
 
-def run(num_actors, home, **environment):
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(num_actors)],
-        env=kept | {"HOME": str(home), "RAY_ADDRESS": "local"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-
 @pytest.mark.slow
 def test_a_plain_script_is_told_of_the_start_and_sees_no_warning_of_forks(tmp_path):
-    done = run(1, tmp_path)
+    done = knowing_no_ray("-c", SCRIPT, 1, HOME=str(tmp_path), RAY_ADDRESS="local")
     assert done.returncode == 0, done.stderr
     started = done.stderr.index("Started a local Ray instance.")
     assert "starting a local Ray (RAY_ADDRESS=local), which takes" in done.stderr[:started]
@@ -65,7 +53,7 @@ def test_a_plain_script_is_told_of_the_start_and_sees_no_warning_of_forks(tmp_pa
 
 @pytest.mark.slow
 def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_path):
-    done = run(10_000, tmp_path)
+    done = knowing_no_ray("-c", SCRIPT, 10_000, HOME=str(tmp_path), RAY_ADDRESS="local")
     assert done.returncode == 0, done.stderr
     given = max(16, 4 * (os.cpu_count() or 1))
     assert f"actors {given}\n" in done.stdout
@@ -74,13 +62,8 @@ def test_a_local_ray_is_given_no_more_actors_than_the_machine_is_good_for(tmp_pa
     assert "batches 30" in done.stdout
 
 
-@pytest.fixture
-def port():
-    """One where nobody listens."""
-    return free_port()
-
-
-def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(port, caplog):
+def test_a_cluster_that_does_not_answer_is_told_at_once_and_then_an_error_with_its_address(caplog):
+    port = free_port()
     with pytest.raises(ConnectionError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*RAY_ADDRESS=local"):
         connection._wait_for(f"127.0.0.1:{port}", "RAY_ADDRESS", answer_s=0.01, retry_s=0.02)
     assert len([r for r in caplog.records if r.message.startswith("no answer yet from the Ray cluster at 127.0")]) == 1
@@ -96,15 +79,8 @@ def test_what_is_no_address_of_a_cluster_is_refused_by_name(address, monkeypatch
 def test_a_program_without_the_token_that_it_is_to_send_is_told_where_to_put_it(tmp_path):
     """Ray itself aborts. In a process of its own: one that has looked for a token keeps it."""
     with socket.create_server(("", 0)) as head:  # Ray puts this host's address in the place of 127.0.0.1
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         given = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_ADDRESS": f"127.0.0.1:{head.getsockname()[1]}"}
-        done = subprocess.run(
-            [sys.executable, "-c", "from datarax_ray.actors.connection import connect; connect(1, 1.0)"],
-            env=kept | given,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = knowing_no_ray("-c", "from datarax_ray.actors.connection import connect; connect(1, 1.0)", **given)
     assert "ConnectionError: RAY_AUTH_MODE=token, and this program has no token: put that" in done.stderr
 
 
@@ -117,24 +93,19 @@ def test_a_cluster_that_answers_is_not_waited_for(caplog):
 @pytest.mark.slow  # and other programs of this machine find it while it runs
 def test_a_head_with_a_directory_of_its_own_is_found():
     """RaySource said "no cluster is running here", and started a local Ray beside it."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="ray-") as folder:
         port = free_port()
         options = ["--num-cpus=1", "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}/own"]
-        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", f"--port={port}", *options]
         try:
-            subprocess.run(ray, env=kept, check=True, capture_output=True, timeout=120)
+            done = knowing_no_ray("-m", "ray.scripts.scripts", "start", "--head", f"--port={port}", *options)
+            assert done.returncode == 0, done.stderr
             program = "from datarax_ray.actors import connection as at; print(at.cluster_here()); at.connect(1, 1.0)"
-            done = subprocess.run(
-                [sys.executable, "-c", program], env=kept, capture_output=True, text=True, timeout=120
-            )
+            done = knowing_no_ray("-c", program)
             assert done.stdout.strip().endswith(f":{port}"), done.stderr
             assert "starting a local Ray" not in done.stderr
-            listed = [sys.executable, "-m", "datarax_ray", "pool", "list"]
-            done = subprocess.run(listed, env=kept, capture_output=True, text=True, timeout=120)
-            assert (done.returncode, done.stdout.strip()) == (0, "the cluster has no pool of reader actors"), (
-                done.stderr
-            )
+            done = knowing_no_ray("-m", "datarax_ray", "pool", "list")
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.strip() == "the cluster has no pool of reader actors"
         finally:
             for process in psutil.process_iter(["cmdline"]):
                 if folder in " ".join(process.info["cmdline"] or []):

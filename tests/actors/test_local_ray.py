@@ -1,14 +1,12 @@
 """A local Ray answers on loopback to those who have the token, and the token stays in its file."""
 
-import os
 import stat
-import subprocess
-import sys
 
 import pytest
 
 from datarax_ray.actors import connection
 from tests.data import write_files
+from tests.programs import knowing_no_ray
 
 # In a process of its own, as its user would: no Ray initialised, no token, a home of its own.
 _SCRIPT = """
@@ -59,14 +57,7 @@ if __name__ == "__main__":
 def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_nowhere(tmp_path):
     (file,) = write_files(tmp_path, [8])
     kept = ("RAY_worker_niceness", "RAY_prestart_worker_first_driver")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_") or key in kept}
-    process = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(file), str(tmp_path / "saved")],
-        env=environment | {"HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    process = knowing_no_ray("-c", _SCRIPT, file, tmp_path / "saved", but=kept, HOME=str(tmp_path / "home"))
     assert process.returncode == 0, process.stderr[-3000:]
     lines = process.stdout.splitlines()
     assert "index [0, 1, 2, 3, 4, 5, 6, 7]" in lines

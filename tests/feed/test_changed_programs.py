@@ -6,15 +6,13 @@ Rows that come out otherwise are refused with record and field, whatever caused 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 
 import pytest
 
 from tests.data import write_files
+from tests.programs import python
 
 CONSTANTS = "SCALE = 3\n"
 TABLES = "from .constants import SCALE\n\n\ndef factor():\n    return SCALE\n"
@@ -148,14 +146,8 @@ def saved(tmp_path_factory):
 
 def run(directory, state, environ=None, allow=()):
     files = ",".join(sorted(map(str, (directory / "data").iterdir())))
-    done = subprocess.run(
-        [sys.executable, str(directory / "main.py"), files, *allow],
-        input=state,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": os.getcwd(), "PYTHONHASHSEED": "random"} | (environ or {}),
-    )
+    environ = {"PYTHONHASHSEED": "random"} | (environ or {})
+    done = python(directory / "main.py", files, *allow, stdin=state, **environ)
     assert done.returncode == 0, done.stderr
     lines = [line.partition(" ") for line in done.stdout.splitlines()]
     assert [key for key, _, _ in lines].count("LOG") <= 1, done.stdout

@@ -1,10 +1,7 @@
 """Copies of what holds a position, and JAX's traces over it: they have one of their own, or are refused and say so."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 
 import datasets
 import jax
@@ -24,6 +21,7 @@ from datarax_ray.sources import (
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
+from tests.programs import python
 
 N = 20
 
@@ -188,6 +186,5 @@ print("done")
 
 
 def test_a_program_that_ends_with_one_open_says_nothing():
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, timeout=120, env=environment)
+    done = python("-c", EXITS)
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

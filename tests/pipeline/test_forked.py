@@ -1,10 +1,8 @@
 """A process that is forked off in the middle of a stream: refused at once or right, and the other one goes on."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.programs import python
 
 # Each child says what came of it and how it ended; the parent goes on between them.
 SCRIPT = """
@@ -81,13 +79,8 @@ print("same", got == [whole.get_batch(8)["index"].tolist() for _ in got])
 
 @pytest.mark.parametrize("kind", ["here", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_forked_process_is_told_at_once_or_right_and_the_other_loses_nothing(files, kind):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, kind, *map(str, files)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=os.environ | {"RAY_ADDRESS": "local"},  # never a cluster that happens to run on this machine
-    )
+    # never a cluster that happens to run on this machine
+    done = python("-c", SCRIPT, kind, *files, RAY_ADDRESS="local")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     owners = {
