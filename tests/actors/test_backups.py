@@ -16,8 +16,7 @@ from datarax_ray.actors.pool import RayPool
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.window import Part
 from datarax_ray.plan.partitions import ReadRequest
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode
+from tests.data import AddNoise, DropThirds, array_records, decode
 from tests.waiting import until_all_run
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -43,8 +42,7 @@ def rows(batches):
 def test_a_stream_goes_on_without_an_actor_that_is_stuck_and_is_the_same(files, tmp_path, dropped):
     stuck = Stuck(tmp_path)
     stuck.process.write_text("")
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=4)
-    source = ArrayRecordSourceModule(config, files, transforms=[decode, *dropped, AddNoise(), stuck])
+    source = array_records(files, decode, *dropped, AddNoise(), stuck, num_epochs=4)
     want = rows(source.batches(0, StreamOptions(8)))
     with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=24) as distributed:
         until_all_run(distributed)

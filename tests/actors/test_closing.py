@@ -20,8 +20,8 @@ from datarax_ray import RaySource
 from datarax_ray.actors import pool as pool_module
 from datarax_ray.actors.actor_set import ActorSet
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests.clusters import living_actors
+from tests.data import array_records
 from tests.waiting import until, until_all_run
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -40,8 +40,7 @@ class Slowly:
 
 
 def make(files, nbytes=16):
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=-1)
-    return ArrayRecordSourceModule(config, files, transforms=[Slowly(nbytes)])
+    return array_records(files, Slowly(nbytes), num_epochs=-1)
 
 
 def distribute(source, num_actors=2, **options):
@@ -75,7 +74,7 @@ def nothing_left():
 
 def test_between_batches_and_while_one_is_waited_for(files, nothing_left):
     for number in (0, 2, 4):
-        source = distribute(make(files))
+        source = distribute(make(files), 1)
         stream = source.batches(0, StreamOptions(8))
         for _ in range(number - 1):
             next(stream)
@@ -123,7 +122,7 @@ def test_while_an_actor_is_gone(files, nothing_left, number):
 
 @pytest.mark.parametrize(("module", "name"), [(pool_module, "InFlight"), (ActorSet, "tend")])
 def test_by_a_signal_while_a_request_is_sent_or_actors_are_looked_after(files, nothing_left, monkeypatch, module, name):
-    source = distribute(make(files))
+    source = distribute(make(files), 1)
     stream = source.batches(0, StreamOptions(8))
     next(stream)
     nothing_left(pids(source))

@@ -14,8 +14,7 @@ from datarax_ray.actors import starting as starting_module
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode
+from tests.data import AddNoise, DropThirds, array_records, decode, noise_of
 from tests.waiting import until, until_all_run
 
 TRANSFORMS = (decode, AddNoise(), DropThirds())
@@ -25,16 +24,11 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 
 
 def make(paths, transforms=TRANSFORMS, **config):
-    options = {"shuffle_files": True, "num_epochs": 6} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
+    return array_records(paths, *transforms, **{"num_epochs": 6} | config)
 
 
 def ray_source(source, num_actors, **options):
     return RaySource(source, num_actors=num_actors, num_cpus=0.5, **options)
-
-
-def rows(batches):
-    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
 def pids(source):
@@ -58,17 +52,17 @@ def test_a_lost_actor_is_told_when_it_is_lost_and_counted(files, caplog):
 
 
 def test_an_actor_whose_next_process_answers_before_its_loss_is_seen_is_told_as_restarted(files):
-    want = rows(make(files).batches(0, StreamOptions(8)))
+    want = noise_of(make(files).batches(0, StreamOptions(8)))
     with ray_source(make(files), 2, chunk_size=10) as source:
         stream = source.batches(0, StreamOptions(8))
-        got = rows(itertools.islice(stream, 3))
+        got = noise_of(itertools.islice(stream, 3))
         killed = pids(source)[1]
         os.kill(killed, signal.SIGKILL)
         until(lambda: pids(source).get(1, killed) != killed)
         # nobody looks at what it was sent meanwhile; after a silence it is asked whether it is there, and the next is
         until(lambda: source._actors.actors() and source._actors._set.actors[1].state.process.pid != killed)
         (recovery,) = source.recoveries.last
-        got += rows(stream)
+        got += noise_of(stream)
         assert source.recoveries.counts == {"restarted": 1}
     assert (recovery.kind, recovery.actor) == ("restarted", 1)
     assert "another process" in recovery.reason
@@ -91,14 +85,14 @@ class SleepOnce:
 def test_an_actor_that_hangs_at_a_request_is_ended_and_the_request_sent_again(files, tmp_path):
     transforms = [decode, SleepOnce(tmp_path / "hung"), AddNoise()]
     (tmp_path / "hung").touch()
-    want = rows(make(files, transforms).batches(0, StreamOptions(8)))
+    want = noise_of(make(files, transforms).batches(0, StreamOptions(8)))
     options = {"request_timeout_s": 6.0, "thresholds": Thresholds(quiet_s=0.5)}
     # one alone: of two the other would be asked for what this one is late with, and the stream end before the timeout
     with ray_source(make(files, transforms), 1, chunk_size=10, **options) as source:
         next(source.batches(0, StreamOptions(100)))  # the first read in a process imports, which is no hang
         before = set(pids(source).values())
         (tmp_path / "hung").unlink()
-        assert rows(source.batches(0, StreamOptions(8))) == want
+        assert noise_of(source.batches(0, StreamOptions(8))) == want
         until_all_run(source)
         assert set(source.recoveries.counts) == {"hung"}
         assert "longer than the 6 s that request_timeout_s" in source.recoveries.last[0].reason
@@ -141,23 +135,23 @@ def test_actors_that_cannot_start_are_an_error_with_the_reason(files, monkeypatc
 
 def test_actors_join_and_leave_a_running_stream(files, caplog):
     caplog.set_level("INFO", "datarax_ray")
-    want = rows(make(files, num_epochs=12).batches(0, StreamOptions(4)))
+    want = noise_of(make(files, num_epochs=12).batches(0, StreamOptions(4)))
     with ray_source(make(files, num_epochs=12), 2, chunk_size=10) as source:
         stream = source.batches(0, StreamOptions(4))
-        got = rows(itertools.islice(stream, 5))
+        got = noise_of(itertools.islice(stream, 5))
         assert source.add_actors(2) == (2, 3)
         until_all_run(source)
         worked = set()
         while len(worked) < 4 and len(got) < len(want) // 2:  # what was in flight before was asked of the first two
-            got += rows(itertools.islice(stream, 20))
+            got += noise_of(itertools.islice(stream, 20))
             worked = {index for index, stats in source.stats().items() if stats["num_blocks"]}
         assert worked == {0, 1, 2, 3}
         assert source.remove_actors(3) == (1, 2, 3)
         assert source.num_actors == 1
-        got += rows(itertools.islice(stream, 20))
+        got += noise_of(itertools.islice(stream, 20))
         source.rebalance()
         assert list(source.stats()) == [0]
-        got += rows(stream)
+        got += noise_of(stream)
         with pytest.raises(ValueError, match="removing 1 of 1 actors would leave none"):
             source.remove_actors(1)
         with pytest.raises(ValueError, match="num_actors must be at least 1, got 0"):

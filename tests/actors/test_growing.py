@@ -7,8 +7,7 @@ import pytest
 
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import decode, write_files
+from tests.data import array_records, decode, write_files
 from tests.resume import assert_equal
 from tests.waiting import until
 
@@ -27,8 +26,7 @@ class Slow:
 
 
 def make(paths, seconds):
-    config = ArrayRecordSourceConfig(shuffle_files=True, seed=3)
-    return ArrayRecordSourceModule(config, paths, transforms=[decode, Slow(seconds)])
+    return array_records(paths, decode, Slow(seconds), seed=3, num_epochs=-1)
 
 
 def test_it_grows_while_the_stream_waits_shrinks_when_it_never_does_and_the_stream_stays(tmp_path, caplog):

@@ -16,8 +16,7 @@ from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, decode, write_files
+from tests.data import AddNoise, array_records, decode, noise_of, write_files
 from tests.waiting import until_all_run
 
 
@@ -33,12 +32,7 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 
 
 def make(paths, transforms, **config):
-    options = {"shuffle_files": True, "num_epochs": 1} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
-
-
-def rows(batches):
-    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
+    return array_records(paths, *transforms, **{"num_epochs": 1} | config)
 
 
 class EndProcess:
@@ -65,7 +59,7 @@ class EndProcess:
 
 def collect(batches, got):
     for batch in batches:
-        got += rows([batch])
+        got += noise_of([batch])
 
 
 def test_a_record_that_ends_whoever_reads_it_is_named_alone_after_what_is_before_it(files):
@@ -102,7 +96,7 @@ def test_a_record_that_never_returns_is_found_alone(files):
         RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=40, request_timeout_s=5.0) as distributed,
         pytest.raises(RecordError, match=r"\[37\] \(position 57\).*it took longer than request_timeout_s=5"),
     ):
-        rows(distributed.batches(0, StreamOptions(4)))
+        noise_of(distributed.batches(0, StreamOptions(4)))
 
 
 class Silence:
@@ -140,7 +134,7 @@ def test_a_record_that_silences_whoever_reads_it_is_found_alone(files, how, why)
         ) as distributed,
         pytest.raises(RecordError, match=rf"\[37\] \(position 57\).*{why}"),
     ):
-        rows(distributed.batches(0, StreamOptions(4)))
+        noise_of(distributed.batches(0, StreamOptions(4)))
 
 
 @pytest.mark.slow
@@ -148,7 +142,7 @@ def test_a_record_that_silences_whoever_reads_it_is_found_alone(files, how, why)
 def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path: Path) -> None:
     paths = write_files(tmp_path, (400, 300, 300))
     source = make(paths, [decode, Slowly(), AddNoise()], num_epochs=2)
-    want = rows(source.batches(0, StreamOptions(32)))
+    want = noise_of(source.batches(0, StreamOptions(32)))
     done = threading.Event()
 
     with RaySource(source, num_actors=3, num_cpus=0.5, chunk_size=2000) as distributed:
@@ -164,7 +158,7 @@ def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path:
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            got = rows(distributed.batches(0, StreamOptions(32)))
+            got = noise_of(distributed.batches(0, StreamOptions(32)))
         finally:
             done.set()
             killer.join()
@@ -175,13 +169,13 @@ def test_killing_one_actor_after_the_other_without_end_changes_nothing(tmp_path:
 @pytest.mark.slow  # as many deaths as the one before
 def test_a_record_that_ends_whoever_reads_it_may_be_left_out_like_any_other(files: list[Path]) -> None:
     source = make(files, [decode, EndProcess(57, "kill"), AddNoise()], on_error="skip")
-    want = rows(source.batches(0, StreamOptions(8)))
+    want = noise_of(source.batches(0, StreamOptions(8)))
     # of a part of few positions it is found in fewer deaths; the test above has many
     with RaySource(source, num_actors=2, num_cpus=0.5, chunk_size=6) as distributed:
         got = list(distributed.batches(0, StreamOptions(8)))
         again = list(distributed.batches(got[2].stop, StreamOptions(8)))  # as a program that resumes
-    assert rows(got) == want
-    assert rows(again) == want[3:]
+    assert noise_of(got) == want
+    assert noise_of(again) == want[3:]
     (skip,) = [skip for batch in got for skip in batch.skipped]
     assert skip.where.endswith("part-00003.array_record[37]")
     assert "SIGKILL" in skip.reason

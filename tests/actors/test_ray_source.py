@@ -26,10 +26,21 @@ from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.source import _default_num_actors
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule, ParquetSource, ParquetSourceConfig
+from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 from tests import oracle
 from tests.clusters import living_actors
-from tests.data import AddNoise, Called, DropThirds, FailAt, decode, loaded_modules, record, write_file, write_files
+from tests.data import (
+    AddNoise,
+    Called,
+    DropThirds,
+    FailAt,
+    array_records,
+    decode,
+    loaded_modules,
+    record,
+    write_file,
+    write_files,
+)
 from tests.resume import assert_equal, on_host, run_saving
 from tests.waiting import until, until_all_run
 
@@ -48,9 +59,8 @@ def test_data_of_ray_data_is_no_path_and_what_to_do_with_it_is_told_without_read
     assert living_actors() == {}  # Ray Data has some where it reads
 
 
-def make(paths: Any, transforms: Any = (decode,), **config: Any) -> ArrayRecordSourceModule:
-    options = {"shuffle_files": True, "num_epochs": 3} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**options), paths, transforms=transforms)
+def make(paths: Any, transforms: Any = (decode,), **config: Any) -> Any:
+    return array_records(paths, *transforms, **{"num_epochs": 3} | config)
 
 
 def pipeline(source: Any, batch_size: int = 32, **options: Any) -> Pipeline:
@@ -147,8 +157,6 @@ def test_filters_keep_the_global_order_and_trainers_share_each_batch(files: list
 
 
 def test_a_name_that_no_other_driver_can_share_is_told(files: list[Path], caplog: Any) -> None:
-    with ray_source(make(files), 1):
-        assert "namespace" not in caplog.text
     with ray_source(make(files), 1, name="alone"):
         assert "actors named 'alone' are shared by the drivers of one Ray namespace, and this driver has one of" in (
             caplog.text
@@ -172,9 +180,11 @@ def test_trainers_that_are_tasks_of_one_ray_job_share_a_namespace(files: list[Pa
 def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_same(files: list[Path]) -> None:
     source = make(files, [decode, AddNoise(), DropThirds()])
     pools = [source, *(ray_source(source, n) for n in (1, 2, 3))]
-    with pipeline(pools[2], prefetch=3) as saving:
+    alone = pipeline(source, digest=True)
+    with pipeline(pools[2], prefetch=3, digest=True) as saving:
         batches, states = run_saving(saving)
-        assert_equal(batches, [on_host(batch) for batch in pipeline(source)])
+        assert_equal(batches, [on_host(batch) for batch in alone])
+        assert json.loads(states[-1])["digest"] == alone.get_state()["digest"]
         assert len(batches) == 8
     choices = itertools.cycle([pools[1], pools[3], pools[0]])
     assert all(len(state.encode()) < 4096 for state in states)
@@ -190,15 +200,17 @@ def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_s
 @pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_actor_killed_in_the_middle_changes_nothing(files: list[Path], shuffle: bool) -> None:
     source = make(files, [decode, AddNoise()], shuffle_files=shuffle, num_epochs=6)
-    want = [on_host(batch) for batch in pipeline(source)]
+    alone = pipeline(source, digest=True)
+    want = [on_host(batch) for batch in alone]
     with ray_source(source, 3, chunk_size=20) as distributed:
-        got = []
-        for number, batch in enumerate(pipeline(distributed)):
+        going, got = pipeline(distributed, digest=True), []
+        for number, batch in enumerate(going):
             got.append(on_host(batch))
             if number in (2, 9):
                 victim = pids(distributed)[number % 3]
                 os.kill(victim, signal.SIGKILL)
         assert victim not in pids(distributed).values()
+        assert going.get_state()["digest"] == alone.get_state()["digest"]
     assert_equal(got, want)
 
 
@@ -217,16 +229,19 @@ def test_an_actor_that_will_not_come_back_is_replaced_once(files: list[Path], ca
     assert len([line for line in caplog.messages if "reader actor 0 replaced, " in line]) == 1
 
 
-def test_a_failing_transform_names_transform_file_record_position_and_actor(files: list[Path]) -> None:
-    with ray_source(make(files, [decode, FailAt(13)], shuffle_files=False), 1) as distributed:
-        with pytest.raises(
-            RecordError, match=r"part-00002.array_record\[1\] \(position 13\): transform FailAt"
-        ) as info:
-            list(pipeline(distributed, batch_size=4))
-        notes = "\n".join(info.value.__notes__)
-        assert "in reader actor" in notes
-        assert "ZeroDivisionError: cannot divide element 13\ngiven index: int, name: str, ragged: list" in notes
-        assert notes.splitlines()[1].endswith(", in map")  # of FailAt, and nothing before it
+def test_a_failing_transform_names_record_position_and_actor_behind_the_batches_before(files: list[Path]) -> None:
+    source = make(files, [decode, FailAt(13)], shuffle_files=False)
+    said = r"part-00002.array_record\[1\] \(position 13\): transform FailAt"
+    with pipeline(ray_source(source, 2, chunk_size=4), batch_size=4) as broken:
+        got: list[Any] = []
+        with pytest.raises(RecordError, match=said) as info:
+            got.extend(batch["index"].tolist() for batch in iter(broken.step, None))
+        assert got == np.arange(12).reshape(3, 4).tolist()
+        assert broken.position == 12
+    notes = "\n".join(info.value.__notes__)
+    assert "in reader actor" in notes
+    assert "ZeroDivisionError: cannot divide element 13\ngiven index: int, name: str, ragged: list" in notes
+    assert notes.splitlines()[1].endswith(", in map")  # of FailAt, and nothing before it
 
 
 @pytest.mark.parametrize(
@@ -347,15 +362,6 @@ def to_array(stored: bytes) -> dict[str, Any]:
     return {"x": np.frombuffer(stored, np.uint8)}
 
 
-def test_actors_are_lean(files: list[Path]) -> None:
-    with ray_source(make(files), 1) as distributed:
-        next(distributed.batches(0, StreamOptions(8)))
-        stats = distributed.stats()[0]
-        assert stats["max_rss_nbytes"] < 200e6
-        modules = ray.get(distributed._actors._set.actors[0].handle.__ray_call__.remote(loaded_modules))
-        assert not {"jax", "flax", "orbax", "grain", "datasets"} & set(modules)
-
-
 def test_fewer_actors_than_asked_for_begin_and_the_rest_join(files: list[Path], caplog: Any) -> None:
     source = make(files, num_epochs=4)
     want = [on_host(batch) for batch in pipeline(source)]
@@ -387,16 +393,14 @@ def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_h
         next(sleeping.batches(0, StreamOptions(8)))
 
 
-def test_only_sources_are_distributed(files: list[Path]) -> None:
+def test_a_ray_source_is_a_source_itself_and_its_actors_are_lean(files: list[Path], caplog: Any) -> None:
+    source = make(files, num_epochs=1)
     with pytest.raises(TypeError, match="got str"):
         RaySource("train.array_record")
-    with ray_source(make(files), 1) as distributed, pytest.raises(TypeError, match="is a RaySource already"):
-        RaySource(distributed)
-
-
-def test_a_ray_source_is_a_source_itself(files: list[Path]) -> None:
-    source = make(files, num_epochs=1)
     with ray_source(source, 1) as distributed:
+        assert "namespace" not in caplog.text
+        with pytest.raises(TypeError, match="is a RaySource already"):
+            RaySource(distributed)
         assert len(distributed) == 120
         assert [e["index"] for e in distributed] == [e["index"] for e in source]
         distributed.seek(0)
@@ -408,6 +412,9 @@ def test_a_ray_source_is_a_source_itself(files: list[Path]) -> None:
         assert distributed.get_batch(7) == {}
         assert [e["index"] for e in distributed.get_batch_at(5, 3)] == [e["index"] for e in source.get_batch_at(5, 3)]
         assert distributed.element_spec()["values"].shape == (5,)
+        assert distributed.stats()[0]["max_rss_nbytes"] < 200e6
+        modules = ray.get(distributed._actors._set.actors[0].handle.__ray_call__.remote(loaded_modules))
+        assert not {"jax", "flax", "orbax", "grain", "datasets"} & set(modules)
 
 
 @pytest.mark.parametrize("most", [None, pytest.param(1500, marks=pytest.mark.slow)])
@@ -463,15 +470,6 @@ def test_a_pipeline_that_is_dropped_and_not_closed_ends_its_actors(files: list[P
     assert len(mine) == 1
     del source, dropped
     until(lambda: gc.collect() >= 0 and not any(Path(f"/proc/{pid}").exists() for pid in mine))
-
-
-def test_batches_before_a_failure_are_delivered_and_the_state_is_theirs(files: list[Path]) -> None:
-    source = make(files, [decode, FailAt(13)], shuffle_files=False)
-    with pipeline(ray_source(source, 2, chunk_size=4), batch_size=4) as broken:
-        got = []
-        with pytest.raises(RecordError):
-            got += [batch["index"].tolist() for batch in iter(broken.step, None)]
-        assert broken.position == 12
 
 
 def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(files: list[Path], tmp_path: Path) -> None:

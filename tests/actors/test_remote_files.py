@@ -1,10 +1,10 @@
 """Actors over files behind URLs: the local files' stream, through kills, moves of the data and failing requests."""
 
+import functools
 import itertools
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,14 @@ import pytest
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode, write_file, write_files
+from tests import waiting
+from tests.data import AddNoise, DropThirds, array_records, decode, noise_of, write_file, write_files
 from tests.http_files import HttpFiles
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
-ORDERS = [{"shuffle": True}, {"shuffle": True, "shuffle_block_size": 8}, {}]
+until = functools.partial(waiting.until, timeout_s=120)
+ORDERS = [{"shuffle_files": True}, {"shuffle_files": True, "shuffle_block_size": 8}, {}]
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +40,8 @@ def make(folder, server, **config):
     paths = sorted(map(str, folder.iterdir()))
     if server is not None:
         paths = [f"{server.url}/{Path(path).name}" for path in paths]
-    options = {"num_epochs": 2, "remote_nbytes": 0} | config
-    return ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(**options), paths, transforms=[decode, AddNoise(), DropThirds()]
-    )
+    options = {"shuffle_files": False, "remote_nbytes": 0} | config
+    return array_records(paths, decode, AddNoise(), DropThirds(), **options)
 
 
 class Gates:
@@ -60,17 +59,6 @@ class Gates:
         return {"index": index}
 
 
-def until(is_so):
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def rows(batches):
-    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
-
-
 @pytest.mark.parametrize(
     ("order", "remote_nbytes"),
     [
@@ -80,14 +68,14 @@ def rows(batches):
     ],
 )
 def test_actors_that_are_killed_over_urls_that_fail_give_the_local_stream(folder, served, order, remote_nbytes):
-    want = rows(make(folder, None, **order).batches(0, StreamOptions(16)))
+    want = noise_of(make(folder, None, **order).batches(0, StreamOptions(16)))
     served.what = lambda number: {0: "503", 3: "cut"}.get(number % 7, "")
     far = make(folder, served, remote_nbytes=remote_nbytes, **order)
     with RaySource(far, num_actors=2, num_cpus=0.5, chunk_size=40) as source:
         stream = source.batches(0, StreamOptions(16))
-        got = rows(itertools.islice(stream, 5))
+        got = noise_of(itertools.islice(stream, 5))
         os.kill(source.stats()[1]["pid"], signal.SIGKILL)
-        got += rows(stream)
+        got += noise_of(stream)
     assert got == want
     assert served.num_broken
 
@@ -97,9 +85,8 @@ def test_what_an_actor_is_asked_for_next_is_brought_while_it_is_at_something_els
     noise = np.random.default_rng(0).bytes
     write_file(tmp_path / "data" / "a.array_record", (np.int32(i).tobytes() + noise(4000) for i in range(400)))
     served = HttpFiles(tmp_path / "data")
-    source = ArrayRecordSourceModule(
-        ArrayRecordSourceConfig(num_epochs=1), f"{served.url}/a.array_record", transforms=[Gates(tmp_path, 50, 90)]
-    )
+    gates = Gates(tmp_path, 50, 90)
+    source = array_records(f"{served.url}/a.array_record", gates, shuffle_files=False, num_epochs=1)
     served.count()
     got = []
     with RaySource(source, num_actors=1, num_cpus=0.5, chunk_size=40) as far:
