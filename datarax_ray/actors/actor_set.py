@@ -224,22 +224,22 @@ class ActorSet:
         tries = min((state.num_failures for state in states), default=0)
         why_not = [state.why_not for state in states if state.why_not]
         if why_not and tries >= self._limits.num_failures:
-            raise RuntimeError(f"no reader actor can start, each was tried {tries} times; the last: {why_not[-1]}")
+            raise RuntimeError(f"no reader actor can start, each was tried {tries} times; last error: {why_not[-1]}")
         if (waited := self._quorum.waited(now)) is None:
             return
         waited_s, what = waited
         none = f"none of {len(states)} reader actors runs after {waited_s:.0f} s"
         num_silent = sum(state.phase in ("silent", "hung") for state in states)
         why = (
-            f"{num_silent} are up and do not answer: a host that is paused or cut off, or a mount that hangs. One that "
-            f"is silent for {self._limits.silent_s:.0f} s is ended and replaced"
+            f"{num_silent} are up and do not answer: a host is paused or cut off, or a mount hangs. An actor that is "
+            f"silent for {self._limits.silent_s:.0f} s is ended and replaced"
             if num_silent
             else f"{len(self.ready)} are up and still make the first elements"
             if self.ready
             else self._why_not_running()
         )
         if what == "end":
-            raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} gives them longer.")
+            raise RuntimeError(f"{none}: {why}. start_timeout_s={self._options.start_timeout_s:g} is over; raise it.")
         logger.warning("%s: %s", none, why)
 
     def _why_not_running(self) -> str:

@@ -46,7 +46,7 @@ logger = logging.getLogger("datarax_ray")
 # Ray holds it while it connects and shuts down. Private, so it may go; tests/actors/test_shutdown.py would see that.
 RAY_LOCK = getattr(ray._private.worker, "_connect_or_shutdown_lock", None) or threading.RLock()
 WHY_RAYLET_ENDED = "raylet.err in /tmp/ray/session_latest/logs says why; a full /dev/shm is one reason"
-START_AGAIN = "Start the program again once the node is back, or on another: the last state that was saved goes on"
+START_AGAIN = "Start the program again, on this node or another: it continues from the last saved state"
 # The messages of Ray's calls where the raylet of this node, at the other end of a pipe, has ended.
 _PIPE_ENDS = ("broken pipe", "connection reset by peer", "end of file")
 _USERS_EXIT = re.compile(r"sys\.exit is called\)\. Exit code(?:: (?P<code>.*)\.| was not specified\.)", re.DOTALL)
@@ -122,7 +122,7 @@ class Connection:
 def _ended() -> RuntimeError:
     return RuntimeError(
         "Ray was shut down (ray.shutdown(), or the end of ray.init's context), and the actors of this RaySource with "
-        "it; make a new one, which goes on from the state of this one. Shut Ray down once the stream is closed"
+        "it; make a new RaySource, which goes on from the state of this one. Close the stream before Ray is shut down"
     )
 
 
@@ -174,7 +174,7 @@ _MIN_LIMIT = 16
 _ANSWER_S = 20.0
 _RETRY_S = 1.0
 _ADDRESS = re.compile(r"auto|local|\w+://.+|.+:\d+")  # Ray itself checks those with ://
-_GIVE_TOKEN = "put that of the cluster's head into ~/.ray/auth_token (mode 600), or into RAY_AUTH_TOKEN"
+_GIVE_TOKEN = "put the token of the cluster's head into ~/.ray/auth_token (mode 600), or into RAY_AUTH_TOKEN"
 START_OR_NAME = "start a head (`ray start --head`), or give the address of one (HOST:PORT)"
 _started: list[Connection] = []  # to the local Ray that was started here, if any
 
@@ -195,8 +195,8 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     named = os.environ.get("RAY_ADDRESS", "")
     if named and not _ADDRESS.fullmatch(named):
         raise ValueError(
-            f"RAY_ADDRESS={named} is no address of a Ray cluster: that is host:port, as `ray start --head` says it, "
-            "auto for the one on this host, or local to start one here"
+            f"RAY_ADDRESS={named} is no address of a Ray cluster. Give host:port, as `ray start --head` prints it, "
+            "auto for the Ray of this host, or local for a new Ray here"
         )
     if named in ("", "auto"):
         address = cluster_here(of_programs=named == "auto")
@@ -217,8 +217,8 @@ def connect(num_actors: int | None, num_cpus: float) -> tuple[int | None, float]
     _started[:] = [Connection()]
     if threading.current_thread() is not threading.main_thread():  # Ray's processes ask for PR_SET_PDEATHSIG
         logger.warning(
-            "this local Ray also ends with the thread that started it, and the program a minute later; call "
-            "ray.init() in the main thread before, or keep this one"
+            "the local Ray ends with the thread that started it, and the program a minute later; call ray.init() in "
+            "the main thread before, or keep this thread alive"
         )
     return num_actors, 0.0
 
@@ -270,8 +270,8 @@ def _attach(address: str, source: str) -> None:
     except Exception as error:
         if not is_by_client and _wants_token(address):
             error.add_note(
-                "It answers those who send its token, and this program has none, or another: "
-                f"{_GIVE_TOKEN}, and set RAY_AUTH_MODE=token"
+                "The cluster answers only programs that send its token. This program has no token, or a different "
+                f"one: {_GIVE_TOKEN}, and set RAY_AUTH_MODE=token"
             )
         raise
     logger.info("attached to the running Ray cluster at %s", ray.get_runtime_context().gcs_address)
@@ -316,8 +316,8 @@ def _limited(num_actors: int | None) -> int | None:
     if num_actors is None or num_actors <= limit:
         return num_actors
     logger.warning(
-        "num_actors=%d is more than a Ray on this machine alone is given: it has %d cores, and %d actors are started. "
-        "The batches are the same; on a cluster all are started",
+        "num_actors=%d is too many for a local Ray: this machine has %d cores, so %d actors are started. The batches "
+        "are the same; a cluster starts all of them",
         num_actors,
         num_cores,
         limit,
@@ -366,7 +366,7 @@ def _make_token() -> None:
             file.write(secrets.token_hex(32))
     except FileExistsError:
         if path.stat().st_mode & 0o077:
-            logger.warning("%s can be read by other users, who can then run code in this Ray; chmod 600 it", path)
+            logger.warning("other users can read the token in %s, and so run code in this Ray; chmod 600 it", path)
     except OSError:  # a home that cannot be written: Ray says what it needs
         logger.debug("no token could be made at %s", path, exc_info=True)
 

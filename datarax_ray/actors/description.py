@@ -38,10 +38,10 @@ def boxed(description: Stream) -> Boxed:
             return found
         return ray.put(found if is_own or len(found) <= _MAX_OWN_NBYTES else description)
     except (TypeError, AttributeError, RecursionError, pickle.PicklingError) as error:
-        named = "".join(f" It is in transform {name}, or in what that reads." for name in _unpicklable(description))
+        named = "".join(f" It is in transform {name}, or in a value of it." for name in _unpicklable(description))
         error.add_note(
-            "The source and its transforms travel to the actors by pickle. Open files, locks and connections do not: "
-            f"make them where they are first used, in the transform's call.{named}"
+            "The source and its transforms travel to the actors by pickle. Open files, locks and connections cannot: "
+            f"make them at their first use, in the transform's call.{named}"
         )
         raise
 
@@ -70,8 +70,8 @@ def unboxed(box: Boxed) -> Any:
     except (ModuleNotFoundError, AttributeError) as error:  # or another module of that name
         error.add_note(
             "The program imports it, and the actors do not find it: install it on all nodes, or send it with "
-            "ray.init(runtime_env={'working_dir': '...'}) or py_modules. A relative folder in sys.path is another one "
-            "there, and a folder of the same name where the actors run may come first; give an absolute one, and names "
+            "ray.init(runtime_env={'working_dir': '...'}) or py_modules. A relative folder in sys.path is a different "
+            "folder on the actors, and a folder of the same name may come first there; use absolute folders, and names "
             "of your own"
         )
         raise
@@ -80,8 +80,8 @@ def unboxed(box: Boxed) -> Any:
     except Exception as error:
         error.add_note(
             "A transform, or data that it holds, was pickled in the program and could not be unpickled in an actor. "
-            "Make what does not survive that where it is first used, in the transform's call, or let __getstate__ and "
-            "__setstate__ of its class say what travels instead"
+            "Make such an object at its first use, in the transform's call, or write __getstate__ and __setstate__ for "
+            "its class"
         )
         raise
 

@@ -81,8 +81,8 @@ def on_hosts(
                         found = ray.get(ref)
                 except RayError as error:
                     raise RuntimeError(
-                        f"{each[index]}: its process ended {_MAX_RETRIES + 1} times, at last by {first_line(error)}. "
-                        "If the data ends it, running the same in this process alone shows how"
+                        f"{each[index]}: its process ended {_MAX_RETRIES + 1} times, the last time by "
+                        f"{first_line(error)}. If the data ends it, the same call in one process shows how"
                     ) from None
                 if isinstance(found, _Failed):
                     with connection.held():
@@ -93,7 +93,7 @@ def on_hosts(
                     is_of_host = isinstance(found.error, OSError) and found.error.errno not in FULL
                     if not is_of_host or index in elsewhere or not others:
                         raise found.error
-                    logger.warning("%s failed, and another host is asked: %s", found.host, found.error)
+                    logger.warning("%s failed, and another host is tried: %s", found.host, found.error)
                     elsewhere[index] = others[index % len(others)]
                     left.append((index, each[index]))
                     continue

@@ -30,8 +30,8 @@ logger = logging.getLogger("datarax_ray")
 _END_S = 1.0
 _GIVEN_UP = (
     "the head of the Ray cluster has given up the node of this program, {}, and no actor can start for it any more: "
-    f"either the node's raylet has ended ({WHY_RAYLET_ENDED}), or the head has not heard of it for too long, or was "
-    f"itself started again. {START_AGAIN}"
+    f"the node's raylet has ended ({WHY_RAYLET_ENDED}), or the head has not heard from the node for too long, or the "
+    f"head was started again. {START_AGAIN}"
 )
 
 
@@ -158,8 +158,8 @@ class Membership:
             head.delete(wish_key(entry.pool))
         if others := sum(len(seen.entries) for pool, seen in named.items() if pool != entry.pool):
             logger.info(
-                "%d other drivers have actors named %r for other data, order or transforms, and do not share those of "
-                "this one; `datarax-ray pool list` shows both",
+                "%d other drivers have actors named %r for other data, order or transforms. This driver's actors are "
+                "not shared with them; `datarax-ray pool list` shows both pools",
                 others,
                 entry.name,
             )

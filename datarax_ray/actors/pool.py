@@ -381,5 +381,5 @@ def _no_room(part: Part, error: Exception) -> str:
         f"the block of positions [{part.request.start}, {part.request.stop}) fits nowhere on the node of reader actor "
         f"{part.actor}: its object store is full, and Ray may not put more on its disk ({first_line(error)}). Lower "
         "RaySource's max_nbytes (of all blocks in flight), free disk for Ray to spill to, or give the nodes a larger "
-        "object_store_memory; `ray memory` lists what else is in the store. The last state that was saved goes on."
+        "object_store_memory; `ray memory` lists all objects in the store. The last saved state goes on."
     )

@@ -1,4 +1,4 @@
-"""What befalls a pool, and where its time goes: log lines, counts, and Ray's metrics for Prometheus.
+"""The events of a pool, and where its time goes: log lines, counts, and Ray's metrics for Prometheus.
 
 Each loss, return, stall and resize is one log line, one count and one more of `ray_datarax_ray_recoveries_total` by
 kind. The line carries it as data as well, for logs of JSON (`record.event`). `ray_datarax_ray_records_total` counts
@@ -84,17 +84,17 @@ class Recoveries:
         )
 
     def benched(self, actors: Sequence[int], node: str, reason: str, lasts_s: float) -> None:
-        """A node failed at what another node could read; its actors are asked for nothing for lasts_s."""
+        """A request failed on a node and succeeded on another; the node's actors get no requests for lasts_s."""
         self._add(
             Recovery("benched", -1, f"node {node}", reason),
             actors,
-            f"node {node} is benched for {lasts_s:.0f} s: it failed at what another node could read; others read for "
-            f"its actors {list(actors)}; is something missing there, a mount or a package? It said: {reason}",
+            f"node {node} is benched for {lasts_s:.0f} s: a request failed there and succeeded on another node. Other "
+            f"actors read for its actors {list(actors)}. Is a mount or a package missing there? The error: {reason}",
         )
 
     def drained(self, actors: Sequence[int], node: str) -> None:
-        """A node is about to go; its actors are asked for nothing more."""
-        said = f"node {node} is about to go (it drains); others read for its actors {list(actors)}"
+        """A node is about to go; its actors get no more requests."""
+        said = f"node {node} is about to go (it drains); other actors read for its actors {list(actors)}"
         self._add(Recovery("drained", -1, f"node {node}", "the node is about to go"), actors, said)
 
     def stalled(self, said: str) -> None:
@@ -109,7 +109,7 @@ class Recoveries:
         self.num_retried += its.num_retried
         said = (
             f"reader actor {its.actor} {its.kind}, {its.took_s:.1f} s after its loss was noticed; {its.num_retried} "
-            f"requests were asked for again; it is now {its.where}; reason: {its.reason}"
+            f"requests were sent again; it is now {its.where}; reason: {its.reason}"
         )
         self._add(its, [its.actor], said, took_s=its.took_s, num_retried=its.num_retried)
 

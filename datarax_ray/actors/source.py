@@ -263,7 +263,7 @@ def _check_share(share: Any, given: Mapping[str, Any]) -> None:
     changed = [f"{name}={value!r}" for name, value in given.items() if value != parameters[name].default]
     if changed:
         raise ValueError(
-            f"{', '.join(changed)} is of the actors, which share= takes as they are; give it to the source of these"
+            f"{', '.join(changed)} sets up actors, and share= takes existing actors; give it to the RaySource of these"
         )
 
 

@@ -22,8 +22,8 @@ _LEAVE_S = 1.0
 # For an actor's read, which aims at 1 s, and for the __exit__ of a user's data source.
 _END_S = 5.0
 _FORGOTTEN = (
-    "the head of the Ray cluster was started again and knows nothing of this program (it keeps its memory in a Redis, "
-    "or not at all), so no actor can be started; start this program again, the last state that was saved goes on"
+    "the head of the Ray cluster was started again and does not know this program (only a head with a Redis remembers "
+    "programs), so no actor can be started. Start this program again: it continues from the last saved state"
 )
 
 # The handles of shared actors that this process started, by id. Ray ends an actor with the handle that started it,
@@ -154,11 +154,11 @@ def why_not_running(options: ActorOptions, held: Sequence[str]) -> str:
     needed = f"each needs {needed}{f', on nodes with the labels {labels}' if labels else ''}"
     if not labels and all(free.get(name, 0.0) >= amount for name, amount in each.items()):
         return (
-            f"the cluster has room for them ({needed}), so their processes are still being started. Where they end at "
+            f"the cluster has room for them ({needed}), so their processes are still being started. If they end at "
             "once, see raylet.out and the workers' files in /tmp/ray/session_latest/logs of a node: a full disk and "
             "runtime_env are the usual reasons"
         )
-    remedy = f"{', '.join(held)}: RaySource(..., share=) of one reads with the actors of the other. " if held else ""
+    remedy = f"{', '.join(held)}; with RaySource(..., share=) one source reads with its actors. " if held else ""
     return (
         f"the cluster has no room for all of them ({needed}, {free.get('CPU', 0):g} CPU free"
         f"{' on all nodes' if labels else ''}). {remedy}Ask for fewer or smaller ones (num_actors=, num_cpus=), close "

@@ -86,10 +86,10 @@ def try_to_read(pickled: Callable[[], bytes], description: Stream, trial: Trial,
         if not is_enough and _OF_MEMORY in ended:
             raise MemoryError(
                 f"positions [{request.start}, {request.stop}) ({', '.join(description.names(request))}) were lost with "
-                f"the actors that read them, and in a process of its own {ended}. Before it read them the node had "
-                f"{max(0, int(room)) >> 20} MiB left, for all of its processes, until Ray ends some: too little to "
-                "tell whether it is the fault of the record or its transforms. Have fewer actors a node (RaySource's "
-                "num_actors, memory=), or less else on it, and go on from the last state."
+                f"the actors that read them. They were tried in a process of their own: {ended}. Before, the node had "
+                f"{max(0, int(room)) >> 20} MiB left until Ray ends processes: too little to tell whether the record "
+                "or its transforms are at fault. Run fewer actors on a node (RaySource's num_actors, memory=), or "
+                "fewer other processes, and go on from the last state."
             )
     return description.read(request, ended)
 

@@ -337,9 +337,9 @@ def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Tr
     code = f" The code of {changed} changed {_SINCE}." if changed else ""
     raise DriftError(
         "the checkpoint belongs to another stream: its last rows are not the same any more, so the remaining batches "
-        f"would not be either.\n  {where}: {other.difference}.\nSomething that they are made of changed {_SINCE}: the "
-        f"data, a transform or a value that it reads, a library, or the environment.{code} Restore it, or pass "
-        "allow_drift=('rows',) to continue with the new rows."
+        f"would not be either.\n  {where}: {other.difference}.\nThe cause changed {_SINCE}: the data, a transform or a "
+        f"value that it reads, a library, or the environment.{code} Undo the change, or pass allow_drift=('rows',) to "
+        "continue with the new rows."
     )
 
 

@@ -90,7 +90,7 @@ def test_a_token_that_is_there_is_kept_and_others_who_can_read_it_are_told_of(ho
     token.chmod(0o644)
     connection._make_token()
     assert token.read_text() == "mine"
-    assert "can be read by other users" in caplog.text
+    assert "other users can read the token in" in caplog.text
     assert "mine" not in caplog.text
     caplog.clear()
     token.chmod(0o600)

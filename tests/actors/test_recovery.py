@@ -21,7 +21,7 @@ TABLE = {
         lambda it: it.add(Recovery("restarted", 3, "pid 8 on node ab", "killed", 1.5, 4)),
         "restarted",
         logging.WARNING,
-        "reader actor 3 restarted, 1.5 s after its loss was noticed; 4 requests were asked for again; it is now pid 8 "
+        "reader actor 3 restarted, 1.5 s after its loss was noticed; 4 requests were sent again; it is now pid 8 "
         "on node ab; reason: killed",
         1,
     ),
@@ -29,8 +29,8 @@ TABLE = {
         lambda it: it.benched([1, 2], "ab (10.0.0.1)", "no such file", 30.0),
         "benched",
         logging.WARNING,
-        "node ab (10.0.0.1) is benched for 30 s: it failed at what another node could read; others read for its actors "
-        "[1, 2]; is something missing there, a mount or a package? It said: no such file",
+        "node ab (10.0.0.1) is benched for 30 s: a request failed there and succeeded on another node. Other actors "
+        "read for its actors [1, 2]. Is a mount or a package missing there? The error: no such file",
         2,  # one for each actor
     ),
     "a stall": (

@@ -160,7 +160,7 @@ for ask in (used.stats, lambda: used.add_actors(1), lambda: used.get_batch(8)):
     try:
         ask()
     except RuntimeError as error:
-        assert "Ray was shut down" in str(error) and "this RaySource with it; make a new one" in str(error), error
+        assert "Ray was shut down" in str(error) and "this RaySource with it; make a new RaySource" in str(error), error
     else:
         raise AssertionError(ask)
 used.close()

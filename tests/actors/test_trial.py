@@ -107,6 +107,6 @@ def test_a_process_that_takes_much_of_the_memory_that_is_left_is_ended_before_ra
 def test_where_too_little_memory_is_left_to_tell_that_is_the_error_and_no_record_is_left_out(
     takes, room, tmp_path, monkeypatch
 ):
-    said = rf"\[1, 2\) \(\S*part-00000.*it took \d+ MiB of memory.*had {max(0, room)} MiB left.* fewer actors a node"
+    said = rf"\[1, 2\) \(\S*part-00000.*it took \d+ MiB of memory.*had {max(0, room)} MiB left.* fewer actors on a node"
     with pytest.raises(MemoryError, match=said):
         tried(takes, room, tmp_path, monkeypatch)

@@ -135,7 +135,7 @@ def report(outcome: Outcome, size: Size) -> str:
     lines += [
         "",
         f"{size.num_records:,} records, {size.num_epochs} epochs: {outcome.got.num_rows:,} rows, {took_s:.0f} s",
-        f"{outcome.num_retried} requests asked for again",
+        f"{outcome.num_retried} requests sent again",
         f"digest {outcome.got.digest[:16]} is {'that' if same else 'NOT that'} of one process",
         f"{lost} rows lost, {repeated} repeated",
     ]

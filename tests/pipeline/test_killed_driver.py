@@ -135,7 +135,7 @@ def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path):
     [
         ("stay down", "Failed to connect to GCS within 5 seconds"),
         # at the old one's address, and remembering nothing; reading goes on until an actor is to be started
-        ("restart", "the head of the Ray cluster was started again and knows nothing of this program"),
+        ("restart", "the head of the Ray cluster was started again and does not know this program"),
     ],
 )
 def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes_on(tmp_path, then, reason):

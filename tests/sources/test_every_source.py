@@ -436,7 +436,7 @@ def test_what_does_not_travel_says_so():
     with pytest.raises(TypeError) as info:
         RaySource(source, num_actors=1, num_cpus=0.5)
     assert "travel to the actors by pickle" in (said := "\n".join(info.value.__notes__))
-    assert said.endswith(" It is in transform locked, or in what that reads.")
+    assert said.endswith(" It is in transform locked, or in a value of it.")
 
 
 @pytest.mark.usefixtures("switching")
