@@ -1,11 +1,11 @@
-"""The consumer: the one holder of where a stream goes on, and of what happens as batches are handed out.
+"""The consumer: holds the place where a stream goes on, and moves it as batches are handed out.
 
-A source and a Pipeline over it have a consumer each. A source's position moves with what is asked of the source itself
-(`next`, get_batch); a Pipeline's position moves with what the Pipeline yields. The Pipeline takes batches by
-Source.batches, which moves nothing, so `pipeline.source.position` stays where it was.
+A source and a Pipeline over it have a consumer each. A source's position moves with its own elements (`next`,
+get_batch); a Pipeline's position moves with its batches. The Pipeline takes batches by Source.batches, which moves no
+position, so `pipeline.source.position` stays.
 
-Nothing here makes batches: a session does, ahead or when it is asked. Any error ends the session, and the next session
-begins at what was handed out. Consumed.to_json writes what is saved; plan/state.py checks it.
+Nothing here makes batches: a session does, ahead or on request. Any error ends the session, and the next session begins
+behind the last batch that was handed out. Consumed.to_json writes the saved state; plan/state.py checks it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 
 class Consumed(NamedTuple):  # as cheap as a StreamState
-    """What was handed out so far. With a batch: what was handed out once that batch is.
+    """The record of all batches handed out so far. Beside a batch: the record once that batch is handed out.
 
-    state: where the stream goes on.
+    state: the place where the stream goes on.
     num_before: broken records skipped before the last batch.
-    skipped: broken records skipped in the last batch. Some may stand behind the state, where a short last batch is
-        dropped; who goes on from the state meets them again.
+    skipped: broken records skipped in the last batch. If a short last batch is dropped, some may lie behind the state;
+        a stream that goes on from the state meets them again.
     is_end: the stream was seen to end here.
     digest: of all that was handed out; None without digest=True.
     num_rows: of the last batch, of all trainers; 0 where it is none of a Pipeline's.
@@ -68,7 +68,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         num_rows: int = 0,
         trail: Trail | None = None,
     ) -> Consumed:
-        """With a batch that ends at this state and skips these. digest, num_rows: of the batch. trail: behind it."""
+        """The record with one more batch. state, trail: behind the batch. skipped, digest, num_rows: of the batch."""
         whole = None if self.digest is None else self.digest.plus(digest)
         return Consumed(state, self.num_reported, skipped, is_end, whole, num_rows, trail or self.trail)
 
@@ -83,7 +83,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         return self.num_before + sum(skip.position < self.state.position for skip in self.skipped)
 
     def to_json(self, settings: Mapping[str, Any], order: StatefulOrder) -> dict[str, Any]:
-        """Everything needed to go on, in plain values."""
+        """The saved state, in plain values."""
         digest = {} if self.digest is None else {"digest": self.digest.to_json()}
         statistics = {"statistics": {"num_skipped": self.num_skipped}}
         return self.state.to_json(settings) | statistics | self.evidence(order) | digest
@@ -103,7 +103,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         unit: Unit = "elements",
         allow_drift: Iterable[str] = (),
     ) -> Self:
-        """What was saved. Raises: as StreamState.from_json; ValueError for an invalid count or digest."""
+        """The record of a saved state. Raises: as StreamState.from_json; ValueError for an invalid count or digest."""
         checked = [name for name in allow_drift if name != ROWS]
         found = StreamState.from_json(state, stream, settings, unit=unit, allow_drift=checked)
         digest = RollingDigest.from_json(state["digest"]) if "digest" in state else None
@@ -114,7 +114,7 @@ class Consumed(NamedTuple):  # as cheap as a StreamState
         return cls(found, num_skipped_in(state), digest=digest, trail=trail)
 
 
-# A batch or an element, and what was handed out once it is. At the end of the stream the batch is None.
+# A batch or an element, and the record once it is handed out. At the end of the stream the batch is None.
 Delivery: TypeAlias = tuple[Any, Consumed]
 
 
@@ -142,9 +142,9 @@ Begin: TypeAlias = Callable[[Consumed], Session]
 
 
 class Leg:
-    """A way through the stream from one place on, until the consumer goes on from another place.
+    """A run through the stream from one place on, until the consumer goes on from another place.
 
-    consumed: what was handed out. session: gives more, None while nothing does. key: the kind of the session.
+    consumed: the record so far. session: makes batches; None while no session runs. key: the kind of the session.
     """
 
     def __init__(self, consumed: Consumed) -> None:
@@ -167,13 +167,13 @@ class Leg:
 
 
 class Consumer:
-    """What of a stream was handed out, replaced in one assignment, and the session that gives more.
+    """The record of the batches handed out, replaced in one assignment, and the session that makes more.
 
-    A thread, or a signal's handler, may ask at any time for `consumed`, or have the stream go on from elsewhere: the
-    delivery that is being taken is then refused, and dropped.
+    A thread, or a signal's handler, may read `consumed` at any time, or move the stream to another place: the batch
+    that is being taken is then refused, and dropped.
 
-    skip_options: what is done about broken records.
-    is_listing: whether they are listed in a file, too: by the first of the trainers, as all skip the same.
+    skip_options: the limit of broken records, and their file.
+    is_listing: whether broken records are also listed in a file: only by the first trainer, as all skip the same.
     is_closed: set by the owner, for good.
     """
 
@@ -185,7 +185,7 @@ class Consumer:
 
     @property
     def consumed(self) -> Consumed:
-        """The batches handed out, as one value; safe to ask for at any time."""
+        """The record of the batches handed out, as one value; safe to read at any time."""
         return self._leg.consumed
 
     @property
@@ -194,10 +194,10 @@ class Consumer:
         return self._skipped_records.skipped
 
     def take(self, key: Any, begin: Begin, finish: Callable[[Any], Any] | None = None) -> Any:
-        """The next batch of a session of this key, which becomes what was handed out. Called within `alone`.
+        """Hand out the next batch of a session of this key. Called within `alone`.
 
-        finish: applied to the batch. Raises: StopIteration at the end of the stream; what making the batch raises, and
-        RuntimeError where the stream goes on from elsewhere by now: then nothing was handed out.
+        finish: applied to the batch. Raises: StopIteration at the end of the stream; the errors of making the batch;
+        RuntimeError if the stream was moved meanwhile. After an error nothing was handed out.
         """
         leg = self._leg
         if leg.consumed.is_end:
@@ -245,19 +245,19 @@ class Consumer:
         return self._skipped_records.counts
 
     def check(self, leg: Leg, skipped: Sequence[Skipped]) -> None:
-        """Raise SkippedError where these, skipped in what is handed out next, would be too many."""
+        """Raise SkippedError if these records, skipped in the next batch, would be too many."""
         self._skipped_records.check(skipped, leg.consumed.num_reported)
 
     def commit(self, leg: Leg, consumed: Consumed, skipped: tuple[Skipped, ...]) -> None:
-        """Hand out, in one assignment, the last, a batch that skips these records.
+        """Hand out a batch that skips these records: `consumed` is assigned last, so an error changes nothing.
 
-        Raises: SkippedError where they are too many; OSError where skipped_path cannot be written; RuntimeError where
-        the stream is on another leg by now.
+        Raises: SkippedError if they are too many; OSError if skipped_path cannot be written; RuntimeError if the stream
+        is on another leg by now.
         """
         if leg is not self._leg:
             raise RuntimeError(
                 "the stream goes on from elsewhere by now: another thread, or a signal's handler, moved it while a "
-                "batch was asked for. Nothing was handed out; the next batch is one from there"
+                "batch was asked for. Nothing was handed out; the next batch comes from the new place"
             )
         if skipped:
             for line in self._skipped_records.enter(skipped, leg.consumed.num_reported):
@@ -265,13 +265,13 @@ class Consumer:
         leg.consumed = consumed
 
     def go_to(self, consumed: Consumed) -> None:
-        """Go on from there. The list of broken records begins anew."""
+        """Go on from another place. The list of broken records begins anew."""
         leg, self._leg = self._leg, Leg(consumed)
         leg.end()
         self._skipped_records.restart()
 
     def end(self, timeout_s: float | None = None, then: Callable[[], None] | None = None) -> None:
-        """End the session; the place stays, and taking begins another session. See BackgroundIterator.close."""
+        """End the session; the place stays, and `take` begins another session. See BackgroundIterator.close."""
         self._leg.end(timeout_s, then)
 
 
@@ -284,7 +284,7 @@ class Turns:
         self._is_busy = False  # somebody takes, and holds the lock
 
     def alone(self, take: Callable[[], T]) -> T:
-        """Call `take` while no other thread takes. Raises: RuntimeError in a signal's handler that interrupts it."""
+        """Call `take` while no other thread takes. Raises: RuntimeError if a signal's handler interrupts `take`."""
         if self._made_in != os.getpid():
             self.__init__()  # type: ignore[misc]
         with self._lock:
@@ -303,9 +303,9 @@ class Turns:
 def deliveries(
     stream: Generator[HostBatch, None, tuple[Skipped, ...]], consumed: Consumed, *, is_written: bool = True
 ) -> Generator[Delivery, None, None]:
-    """The batches of a stream, and its end. consumed: what was handed out where the stream begins.
+    """The batches of a stream, and its end. consumed: the record at the begin of the stream.
 
-    is_written: whether whoever has a batch may write to its arrays.
+    is_written: whether the user of a batch may write to its arrays.
     """
     with closing(stream):
         while True:

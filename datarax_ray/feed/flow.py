@@ -36,7 +36,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Lost:
-    """A part will not come from the actor that was asked. was_read: whether the actor was reading it."""
+    """The asked actor will not answer for a part. was_read: whether the actor was reading the part."""
 
     part: Part
     reason: str
@@ -62,11 +62,11 @@ class Pool:
         return 1.0
 
     def weights(self) -> Mapping[int, float]:
-        """How much each actor should own, in even shares; actors that should own 1.0 are left out."""
+        """The share that each actor should own, 1.0 for an even share; shares of 1.0 are omitted."""
         return {}
 
     def send(self, part: Part) -> Any:
-        """Ask part.actor for the part. Does not wait; returns a handle to receive it by."""
+        """Ask part.actor for the part. Does not wait; returns a handle for `receive`."""
 
     def receive(self, sent: Mapping[Part, Any]) -> Arrived | Lost | None:
         """Wait a moment until one of these parts is here or lost; None where none is. sent: the handle of each part."""
@@ -126,7 +126,7 @@ class Stall:
 
 @dataclass
 class _Place:
-    """A part that has not come. asked: as the window knows it. parts: as sent, perhaps to another or a second actor."""
+    """A part that has not come. asked: the window's part. parts: the sent parts, perhaps to another or two actors."""
 
     asked: Part
     parts: list[Part] = field(default_factory=list)
@@ -233,7 +233,7 @@ class Flow:
 
     def _send(self, part: Part) -> None:
         place = self._places[part.chunk].setdefault(part.index, _Place(part))
-        # an actor that is at the very same for nobody is at it for somebody again
+        # an actor may still read the same part, which nobody waited for until now
         self._sent[part.chunk][part] = self._left.pop(part, None) or self._pool.send(part)
         place.parts.append(part)
         self._backups.sent(part, self._clock())
@@ -271,7 +271,7 @@ class Flow:
         self._take(part)
         self._backups.lost(part)
         if self._places[part.chunk][part.index].parts:
-            return  # another one is at it
+            return  # another actor reads it
         self._opinions.lost(part)
         self.window.lost(self._settle(part), was_read=loss.was_read)
 
@@ -283,7 +283,7 @@ class Flow:
         return bool(losses)
 
     def _settle(self, part: Part) -> Part:
-        """End the part, and return it as the window knows it. No actor is asked for it any more."""
+        """End the part: no actor is asked for it any more. Returns the window's part."""
         self._drop_others(part)
         self._backups.over(part)
         return self._places[part.chunk].pop(part.index).asked

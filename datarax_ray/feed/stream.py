@@ -3,23 +3,23 @@
 The story of one record, from its bytes to the device; a dozen steps, in order:
 
  1. `batches`, below: opens the stream, and hands each chunk of blocks to the batcher.
- 2. `_Reading`, below: makes the scheduler and the window. In one process `read_in_process`, below, gives the chunks, by
-    4 and 6; with actors `_Reading._received` turns a flow, by 3 and 9. `_Reading._selected` turns two flows: one asks
-    for the places of the elements, one for a trainer's own rows. The components of a mixture with streams are opened
-    the same way, and `Merger` (read.streams.merged) puts them together.
- 3. `Flow.poll` (feed.flow): sends to the actors, by `RayPool.send` (actors.pool), what 4 gives it.
- 4. `Window.asks` (feed.window): opens chunks, as many as the bound in bytes allows. `RecordScheduler.next_chunk`
-    (plan.scheduling) makes a request for each owner of some of a chunk; for shards `ShardScheduler.next_chunk`.
- 5. `ReaderActor.read` (actors.reader_actor): in the actor. `BlockCache.answer` (read.block_cache) has 6 to 8 make the
-    block, or has it from the request of another trainer.
+ 2. `_Reading`, below: makes the scheduler and the window. In one process, `read_in_process`, below, gives the chunks,
+    by steps 4 and 6. With actors, `_Reading._received` turns a flow, by steps 3 and 9. `_Reading._selected` turns two
+    flows: one asks for the places of the elements, one for a trainer's own rows. The components of a mixture with
+    streams are opened in the same way, and `Merger` (read.streams.merged) puts them together.
+ 3. `Flow.poll` (feed.flow): sends the parts of step 4 to the actors, by `RayPool.send` (actors.pool).
+ 4. `Window.asks` (feed.window): opens as many chunks as the bound in bytes allows. `RecordScheduler.next_chunk`
+    (plan.scheduling) makes a request for each owner of records of a chunk; for shards, `ShardScheduler.next_chunk`.
+ 5. `ReaderActor.read` (actors.reader_actor): runs in the actor. `BlockCache.answer` (read.block_cache) has the block
+    from another trainer's request, or makes it by steps 6 to 8.
  6. `IndexedStream.read` (read.streams.indexed), or another stream's: `ReadRequest.select` (plan.partitions) gives the
     positions of the chunk whose records the actor owns, and these records, by the order.
- 7. `read_records` (read.streams.indexed): their bytes, or columns, from the reader of a format (read.formats).
- 8. `transformed` (read.block): decodes, and applies the transforms; `Progress.run` (read.elements.progress) for
-    single elements. `block_of` (read.block) stacks the elements as one Block, which waits in the object store.
- 9. `Flow.receive` (feed.flow): the block is here, lost, or doubted (feed.second_reads).
-10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and says where the stream goes on after it.
-    Batches by length are cut from such a batch of many rows by `by_length` (feed.by_length).
+ 7. `read_records` (read.streams.indexed): reads their bytes, or columns, by the reader of a format (read.formats).
+ 8. `transformed` (read.block): decodes, and applies the transforms, single elements by `Progress.run`
+    (read.elements.progress). `block_of` (read.block) stacks the elements as one Block. The object store keeps it.
+ 9. `Flow.receive` (feed.flow): receives the block, or learns that it is lost or doubted (feed.second_reads).
+10. `Batcher.add` (feed.batches): copies rows to their places in the batch, and gives the state after the batch.
+    `by_length` (feed.by_length) cuts batches by length from such a batch of many rows.
 11. `BatchProducer.place` (pipeline.producing): puts the batch on the device, where the stages run in
     `BatchProducer.finish` (pipeline.producing).
 12. `Consumer.take` (feed.consumer): hands the batch out; `Consumer.commit` (feed.consumer) moves the state behind it.
@@ -132,11 +132,11 @@ def batches(description: Stream, pool: Pool | None, start: StreamState, options:
 
     pool: the actors that read; None to read in this process.
 
-    The value of the iterator (StopIteration.value) is the broken records after the last batch. The pool forgets what
-    is in flight when the iterator is closed.
+    The value of the iterator (StopIteration.value) is the broken records after the last batch. When the iterator is
+    closed, the pool forgets its requests in flight.
 
-    Raises: what reading raises, when the batch that it belongs to is due; OverflowError where positions end;
-    RuntimeError where no actor runs and none can be started, or where no element of any epoch will ever be kept.
+    Raises: the errors of reading, when the batch of the failed record is due; OverflowError where positions end;
+    RuntimeError if no actor runs and none can be started, or if no element of any epoch will ever be kept.
     """
     if isinstance(lengths := options.packing, LengthBatches) and not options.is_pool:
         # each trainer has whole pools, for lengths of all rows say which are its own
@@ -192,8 +192,8 @@ def batches(description: Stream, pool: Pool | None, start: StreamState, options:
 def chunks(description: Stream, pool: Pool | None, start: StreamState, options: StreamOptions) -> Chunks:
     """(start, stop, blocks) of consecutive chunks, in order, for callers that need blocks and no batches.
 
-    Of the options, those count that bound what is in flight. A list of blocks is emptied when the next chunk is asked
-    for: otherwise a consumer's variable would keep the blocks outside the bound.
+    Only the options that bound the bytes in flight count. A list of blocks is emptied when the next chunk is asked for:
+    otherwise a consumer's variable would keep the blocks outside the bound.
     """
     stop = description.stop if options.stop is None else options.stop
     options = replace(options, stop=stop, shares_actors=False)
@@ -218,9 +218,9 @@ def places(
 
 
 class _Reading:
-    """A stream that is read over one pool: of a merged mixture several components, of any other stream one.
+    """A stream that is read over one pool: one component, or the several components of a merged mixture.
 
-    While a chunk of one component is waited for, the others go on as well.
+    While the stream waits for a chunk of one component, the other components go on.
 
     chunks: of the stream. extra_at: see StreamScheduler. merger: of a merged mixture.
     """
@@ -300,10 +300,10 @@ class _Reading:
     def _selected(self, scheduler: StreamScheduler, select: Select) -> Chunks:
         """The chunks, whose blocks have the columns of this trainer's rows alone.
 
-        Actors are first asked for the places of the elements. Half of what may be in flight is read ahead and waits
-        with the actors; the other half is on its way to this trainer. An actor keeps four times as much as may wait
-        with it (BlockCache), and would make again what it had to drop. Trainers that share actors wait for the same
-        blocks and take different rows: together they have what one has alone.
+        Actors are first asked for the places of the elements. Half of the bytes in flight are read ahead and wait with
+        the actors; the other half are on their way to this trainer. An actor keeps four times the bytes that may wait
+        with it (BlockCache), and would make a dropped block again. Trainers that share actors wait for the same blocks
+        and take different rows: together they have the bytes of one trainer alone.
         """
         options = self._options
         selected = SelectedRowsScheduler(scheduler, select)
@@ -400,9 +400,9 @@ def read_in_process(
 
 
 def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, ...] = ()) -> Chunks:
-    """The chunks; the scheduler hears of each when the next one is asked for. components: see Wanted.
+    """The chunks; the scheduler learns of a chunk when the next one is asked for. components: see Wanted.
 
-    Raises: RuntimeError where no element will ever come, with the first of the records that were skipped as broken.
+    Raises: RuntimeError if no element will ever come, with the first record that was skipped as broken.
     """
     with closing(found):
         for start, stop, blocks in found:
@@ -477,11 +477,11 @@ def _name_records(error: UnlikeError, description: Stream, start: StreamState) -
 
 
 def _wanted(description: Stream, start: StreamState, options: StreamOptions) -> Wanted:
-    """What is wanted of the elements from a state on.
+    """The part of the elements that this trainer wants, from a state on.
 
-    Where every position gives one row, only this trainer's positions are asked for. Behind filters, and packed, rows
-    are known only when elements are made. Then trainers that share actors first ask for the places of the elements;
-    a trainer that takes all rows asks for the elements at once.
+    If every position gives one row, only this trainer's positions are asked for. With filters or packing, rows are
+    known only when elements are made. Then trainers that share actors first ask for the places of the elements; a
+    trainer that takes all rows asks for the elements at once.
     """
     positions, num_trainers = None, options.process_count
     takes_some = num_rows_of(options.rows.full) < options.batch_size

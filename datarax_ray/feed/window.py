@@ -8,10 +8,10 @@ position seen lately. Chunks begin small, so that the first batch comes soon, an
 overhead or takes a second to read: a lost actor, and an interrupt, cost what is in flight.
 
 A lost part proves nothing about its records: an actor that is killed from outside was reading something. So the part is
-asked for again as often as it takes, in smaller and smaller pieces, until the record that ends its process stands
-alone. That record is read in a process of its own, and the actor that lives on reports the end (see actors.trial) as
-any other failure. The parts of the chunk behind such a failure are asked for no more. Meanwhile nothing new is asked
-for, nor lost parts of later chunks or of other partitions: several records may end actors.
+asked for again and again, in smaller and smaller pieces, until the record that ends its process stands alone. This
+record is read in a process of its own, and the actor reports the end of that process (see actors.trial) as any other
+failure. Later parts of the chunk are then asked for no more. During this search the window asks for nothing new, and
+for no lost part of later chunks or other partitions: several records may end actors.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class Window:
     max_nbytes: bound on the bytes in flight and not yet released.
     max_actor_nbytes: the same for each actor that gets requests; None for no such bound.
     block_nbytes: how large a block should be.
-    batches: where the first batch begins, and the size of all: a chunk of more ends where a batch does, so that a batch
-        can show its rows as they lie in a block. None where blocks have parts of batches alone.
+    batches: the begin of the first batch, and the size of a batch: a larger chunk ends with a batch, so that a batch
+        can show its rows as they lie in a block. None if blocks have parts of batches only.
     num_sharing: the trainers of one job that have the same chunks. Chunk sizes count these trainers alone, since
         each trainer learns of other drivers at another time.
 
@@ -262,7 +262,7 @@ class Window:
         chunk.read_s += read_s
 
     def lost(self, part: Part, *, was_read: bool = True) -> None:
-        """Event: an asked part will not come. Its owner is asked again; for pieces of it, if that may help.
+        """Event: an asked part will not come. Its owner is asked again, for pieces of the part if pieces may help.
 
         was_read: whether an actor was reading the part, which may have ended the actor.
         """
@@ -281,7 +281,7 @@ class Window:
     def reassign(self, actors: Sequence[int], weights: Mapping[int, float] | None = None) -> None:
         """Event: other actors or weights (see plan.partitions.assign), for chunks opened and parts lost from now on.
 
-        Trainers that share actors must ask them for the same, whenever each began, so the owners before do not count.
+        Trainers that share actors must send the same requests, whenever each began, so earlier owners do not count.
         """
         limits = self.scheduler.limits
         actors = actors[: limits.max_actors]
@@ -402,7 +402,7 @@ def next_chunk_size(
     the last size.
 
     read_s_per_position: average seconds of a part, for each position of the whole chunk; an actor is asked for at most
-    max_read_s. Not of the slowest part: among a thousand some are always slow, and backups help with these.
+    max_read_s. The slowest part does not count: among a thousand some are always slow, and backups help with these.
 
     >>> next_chunk_size(256, 64.0, num_actors=2, max_nbytes=2**30)
     1024
