@@ -19,8 +19,6 @@ from datarax_ray.plan.state import BEGIN
 from datarax_ray.plan.weights import WeightSchedule
 from datarax_ray.read.streams.amending import amended_state
 from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
     HFEagerConfig,
     HFEagerSource,
     HFStreamingConfig,
@@ -30,7 +28,7 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
 )
 from tests import oracle
-from tests.data import AddNoise, DropThirds, decode
+from tests.data import AddNoise, DropThirds, array_records, decode
 from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 N, SEED = 120, 5
@@ -55,8 +53,8 @@ class Tokens:
 
 
 def of_files(files, *transforms, num_epochs=2, **config):
-    options = ArrayRecordSourceConfig(**{"shuffle_files": True, "seed": SEED, "num_epochs": num_epochs} | config)
-    return ArrayRecordSourceModule(options, files, transforms=transforms or [decode, AddNoise(), numbers])
+    transforms = transforms or (decode, AddNoise(), numbers)
+    return array_records(files, *transforms, seed=SEED, num_epochs=num_epochs, **config)
 
 
 def make(source, batch_size=8, **options):

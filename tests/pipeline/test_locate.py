@@ -9,15 +9,13 @@ import pytest
 from datarax_ray import ConcatThenSplit, FirstFitPack, Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
     HFStreamingConfig,
     HFStreamingSource,
     MixtureSource,
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
-from tests.data import AddNoise, DropThirds, Squares, decode, write_files
+from tests.data import AddNoise, DropThirds, Squares, array_records, decode, write_files
 
 COUNTS = (11, 0, 20, 7)
 STARTS = dict(enumerate(np.cumsum((0, *COUNTS)).tolist()))
@@ -38,8 +36,7 @@ class Tokens:
 def in_files(path, *transforms, **config):
     if not list(path.glob("*.array_record")):
         write_files(path, COUNTS)
-    config = {"num_epochs": 2, "shuffle_files": True, "seed": 3} | config
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), path, transforms=[decode, *transforms])
+    return array_records(path, decode, *transforms, **{"seed": 3} | config)
 
 
 def number(record):

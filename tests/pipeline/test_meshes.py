@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ray.cluster_utils import Cluster
+import ray
 
-from tests.clusters import BARE
 from tests.pipeline import mesh_worker
 from tests.ports import free_port
 from tests.resume import on_host
@@ -96,13 +95,8 @@ def test_in_four_processes_too_on_every_mesh_and_behind_a_filter(corpus, tmp_pat
     check(reports(4, corpus, tmp_path), corpus)
 
 
-def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus, tmp_path):
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 * 2**20} | BARE)
-    try:
-        found = reports(2, corpus, tmp_path, cluster.address)
-    finally:
-        cluster.shutdown()
-    check(found, corpus)
+def test_two_processes_that_share_ray_actors_have_their_shards_too(corpus, tmp_path, ray_local):
+    check(reports(2, corpus, tmp_path, ray.get_runtime_context().gcs_address), corpus)
 
 
 @pytest.mark.slow  # the next has these, and actors

@@ -18,16 +18,14 @@ from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import FirstFitPack
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
-from tests.data import AddNoise, DropThirds, FailAt, decode, write_files
+from tests.data import AddNoise, DropThirds, FailAt, array_records, decode, write_files
 from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 from tests.waiting import until
 
 
 def make(files, transforms=(decode,), batch_size=32, options=None, **config):
-    config = {"num_epochs": 2, "shuffle_files": True} | config
-    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), files, transforms=transforms)
+    source = array_records(files, *(transforms or [None]), **config)
     return Pipeline(source=source, batch_size=batch_size, rngs=nnx.Rngs(0), **(options or {}))
 
 

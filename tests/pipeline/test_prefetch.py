@@ -17,8 +17,7 @@ from datarax_ray import Pipeline
 from datarax_ray.pipeline import prefetch_to_device
 from datarax_ray.read import background
 from datarax_ray.read.background import BackgroundIterator, Cancelled
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.data import AddNoise, DropThirds, decode
+from tests.data import AddNoise, DropThirds, array_records, decode
 from tests.resume import assert_equal, on_host
 from tests.waiting import until
 
@@ -29,9 +28,7 @@ TRANSFORMS = (decode, AddNoise(), DropThirds())
 
 
 def make(files, transforms=TRANSFORMS, **config):
-    config = {"num_epochs": 2, "shuffle_files": True} | config
-    source = ArrayRecordSourceModule(ArrayRecordSourceConfig(**config), files, transforms=transforms)
-    return Pipeline(source=source, batch_size=30, rngs=nnx.Rngs(0))
+    return Pipeline(source=array_records(files, *transforms, **config), batch_size=30, rngs=nnx.Rngs(0))
 
 
 def host_batch(index):

@@ -13,29 +13,32 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from datarax_ray import ConcatThenSplit, DecodeRaw, Pipeline, RaySource
 from datarax_ray.feed import batches
+from datarax_ray.pipeline import transfer
+from datarax_ray.pipeline.transfer import Placer
 from datarax_ray.read import background
 from datarax_ray.read.formats.array_record import reader
 from datarax_ray.read.reused_memory import ReusedMemory
 from datarax_ray.sources import (
-    ArrayRecordSourceConfig,
-    ArrayRecordSourceModule,
     MixtureSource,
     ParquetSource,
     ParquetSourceConfig,
 )
-from tests.data import DropThirds, decode, write_file
+from tests.data import DropThirds, array_records, decode, write_file
 from tests.resume import on_host
 from tests.tables import write_tables
 
 
-def test_a_device_array_stays_as_it_is_whatever_comes_after_it():
+@pytest.mark.parametrize("put", [jax.device_put, "a program"])
+def test_a_device_array_stays_as_it_is_whatever_comes_after_it(put, monkeypatch):
+    monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
+    place = Placer() if put == "a program" else put
     memory = ReusedMemory(max_free=2, min_nbytes=1)
     step = jax.jit(lambda x: x * 2)
     placed, results = [], []
     for number in range(40):
         batch = memory.empty((1024, 64), np.dtype("float32"))
         batch[:] = number
-        array = jax.device_put(batch)
+        array = place({"x": batch})["x"]
         del batch
         results.append(step(array))
         if number % 3 == 0:
@@ -121,14 +124,12 @@ def late_device(request, monkeypatch):
 
 
 def array_record(files, *transforms):
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
-    return ArrayRecordSourceModule(config, files, transforms=[decode, *transforms])
+    return array_records(files, decode, *transforms)
 
 
 def rows(directory):
     path = write_file(directory / "rows.array_record", (np.arange(i, i + 16, dtype="i4").tobytes() for i in range(100)))
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=2)
-    return ArrayRecordSourceModule(config, path, transforms=[DecodeRaw("int32", (16,))])
+    return array_records(path, DecodeRaw("int32", (16,)))
 
 
 def tokens(element):

@@ -13,7 +13,6 @@ from datarax_ray import ConcatThenSplit, Pipeline
 from datarax_ray.pipeline import transfer
 from datarax_ray.pipeline.transfer import Placer, share_of, to_device
 from datarax_ray.plan.trainer_rows import Share, TrainerRows
-from datarax_ray.read.reused_memory import ReusedMemory
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.base.device import narrow
 from tests.data import Squares
@@ -159,14 +158,3 @@ def test_batches_placed_by_a_program_are_those_of_device_put(settings, monkeypat
             for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
                 assert (one.aval, one.sharding, one.committed) == (other.aval, other.sharding, other.committed)
                 assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
-
-
-def test_memory_that_is_used_again_is_not_seen_through_a_batch_placed_by_a_program(monkeypatch):
-    monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
-    place, memory, placed = Placer(), ReusedMemory(max_free=2, min_nbytes=1), []
-    for number in range(60):
-        batch = memory.empty((1024, 64), np.dtype("float32"))
-        batch[:] = number
-        placed.append(place({"x": batch})["x"])
-        del batch
-    assert [np.unique(np.asarray(array)).tolist() for array in placed] == [[number] for number in range(60)]
