@@ -310,7 +310,7 @@ def _wait_for(address: str, source: str, answer_s: float = _ANSWER_S, retry_s: f
 
 
 def _limited(num_actors: int | None) -> int | None:
-    """At most as many actors as a Ray on this machine alone is good for."""
+    """The number of actors, at most as many as a local Ray on this machine can use."""
     num_cores = os.cpu_count() or 1
     limit = max(_MIN_LIMIT, _ACTORS_PER_CORE * num_cores)
     if num_actors is None or num_actors <= limit:

@@ -71,8 +71,8 @@ class Gate:
         found = tuple(index for index, why in why_not.items() if why == "")
         if why_not and all(why_not.values()):
             raise RuntimeError(
-                f"no actor may read this stream; the last: {[*why_not.values()][-1]} Where other drivers or streams "
-                "share the actors, give this source actors of its own"
+                f"no actor may read this stream; the last: {[*why_not.values()][-1]} If other drivers or streams share "
+                "the actors, give this source actors of its own"
             )
         self._last = (None if None in why_not.values() else actors.running), found
         return found

@@ -30,7 +30,7 @@ logger = logging.getLogger("datarax_ray")
 
 _LOOK_S = 0.5  # between two looks at the cluster, which hosts may have joined
 _END_S = 5.0  # for cancelled calls to clean up
-# Of one call. Spot hosts go often; a call that ends its own process does so each time.
+# Retries of one call. Spot hosts go often; a call that ends its own process ends it each time.
 _MAX_RETRIES = 5
 
 

@@ -40,11 +40,11 @@ from datarax_ray.read.stream import Stream
 
 logger = logging.getLogger("datarax_ray")
 
-# What actors that live say within.
+# The time in which live actors answer.
 _ANSWER_S = 5.0
 # A look at 64 parts in flight takes 0.2 ms; bringing 16 MB from another node 15 ms and more.
 _LOOK_EVERY_S = 0.02
-# A wait costs 0.5 us for each part that is waited for, and they come one by one: of many, several are awaited.
+# A wait costs 0.5 us for each part in it, and parts come one by one: of many parts, several are awaited at a time.
 _WAITS_OF_CHUNK = 32
 
 
@@ -94,7 +94,7 @@ class RayPool(Pool):
         return pool
 
     def _begin(self, description: Stream, *, strict: bool) -> Admission:
-        """What depends on the stream."""
+        """Set up the part of the pool that depends on the stream."""
         traits, box = description.traits, boxed(description)
         self._description: Boxed | None = box
         self._reads_ahead = traits.reads_ahead
@@ -146,7 +146,7 @@ class RayPool(Pool):
             return self._gate.nodes()
 
     def blame(self, node: str, reason: str) -> None:
-        """The node failed at what another one could read: its actors are asked for nothing for a while."""
+        """A request failed on the node and succeeded on another: its actors get no requests for a while."""
         with self._lock:
             self._set.blame(node, reason)
 
@@ -174,7 +174,7 @@ class RayPool(Pool):
             return sent
 
     def receive(self, sent: Mapping[Part, InFlight]) -> Arrived | Lost | None:
-        """Wait a moment for one of the parts. What the read raised is raised here; RuntimeError once closed."""
+        """Wait a moment for one of the parts. Raises: the errors of the read; RuntimeError once closed."""
         self.check_open()
         known = None
         for part, ask in sent.items():
@@ -260,7 +260,7 @@ class RayPool(Pool):
         return dict(sorted(found.items()))
 
     def resize(self, more: int, reason: str) -> tuple[int, ...]:
-        """Have so many actors more, or fewer; see ActorSet.resize."""
+        """Add `more` actors, or remove them if negative; see ActorSet.resize."""
         with self._held():
             return self._set.resize(len(self) + more, reason)
 
@@ -280,7 +280,7 @@ class RayPool(Pool):
 
     @property
     def _reader(self) -> str:
-        """Who asks, of all drivers and their streams."""
+        """The name of this driver and stream among all that ask the actors."""
         return f"{self._set.user} {self._name}"
 
     def close(self) -> None:
@@ -308,7 +308,7 @@ class RayPool(Pool):
         self._set.check_open()
 
     def _is_elsewhere(self, ask: InFlight) -> bool:
-        """Whether what has come says only where the block is, as one for several trainers; then that is waited for."""
+        """Whether the answer is only a reference to the block, as for several trainers; the block is then awaited."""
         sharing = ask.part.request.wanted.sharing
         if ask.is_handed or sharing is None or sharing.num_equal == 1:
             return False
@@ -329,7 +329,7 @@ class RayPool(Pool):
                 fetch_s = self._options.thresholds.fetch_s
                 block: Block = whole(ray.get(ask.ref, timeout=fetch_s), fetch_s)
         except Exception as error:
-            # What the actor itself raised is no word of Ray's about it, though it may be of any of Ray's classes.
+            # An error that the actor itself raised may have any of Ray's classes, and says nothing about the actor.
             is_task = isinstance(error, RayTaskError)
             cause = error.cause if isinstance(error, RayTaskError) else error
             is_lost = isinstance(cause, DescriptionLostError if is_task else (ObjectLostError, GetTimeoutError))
@@ -353,7 +353,7 @@ class RayPool(Pool):
         return block
 
     def _missing(self, asks: Mapping[ray.ObjectRef, InFlight]) -> Lost | None:
-        """One of these that was read long ago and has not come."""
+        """A part that was read long ago and has not come."""
         now, fetch_s = time.monotonic(), self._options.thresholds.fetch_s
         with self._connection.held():
             done, _ = ray.wait(list(asks), num_returns=len(asks), timeout=0, fetch_local=False)
@@ -368,7 +368,7 @@ class RayPool(Pool):
         return None
 
     def _lose_one(self, ask: InFlight, reason: str) -> None:
-        """The actor lives, but what it read is gone: evicted, or with its node or its disk."""
+        """Event: the actor lives, but its block is gone: evicted, or lost with its node or its disk."""
         self._set.drop(ask)
         ask.outcome = Lost(ask.part, reason)
         actor = self._set.actors.get(ask.part.actor)

@@ -89,7 +89,7 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
 
     identity: of the source. Ray starts a lost actor again, and runs no request twice.
 
-    Raises: RuntimeError where the head of the cluster was started again, and knows nothing of this program.
+    Raises: RuntimeError if the head of the cluster was started again, and does not know this program.
     """
     given: dict[str, Any] = {
         "num_cpus": options.num_cpus,

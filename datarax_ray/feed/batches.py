@@ -30,13 +30,13 @@ from datarax_ray.read.reused_memory import ReusedMemory, lender
 
 # (start, stop, blocks) of consecutive chunks.
 Chunks: TypeAlias = Generator[tuple[int, int, list[Block]], None, None]
-# Where the rows of a batch are kept until its end and nobody knows their number, room for this many at first.
+# The first room for the rows of a batch whose number is known only at its end.
 _FIRST_ROWS = 1024
-# Of each field, that wait to be filled: where a consumer lets go of one batch as it takes the next, it is one.
+# Free buffers of each field: a consumer that lets go of one batch as it takes the next needs one.
 _FREE_BATCHES = 2
-# A slice copied costs about what this many 8-byte rows cost by index.
+# To copy a slice costs as much as to copy this many 8-byte rows by index.
 _MIN_PIECE_ROWS = 128
-# Of a block's memory, at least so much is in a batch that shows it: whoever keeps the batch keeps the block.
+# The least share of a block's memory in a batch that shows it: a kept batch keeps the block.
 _MIN_SHOWN_SHARE = 0.25
 # To look for a batch's rows in a block costs some 10 us and 2 for each field, to copy one row of a field 0.4.
 _FEW_ROWS = 12
@@ -64,7 +64,7 @@ class HostBatch:
     columns: arrays of shape (num_rows, ...), written by nobody else.
     positions: int64 (num_rows,), of each row.
     start: the position at which the global batch begins.
-    state: where the stream goes on after the batch.
+    state: the place where the stream goes on after the batch.
     global_rows: rows of all trainers together.
     skipped: the broken records in the batch.
     ordinals: int64 (num_rows,), the number of each row among the elements of its position; None where all are 0.
@@ -74,7 +74,7 @@ class HostBatch:
     last_run: number of last rows that are consecutive in the stream; 0 where all are.
     documents: the last documents that end in packed rows; see feed.trail.
     row_digests: uint64 (num_rows,), of each row; None without digests.
-    in_order: whether rows follow each other as in the stream; else `documents` has the last ones that do.
+    in_order: whether rows follow each other as in the stream; else `documents` has the last rows that do.
     is_next_at_hand: whether all rows of the next batch are here.
     """
 
@@ -105,7 +105,7 @@ class HostBatch:
 
 
 class Intake:
-    """Takes the blocks of chunks in order; knows what elements look like, and which records were skipped."""
+    """Takes the blocks of chunks in order; knows the spec of the elements, and the skipped records."""
 
     def __init__(self) -> None:
         self.like: Any = None  # the FieldSpec of each field seen first, as the columns are nested; None before
@@ -117,7 +117,7 @@ class Intake:
     def take(self, stop: int, blocks: Sequence[Block]) -> tuple[list[Block], int, Exception | None]:
         """The blocks of a chunk that hold elements, the position where the chunk fails (stop if nowhere), and why.
 
-        What is before a failure is good, and the same for any number of actors; blocks may hold elements behind it.
+        Elements before a failure are good, and the same for any number of actors; blocks may hold later elements.
         """
         unlike: list[tuple[int, Exception]] = []
         if skipped := [skip for block in blocks for skip in block.skipped]:
@@ -194,9 +194,9 @@ class Ranks:
         return position, done - (int(self.ends[index - 1]) if index else 0)
 
     def of(self, positions: Indices) -> Indices:
-        """The rank of the first element at each position: int64 (k,); not below `total` for those behind the last.
+        """The rank of the first element at each position: int64 (k,); `total` or more behind the last element.
 
-        positions: ascending, each one that gives elements, or behind the last of them.
+        positions: ascending; each gives elements, or lies behind the last position that does.
         """
         if self.positions is None or self.ends is None:
             return positions - self.start
@@ -212,9 +212,9 @@ class Ranks:
 
 @dataclass(frozen=True)
 class _BlockRows:
-    """Elements of one block. ranks: of each in its chunk, int64 (k,), ascending; a range where they are consecutive.
+    """Elements of one block. ranks: of each in its chunk, int64 (k,), ascending; a range if they are consecutive.
 
-    arrays: what is copied to the batch: every column, the positions, and, where there are any, ordinals and digests.
+    arrays: copied to the batch: every column, the positions, and, if there are any, ordinals and digests.
     """
 
     ranks: Any
@@ -235,8 +235,8 @@ class _BlockRows:
                 buffer[where] = array[source]
 
     def shown(self, lo: int, hi: int) -> list[np.ndarray]:
-        """The arrays of elements [lo, hi), where a copy of the large ones is spared: nobody else can have their memory,
-        and not much more is kept with it. [] elsewhere.
+        """The arrays of elements [lo, hi), the large ones without a copy. [] if others may use their memory, or if the
+        batch would keep much more memory than it shows.
         """
         found, lenders = [array[lo:hi] for array in self.arrays], [*map(lender, self.arrays)]
         is_mine = [
@@ -282,13 +282,13 @@ class _Together(_BlockRows):
 
 
 class Batcher:
-    """Takes complete chunks in order, gives batches in order. intake: of the blocks; knows what no batch reported.
+    """Takes complete chunks in order, gives batches in order. intake: of the blocks; knows unreported skipped records.
 
-    rows: which of every batch to keep.
-    start, stop: positions of the stream, stop None if endless, or where the end is behind the last chunk.
+    rows: the rows of every batch to keep.
+    start, stop: positions of the stream; stop is None if the stream is endless, or ends behind the last chunk.
     offset: elements of the record at start that were delivered before.
-    yields: of the stream's positions; where that is not one element for each, blocks must have the positions of all
-        elements of a chunk, otherwise of these rows at least.
+    yields: of the stream's positions. If each gives one element, blocks need the positions of these rows only;
+        otherwise of all elements of a chunk.
     """
 
     def __init__(
@@ -340,7 +340,7 @@ class Batcher:
             raise advised(failure)
 
     def finish(self) -> Iterator[HostBatch]:
-        """The short last batch, if there is one and it is wanted. Call once, after the last chunk."""
+        """The short last batch, unless drop_remainder skips it. Call once, after the last chunk."""
         if self._row and not self._drop_remainder:
             yield self._emit(self._reached if self._stop is None else self._stop, 0)
 
@@ -374,7 +374,7 @@ class Batcher:
         self._num_rows = num_rows_of(self._ranges)
 
     def _scatter(self, part: _BlockRows, first: int, last: int) -> None:
-        """Copy what the part has of the ranks [first, last) to their rows of this batch."""
+        """Copy the part's elements of the ranks [first, last) to their rows of this batch."""
         lo, hi = bisect_left(part.ranks, first), bisect_left(part.ranks, last)
         rows = _shifted(part.ranks[lo:hi], self._row - first)
         place = 0  # of the range, among this trainer's rows
@@ -391,10 +391,10 @@ class Batcher:
             place += end - begin
 
     def _make_room(self, rows: int, part: _BlockRows) -> None:
-        """Make the buffers hold this many rows: all that this trainer takes; where that is not known, what has come.
+        """Make the buffers hold this many rows: all rows of this trainer, or, if unknown, the rows so far.
 
-        Twice as many each time, and from the second batch on what the first one took: a batch_size beyond what the
-        filters leave of the data costs no memory.
+        The room doubles each time, and later batches begin with the room of the last: a batch_size beyond the number of
+        elements that filters leave costs no memory.
         """
         have = len(self._buffers[0]) if self._buffers else 0
         if rows <= have:
@@ -414,8 +414,8 @@ class Batcher:
         if not arrays:
             if self.intake.like is None:
                 raise ValueError(
-                    f"the stream has fewer elements than there are trainers ({self._rows.share.num_parts}), and the "
-                    f"one with process_index {self._rows.share.parts[0]} got none; use fewer trainers, or "
+                    f"the stream has fewer elements than there are trainers ({self._rows.share.num_parts}), so the "
+                    f"trainer of process_index {self._rows.share.parts[0]} got none; use fewer trainers, or "
                     "drop_remainder=True."
                 )
             arrays = [*self.intake.empty(0), *[np.empty(0, np.int64)] * (1 + self._yields.may_repeat)]
@@ -425,7 +425,7 @@ class Batcher:
         positions, *others = arrays[len(self.intake.spec) :]
         num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_of(ranges)
         if num_rows != wanted:
-            raise RuntimeError(f"positions [{self._start}, {stop}) came with {num_rows} of {wanted} rows")
+            raise RuntimeError(f"positions [{self._start}, {stop}) gave {num_rows} of {wanted} rows")
         nth = others.pop(0) if self._yields.may_repeat else None
         counted = others[0][within(self._rows.counted(self._row), rows_of(ranges))] if others else ()
         batch = HostBatch(

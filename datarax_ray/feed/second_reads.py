@@ -1,4 +1,4 @@
-"""Second reads: parts that another actor reads too, since they are in doubt, or late. Nothing here waits.
+"""Second reads: a part that is in doubt, or late, is read by another actor too. Nothing here waits.
 
 In doubt: a part that fails on one node is read on another before the failure is believed. A broken record is broken
 everywhere. A missing mount, a missing module or a full disk concerns one host, and must neither end the stream nor make
@@ -8,13 +8,13 @@ on_error skip records.
               -> believed where the other node agrees, or no other node can be asked
               -> else the better block is believed, and the node of the worse block is blamed
 
-Late: an actor reads its parts in order. It is at the first one, and the others stand in line. Another actor is asked
+Late: an actor reads its parts in order. It reads the first part, and the others stand in line. Another actor is asked
 
     for a part in line          instead: an idle actor, or any actor where the first part takes long
-    for the first part, if      too: an idle actor. The first answer counts, and the second is dropped
-    that takes long
+    for a first part that       too: an idle actor. The first answer counts, and the second is dropped
+    takes long
 
-Long is measured by the average time of requests. A request is a pure function, so the stream is the same in any case.
+"Long" compares with the average time of requests. A request is a pure function, so the stream is the same in any case.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Opinions:
         return isinstance(part, Part) and (part.chunk, part.index) in self._cases
 
     def heard(self, part: Part, block: Block, node: str, nodes: Mapping[int, str]) -> Believed | Part:
-        """Event: a node's block for a part is here. Returns what to believe, or the part to ask for instead.
+        """Event: a node's block for a part is here. Returns the block to believe, or the next part to ask for.
 
         nodes: the node of each actor that may be asked, the most promising first.
         """
@@ -129,7 +129,7 @@ class Opinions:
 
 
 def _badness(block: Block) -> tuple[bool, int, bool, int]:
-    """Larger for a block that gives less: whether it fails, how early, whether as a whole, and the records it skips."""
+    """Larger for a block with fewer elements: whether and how early it fails, whether as a whole, how much it skips."""
     is_failing = block.failure is not None
     is_whole = is_failing and not isinstance(block.failure, RecordError)
     return is_failing, -block.failure_position, is_whole, len(block.skipped)
@@ -162,9 +162,9 @@ class Ask:
 
 
 class Backups:
-    """The parts that each actor was sent, since when, and which to ask of another actor. now: of any clock.
+    """The parts sent to each actor, with their times; decides which to ask of another actor. now: of any clock.
 
-    left: the parts that are read for nobody. in_doubt: the parts that no other actor may be asked for.
+    left: parts that nobody waits for any more. in_doubt: parts that must not be asked of another actor.
     """
 
     def __init__(self, left: Container[Part], in_doubt: Container[Part]) -> None:
@@ -210,7 +210,7 @@ class Backups:
         asks = []
         for part, num_before in sorted(self._waiting(late), key=lambda each: (each[0].chunk, each[0].index)):
             (num_asked, actor), takes_s = free[0], self._usual_s(part)
-            # who is late for long will be so for long: for as long again, say
+            # an actor is expected to stay late for as long again as it was late
             sooner_s = (num_before - num_asked) * takes_s + late.get(part.actor, 0.0)
             if (num_asked and (part.actor not in late or not num_before)) or sooner_s < MIN_GAIN_S:
                 continue
@@ -221,7 +221,7 @@ class Backups:
         return asks
 
     def _late_s(self, actor: int, now: float) -> float:
-        """How long the actor has been at its first part, where that is long; else 0."""
+        """The time that the actor has read its first part, if the time is long; else 0."""
         part, sent_at = next(iter(self._queues[actor].items()), (None, 0.0))
         if part is None:
             return 0.0
@@ -233,7 +233,7 @@ class Backups:
         for actor, queue in self._queues.items():
             for num_before, part in enumerate(itertools.islice(queue, MAX_SEEN)):
                 if part.attempt or part in self._left or part in self._in_doubt:
-                    continue  # what was lost before may be what ends an actor
+                    continue  # a part that was lost before may end an actor
                 if num_before or (actor in late and (part.chunk, part.index) not in self._copied):
                     yield part, num_before
 
@@ -242,5 +242,5 @@ class Backups:
         return self._takes_s * (part.request.stop - part.request.start)
 
     def _since(self, actor: int, sent_at: float) -> float:
-        """Since when the actor may be reading a part that it was sent then."""
+        """The earliest time at which the actor may have begun a part that was sent at sent_at."""
         return max(sent_at, self._free_at.get(actor, sent_at))

@@ -1,4 +1,4 @@
-"""A source: a description, the pool or process that reads it, and what was handed out. Lies under every source."""
+"""A source: a description, the pool or process that reads it, and its position. Lies under every source."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def source_under(given: Any) -> Any:
 
 
 class Source(Uncopied):
-    """The elements of a description, one by one or in batches, from a position that moves with what was handed out.
+    """The elements of a description, one by one or in batches, from a position that moves with them.
 
     Iteration goes on from the position: after `set_state` as after a `break`. It stops at the end of the last epoch.
     Several threads may take from one source; each element goes to one thread.
@@ -69,7 +69,7 @@ class Source(Uncopied):
 
     @property
     def skipped(self) -> list[Skipped]:
-        """The first 1000 broken records skipped in what was handed out since the last seek."""
+        """The first 1000 broken records skipped since the last seek, before the position."""
         return self._consumer.skipped
 
     @property
@@ -79,12 +79,12 @@ class Source(Uncopied):
 
     @property
     def state(self) -> StreamState:
-        """Where the stream goes on, as one value; safe to ask for at any time."""
+        """The place where the stream goes on, as one value; safe to read at any time."""
         return self._consumer.consumed.state
 
     @property
     def position(self) -> int:
-        """Where the stream goes on: the position of the first record that was not handed out as a whole."""
+        """The position of the first record that was not handed out as a whole: the stream goes on there."""
         return self._consumer.consumed.state.position
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Source(Uncopied):
         return self.next_element()
 
     def warn_if_over(self) -> None:
-        """Log that a loop which begins now gets nothing, where the stream is over."""
+        """Log a warning if the stream is over: a loop that begins now gets no element."""
         stop = self.description.stop
         if self._consumer.consumed.is_end or (stop is not None and self.position >= stop):
             logger.warning(
@@ -145,13 +145,13 @@ class Source(Uncopied):
         return self._consumer.alone(take)
 
     def _gave(self, num_elements: int) -> None:
-        """Event: so many elements were handed out, or the stream ended or moved."""
+        """Event: num_elements were handed out, or the stream ended or moved."""
 
     def get_batch_at(self, start: int, size: int) -> list[Any]:
         """The elements at positions [start, start + size), as a list; filtered ones are missing.
 
-        Stateless. Positions run on through the epochs, each in its own order; those after the last epoch are empty. A
-        position is a record: with a flat_map the list holds all that it gives, so it may be longer than `size`.
+        Stateless. Positions run on through the epochs, each in its own order; positions after the last epoch are empty.
+        A position is a record: with a flat_map the list holds all elements of a record, and may be longer than `size`.
 
         Raises: ValueError for a negative start or size; TypeError for a stream, which has no random access.
         """
@@ -191,7 +191,7 @@ class Source(Uncopied):
         return self.state.to_json(self.description.settings()) | self.evidence()
 
     def evidence(self) -> dict[str, Any]:
-        """What a state records of the last rows; see Consumed.evidence."""
+        """The part of a state about the last rows; see Consumed.evidence."""
         return self._consumer.consumed.evidence(self.description.order)
 
     def set_state(self, state: Mapping[str, Any], allow_drift: tuple[str, ...] = ()) -> None:
@@ -247,10 +247,10 @@ class Source(Uncopied):
 
 
 def one_size(batch_size: int | None, size: int | None) -> int:
-    """The size of a batch, by whichever of its two names it was given. Raises: TypeError for none and for both."""
+    """The size of a batch, given by one of its two names. Raises: TypeError for none and for both."""
     given = [value for value in (batch_size, size) if value is not None]
     if len(given) != 1:
-        raise TypeError(f"get_batch takes batch_size, or size, which is the same; got {batch_size} and {size}")
+        raise TypeError(f"get_batch takes either batch_size or size; got {batch_size} and {size}")
     return whole("batch_size" if size is None else "size", given[0])
 
 
@@ -307,7 +307,7 @@ def _one_by_one(
 def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Trail, options: StreamOptions) -> None:
     """Make the rows of a restored state again, and compare. trail: unverified. options: of the stream.
 
-    Raises: DriftError where a row differs, with its file, record and field; what reading raises.
+    Raises: DriftError if a row differs, with its file, record and field; the errors of reading.
     """
     saved, changed = trail.saved, ", ".join(trail.changed)
     assert saved is not None
@@ -346,7 +346,7 @@ def verify(description: Stream, pool: Pool | None, state: StreamState, trail: Tr
 def _made_again(
     description: Stream, pool: Pool | None, begin: StreamState, saved: Evidence, options: StreamOptions
 ) -> tuple[RowsDigested, Exception | None]:
-    """The rows of the evidence, as far as the stream gives them, and what fails."""
+    """The rows of the evidence, as far as the stream gives them, and the failure behind them."""
     parts: list[RowRun] = []
     failure: Exception | None = None
     with contextlib.closing(chunks(description, pool, begin, options)) as stream:

@@ -40,7 +40,7 @@ logger = logging.getLogger("datarax_ray")
 
 
 class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore[call-arg]
-    """The base of Pipeline: where it is in its stream, and what was yielded. Pipeline sets the attributes."""
+    """The base of Pipeline: its position in the stream, and its states. Pipeline sets the attributes."""
 
     source: Source
     packing: AnyPacking | None
@@ -57,7 +57,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
 
     @property
     def position(self) -> int:
-        """Where the stream goes on: the position after the last record of the batches that were yielded."""
+        """The position after the last record of the batches yielded: the stream goes on there."""
         return self._consumer.consumed.state.position
 
     @property
@@ -98,14 +98,14 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
     def get_state(self) -> dict[str, Any]:
         """Everything needed to resume, in plain values: under 4 KB, valid for any number of actors and trainers.
 
-        It is the state of the batches yielded, without those made ahead.
+        The state stands behind the last yielded batch; batches made ahead are not in it.
         """
         return self._consumer.consumed.to_json(self._settings(), self.source.describe().order)
 
     def set_state(self, state: Mapping[str, Any], *, allow_drift: Sequence[str] = ()) -> None:
         """Continue from a state, written with any number of actors and trainers.
 
-        allow_drift: settings that may differ on purpose, by their names in the refusal.
+        allow_drift: settings that may differ on purpose, by their names in the DriftError.
 
         Raises: DriftError for a state of another stream; ValueError or TypeError for a value that is no state.
         """
@@ -125,7 +125,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
 
         The source's actors make them. Without a restored state, or once rows were yielded, nothing is read.
 
-        Raises: DriftError where a row is another now, with its file, record and field.
+        Raises: DriftError if a row differs, with its file, record and field.
         """
         self._check_usable()
         self._maker.verify(self._consumer.consumed)
@@ -191,10 +191,10 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
         """The file and record of each row of a global batch, by row; the position does not move.
 
         step: number of the batch, counted from 0 at the beginning of the stream, or at `state` (of get_state, or of a
-            checkpoint). Packed rows have an Origin for each piece of a document. Where every position gives one row
+            checkpoint). Packed rows have an Origin for each piece of a document. If every position gives one row,
             nothing is read; otherwise (filters, flat_map, on_error="skip", packing, streams) this process reads.
 
-        Raises: IndexError where the stream ends before that batch; as set_state for a state of another stream.
+        Raises: IndexError if the stream ends before that batch; as set_state for a state of another stream.
         """
         self._check_usable()
         return origins(self.source.describe(), self._consumed_in(state).state, self._options, step)
@@ -202,8 +202,8 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
     def replay(self, first: int, stop: int, state: Mapping[str, Any] | None = None) -> Iterator[Batch]:
         """The batches [first, stop) once more, as NumPy arrays of the whole global batch, before the stages.
 
-        Numbered as in `locate`; fewer where the stream ends. The position does not move. A RaySource's actors read. A
-        last batch that pad_remainder fills comes with its own rows alone, and no mask.
+        Numbered as in `locate`; fewer if the stream ends. The position does not move. A RaySource's actors read. A last
+        batch that pad_remainder fills has only its own rows here, and no mask.
 
         Raises: as locate.
         """
@@ -237,18 +237,18 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
         return start, replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
 
     def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
-        """(position, offset in its record, digest) of each state, from where the digest of `state` begins to the end.
+        """(position, offset in its record, digest) of each state, from the begin of the digest in `state` to the end.
 
-        state: of this stream, with a digest of all rows. The position of this pipeline does not move. The offset
-            counts batches of a pool, with LengthBatches.
+        state: of this stream, with a digest of all rows. The position of this pipeline does not move. With
+            LengthBatches, the offset counts batches of a pool.
 
-        Raises: ValueError where the state has no such digest; as set_state for a state of another stream.
+        Raises: ValueError if the state has no such digest; as set_state for a state of another stream.
         """
         self._check_usable()
         consumed = self._consumed_in(state)
         digest = consumed.digest
         if digest is None or not digest.is_whole:
-            raise ValueError("the state has no digest of all rows; it is kept by Pipeline(digest=True)")
+            raise ValueError("the state has no digest of all rows; Pipeline(digest=True) keeps one")
         start = consumed.state.moved(digest.since[0])._replace(offset=digest.since[1], unit=consumed.state.unit)
         return self._digests(start, digest._replace(total=0))
 
@@ -264,7 +264,7 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
             yield stop, 0, digest.to_json()["sum"]
 
     def _consumed_in(self, state: Mapping[str, Any] | None, allow_drift: Sequence[str] = ()) -> Consumed:
-        """What a state says was consumed; for None nothing. Raises: as set_state."""
+        """The consumed record of a state; for None, of the beginning. Raises: as set_state."""
         if state is None:
             return Consumed(self._begin)
         allowed = (allow_drift,) if isinstance(allow_drift, str) else tuple(allow_drift)

@@ -49,7 +49,7 @@ class Source(Describes, Protocol):
 class Placed:
     """A batch on the device before the stages.
 
-    columns: None where nothing goes to the device.
+    columns: None if nothing goes to the device.
     row_words: uint32 (rows, 2), see stages.words; None like columns, and without stages.
     start: the id of its first element.
     host: the fields that stay on the host.
@@ -79,7 +79,7 @@ class BatchProducer:
         settings: JaxSettings,
         cancelled: Cancelled,
     ) -> Generator[Delivery, None, None]:
-        """Prepared batches from there on; after the last one None, with the final state."""
+        """Prepared batches from `consumed` on; after the last batch None, with the final state."""
         limit = replace(getattr(self.source, "skip_options", COUNT_ALONE).limit, count=consumed.num_skipped)
         options = replace(self.options, cancelled=lambda: cancelled.is_set, timings=self.timings, limit=limit)
         making = self.timings.making
@@ -147,7 +147,7 @@ class BatchProducer:
         return Placed(on_device, row_words, start, on_host)
 
     def _row_words(self, host_batch: HostBatch) -> Any:
-        """What random stages draw each row's numbers from, where the rows are."""
+        """The words from which random stages draw each row's numbers, on the devices of the rows."""
         row_words = words(element_ids(host_batch.positions, host_batch.ordinals))
         return to_device(row_words, by_rows(self.sharding), self.options.rows, host_batch.global_rows)
 
@@ -168,7 +168,7 @@ class BatchProducer:
             if beside:
                 names = ", ".join(beside)
                 error.add_note(
-                    f"on the host, where stages do not see them: {names}; make numbers of them in a transform"
+                    f"on the host, where stages do not see them: {names}; turn them into numbers in a transform"
                 )
             raise
         return merge_host(on_device, on_host)
@@ -196,7 +196,7 @@ def _advice(columns: Any) -> str:
 
 
 def _like_arrays(columns: Any) -> Iterator[tuple[str, str]]:
-    """(field, type) of fields with objects that NumPy could make arrays of, such as Pillow's images."""
+    """(field, type) of fields with objects that NumPy can convert to arrays, such as Pillow's images."""
     for path, column in leaves(columns):
         first = column[0] if isinstance(column, np.ndarray) and column.dtype == object and len(column) else None
         is_like = hasattr(first, "__array_interface__") or hasattr(first, "__array__")
@@ -213,7 +213,7 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, An
 
     valid_mask: bool (num_rows,), True for rows of data. Other rows have `fill` by field, else 0 or None; position 0.
 
-    Raises: ValueError where the elements are no dicts, or have a field valid_mask.
+    Raises: ValueError if the elements are no dicts, or have a field valid_mask.
     """
     if not isinstance(batch.columns, Mapping):
         raise ValueError(

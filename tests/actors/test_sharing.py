@@ -149,7 +149,7 @@ def test_shared_actors_are_not_configured_twice(files: list[Path]) -> None:
     with RaySource(source, num_actors=1) as train:
         for share, options, message in [
             (train, {"num_actors": 2}, "num_actors=2 sets up actors, and share= takes existing actors"),
-            (train, {"num_cpus": 0.5, "name": "a"}, "num_cpus=0.5, name='a' is of the actors"),
+            (train, {"num_cpus": 0.5, "name": "a"}, "num_cpus=0.5, name='a' sets up actors"),
             (source, {}, "share is a RaySource, got ArrayRecordSourceModule"),
         ]:
             with pytest.raises((TypeError, ValueError), match=re.escape(message)):

@@ -227,7 +227,7 @@ def test_keys_in_another_order_are_the_same_fields():
 
 def test_missing_rows_are_an_error_and_not_garbage():
     batcher = Batcher(TrainerRows(4), start=0, stop=4)
-    with pytest.raises(RuntimeError, match=r"positions \[0, 4\) came with 3 of 4 rows"):
+    with pytest.raises(RuntimeError, match=r"positions \[0, 4\) gave 3 of 4 rows"):
         list(batcher.add(0, 4, [block([0, 1, 3])]))
 
 

@@ -196,7 +196,7 @@ def test_what_it_was_is_made_once_more_from_a_state():
     found = list(again.digests(saved[3]))
     assert found[: len(saved)] == [(state["position"], 0, state["digest"]["sum"]) for state in saved][: len(found)]
     assert (again.position, made.position) == (0, position)
-    with pytest.raises(ValueError, match=r"the state has no digest of all rows; it is kept by Pipeline\(digest=True\)"):
+    with pytest.raises(ValueError, match=r"the state has no digest of all rows; Pipeline\(digest=True\) keeps one"):
         next(again.digests(again.get_state()))
     assert np.unique([digest for *_, digest in found]).size == len(found)
 

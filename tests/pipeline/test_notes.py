@@ -40,7 +40,7 @@ def test_an_error_in_a_stage_says_which_stage_what_it_was_given_and_what_it_does
     notes, frames = raised(make(stages=[scaled]), KeyError)
     assert "in stage 0 (scaled), given image: float32 (4, 2, 3), label: int32 (4,)." in notes
     assert "Did you mean 'image'?" in notes
-    assert "on the host, where stages do not see them: text; make numbers of them in a transform" in notes
+    assert "on the host, where stages do not see them: text; turn them into numbers in a transform" in notes
     assert frames == ["raised", "__next__", "scaled", "column"]
 
 

@@ -258,7 +258,7 @@ class TestModule:
         sizes = [source.get_batch(3), source.get_batch(batch_size=3), source.get_batch(size=3)]
         assert [batch["x"].tolist() for batch in sizes] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
         for wrong in ({}, {"batch_size": 3, "size": 3}):
-            with pytest.raises(TypeError, match="get_batch takes batch_size, or size, which is the same"):
+            with pytest.raises(TypeError, match="get_batch takes either batch_size or size"):
                 source.get_batch(**wrong)
 
     def test_its_keys_and_its_name_are_those_of_its_config(self):
