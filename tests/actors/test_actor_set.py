@@ -93,7 +93,7 @@ def test_who_is_up_and_silent_is_not_said_to_be_starting(actors, monkeypatch, ca
     monkeypatch.setattr(actors._quorum, "waited", lambda _: (10.0, "log"))
     assert look(actors) == ()
     assert "none of 1 reader actors runs after 10 s: 1 are up and do not answer" in caplog.text
-    assert "One that is silent for 60 s is ended" in caplog.text
+    assert "An actor that is silent for 60 s is ended" in caplog.text
     monkeypatch.setattr(actors._quorum, "waited", lambda _: (300.0, "end"))
     with pytest.raises(RuntimeError, match="after 300 s: 1 are up and do not answer"):
         look(actors)
