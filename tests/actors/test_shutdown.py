@@ -125,7 +125,7 @@ def connection(monkeypatch):
 
 @pytest.mark.parametrize("rays", ["Broken pipe", "Connection reset by peer"])
 def test_a_raylet_that_has_ended_is_told_with_what_to_do(connection, rays):
-    with pytest.raises(RuntimeError, match=rf"on this node have ended \({rays}\).* last saved state$"), connection.waiting():
+    with pytest.raises(RuntimeError, match=rf"have ended \({rays}\).* last saved state$"), connection.waiting():
         raise OSError(rays)
 
 
