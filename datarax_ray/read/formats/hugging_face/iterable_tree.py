@@ -135,11 +135,7 @@ def tree_fingerprint(dataset: Any) -> dict[str, Any]:
 
 def files_of(dataset: Any) -> list[str]:
     """The paths and URLs that the dataset reads, each once."""
-    found: dict[str, None] = {}
-    for node in nodes(dataset):
-        for path in _paths(getattr(node, "kwargs", {})):
-            found[path] = None
-    return list(found)
+    return list(dict.fromkeys(path for node in nodes(dataset) for path in _paths(getattr(node, "kwargs", {}))))
 
 
 def _paths(value: Any) -> Iterator[str]:
