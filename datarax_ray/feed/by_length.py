@@ -37,11 +37,11 @@ def by_length(
     drop_remainder: bool,
     padded: Callable[[Padding], None],
 ) -> Batches:
-    """The batches of the pools, from a state on. rows: this trainer's of every batch. seed: of the order.
+    """The batches of the pools, from a state on. rows: this trainer's rows of every batch. seed: of the order.
 
     padded: called with the padding of each pool.
 
-    Raises: DriftError where the first pool is another than when the state was taken.
+    Raises: DriftError if the first pool differs from the pool when the state was taken.
     """
     begin, given = start._replace(pool=PoolState()), start.pool.num_given
     like: dict[str, tuple[Any, ...]] = {}
@@ -77,7 +77,7 @@ def _cut(
     like: dict[str, tuple[Any, ...]],
     padded: Callable[[Padding], None],
 ) -> tuple[list[Indices], StreamState, Callable[[Indices, StreamState], HostBatch]]:
-    """The rows of each batch of the pool, the state behind the pool, and what makes a batch of its rows and its state.
+    """The rows of each batch of the pool, the state behind the pool, and a function (rows, state) -> batch.
 
     like: dtype and shape of a token of each field, once one was seen.
     """
@@ -130,7 +130,7 @@ def _cut(
 
 
 def _check_alike(name: str, pool: HostBatch, fill: int, like: dict[str, tuple[Any, ...]]) -> None:
-    """Raise ValueError where rows of a field differ in dtype or shape, or its padding is no value of theirs."""
+    """Raise ValueError if rows of a field differ in dtype or shape, or its padding is no value of their dtype."""
     kinds = {(row.dtype, row.shape[1:]): at for at, row in reversed([*enumerate(pool.columns[name])]) if len(row)}
     if not kinds:
         return  # empty rows say nothing of the dtype

@@ -1,4 +1,4 @@
-"""A sample: the first elements of a stream, made in one process, by which processes and transforms are compared.
+"""A sample: the first elements of a stream, made in one process, to compare processes and transforms.
 
 Every reader makes the same bytes of a record, or it must not feed the stream: another image library on one host, an old
 checkout, or a value that only the driver has set shows in a few elements. And a transform that is no function of its
@@ -47,9 +47,9 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Sample:
-    """The first elements, as digests; and what was seen of the transforms when they were made again.
+    """The digests of the first elements, and the difference when they were made again.
 
-    impure: which transform made another element the second time, "" for none.
+    impure: the transform that made another element the second time, in words; "" for none.
     releases: of Python and of libraries that decode.
     """
 
@@ -79,7 +79,7 @@ class Sample:
 
 
 def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_S) -> Sample | None:
-    """The sample that this process makes; None where nothing can be made here, which the stream itself will report.
+    """The sample that this process makes; None if nothing can be made here: the stream itself will report why.
 
     is_again: whether to make the elements twice, the second time in reverse.
     """
@@ -98,7 +98,7 @@ def sampled(description: Stream, *, is_again: bool = True, seconds: float = MAX_
 def sampled_within(
     description: Callable[[], Stream], seconds: float = MAX_WAIT_S, *, is_again: bool = True
 ) -> Sample | None:
-    """The sample of a description, made in a thread; None, with a warning, where it takes longer than that."""
+    """The sample of a description, made in a thread; None, with a warning, if it takes longer than `seconds`."""
     found: list[Sample | None] = []
 
     def make() -> None:
@@ -132,7 +132,7 @@ def releases() -> dict[str, str]:
 
 
 def _made(description: Stream, seconds: float) -> RowsDigested | None:
-    """The first elements, as many as are made in so long, at least one where there are any."""
+    """The first elements that are made within `seconds`, at least one if there are any."""
     parts: list[Any] = []
     until = time.monotonic() + seconds
     with contextlib.suppress(RuntimeError):  # nothing is kept
@@ -190,7 +190,7 @@ def _change_again(description: Stream, rows: RowsDigested, seconds: float) -> st
 
 
 def _impurity(description: Any, rows: RowsDigested, seconds: float) -> str:
-    """Which transform, or the data, made another element the second time, and which element; "" for none."""
+    """The transform, or the data, that made another element the second time, and the element; "" for none."""
     where = _change_again(description, rows, seconds)
     if not where:
         return ""
@@ -206,9 +206,9 @@ def _impurity(description: Any, rows: RowsDigested, seconds: float) -> str:
 
 
 class Admission:
-    """Compares the sample of each new process with that of the driver; where it has none, with that of the first actor.
+    """Compares the sample of each new process with the driver's; if the driver has none, with the first actor's.
 
-    boxes: the description, as requests carry it; () where samples are not compared.
+    boxes: the description, as requests carry it; () if samples are not compared.
     description: a copy for the driver's own sample, made in a thread while actors start; for MAX_WAIT_S, no actor is
         admitted before. None for none.
     strict: a transform that is no function of its element is an error.
@@ -235,7 +235,7 @@ class Admission:
             self._reference = own, "the driver"
 
     def refusal(self, sample: Sample | None, where: str) -> str:
-        """Why the process of this sample must not read; "" where it may. where: its node.
+        """Why the process of this sample must not read; "" if it may. where: its node.
 
         Raises: ValueError for a transform that is no function of its element, with strict=True.
         """

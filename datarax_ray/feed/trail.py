@@ -1,7 +1,7 @@
 """The trail: the last rows that were consumed, until a state records evidence of them.
 
 Indexed streams make any of their rows again. Streams of shards make those that a resume reads anyway, behind the
-cursors of their state; where there are none, the first rows of the stream stand for them.
+cursors of their state; if there are none, the first rows of the stream take their place.
 
 Legend: a part is some consecutive rows of one batch, or of one block; its fields are views of the batch's columns where
 nobody writes to them, copies where they are small, and digests otherwise.
@@ -76,8 +76,8 @@ def part_of(
 ) -> RowRun:
     """The last rows of these. lengths: of documents, whose columns hold one token a row; else one element a row.
 
-    is_written: whether whoever has the columns may write to them.
-    most: rows, of which fewer are taken where they are large or hold lists; None for all.
+    is_written: whether the user of the columns may write to them.
+    most: number of rows, fewer if they are large or hold lists; None for all.
     """
     is_all = most is None
     most = len(positions) if most is None else most
@@ -123,7 +123,7 @@ def first_of(positions: Indices, ordinals: Indices | None, columns: Columns) -> 
 
 
 def digested(consecutive: Sequence[RowRun | BatchRows]) -> RowsDigested:
-    """The digests of all rows, in order of position; of those behind the last gap."""
+    """The digests of all rows behind the last gap, in order of position."""
     parts: list[RowRun] = []
     for part in consecutive:
         if isinstance(part, BatchRows):
@@ -160,7 +160,7 @@ def _digest(name: str, values: np.ndarray, lengths: Indices | None, ids: Indices
 
 
 def _digest_alone(name: str, value: np.ndarray, ids: Indices) -> Digests:
-    """The digest of one row: of the class, where the value is an object of one."""
+    """The digest of one row; for an object, the digest of its class."""
     try:
         return row_digests(ids, {name: value})
     except TypeError:
@@ -196,9 +196,9 @@ def of_blocks(blocks: Sequence[Any]) -> list[RowRun]:
 class Trail:
     """The rows that were consumed last. All trails are equal: they do not say where a stream stands.
 
-    parts: the last rows. first: rows of the first batch, where this process read it; are_first: its first ones.
+    parts: the last rows. first: rows of the first batch, if this process read it; are_first: its first rows.
     saved: the evidence of the state that was restored, until it is followed by rows of this process.
-    changed: names of transforms and stages whose code is not that of the restored state.
+    changed: names of transforms and stages whose code differs from the restored state.
     """
 
     parts: Parts = field(default=(), compare=False)
@@ -230,7 +230,7 @@ class Trail:
         return Trail(parts, first, self.saved, are_first=are_first)
 
     def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
-        """What a state records. None where nothing was consumed, or nothing that could be made again."""
+        """The evidence for a state; None if no row was consumed, or no row that could be made again."""
         rows = _before(state, self.parts)
         least = max(0, len(rows) - MAX_ROWS, int(np.searchsorted(rows.positions, state.position - MAX_POSITIONS)))
         rows = rows.part(least, len(rows))

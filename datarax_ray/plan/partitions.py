@@ -68,7 +68,7 @@ def assign(
 
 
 def _quotas(n: int, actors: Sequence[int], held: Mapping[int, int], weights: Mapping[int, float]) -> dict[int, int]:
-    """Partitions for each actor: n * weight / sum, rounded down, and one more for the largest remainders.
+    """The number of partitions of each actor: n * weight / sum, rounded down, plus one for the largest remainders.
 
     Among equal remainders the actors that hold most come first, so that no partition moves only to even them out.
     """
@@ -85,7 +85,7 @@ def _quotas(n: int, actors: Sequence[int], held: Mapping[int, int], weights: Map
 
 
 def _kept(partitions: list[int], quota: int, is_dealt: bool) -> list[int]:
-    """The partitions that stay: the first ones, or evenly spread, so that no neighbours move together."""
+    """The partitions that stay: the first, or an even selection, so that no neighbours move together."""
     count = len(partitions)
     if count <= quota or not is_dealt:
         return partitions[:quota]

@@ -48,7 +48,7 @@ class ChunkLimits:
     """Limits of a stream's chunks.
 
     max_size: positions in the largest chunk that makes sense.
-    first_size: positions in the first chunk, whose records nobody has seen.
+    first_size: positions in the first chunk, when the size of records is not known.
     max_part_size: positions in the largest part for one actor.
     max_actors: actors that may read at a time, None for all.
     is_aligned: chunks end at multiples of their sizes (powers of two by default), so that trainers share chunks.
@@ -85,7 +85,7 @@ class Scheduler:
     limits: ChunkLimits
 
     def fit(self, num_actors: int) -> None:
-        """Event: so many actors read. Makes more partitions if shares would be uneven."""
+        """Event: num_actors read. Makes more partitions if shares would be uneven."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -123,13 +123,13 @@ class EmptyEpochs:
     def seen(
         self, number: int, what: str, begin: int = 0, is_empty: bool = False, may_come: bool = False
     ) -> str | None:
-        """A line for the log after so many empty epochs in a row; None where the log has one already.
+        """A line for the log after an empty epoch; None if the log has one already.
 
         begin: the first position of the last empty epoch.
         is_empty: there is no data.
         may_come: records that the last empty epoch dropped may come elsewhere.
 
-        Raises: RuntimeError where no element will ever come.
+        Raises: RuntimeError if no element will ever come.
         """
         if not number:
             self.next_reported = 1

@@ -44,12 +44,12 @@ class Block:
         is 0.
     skipped: records that were skipped.
     failure: the error to raise when the stream comes to failure_position; the block ends before it.
-    lengths: int64 (k,) where elements are documents to be packed, and columns hold them end to end, (sum of lengths,
+    lengths: int64 (k,) if elements are documents to be packed; columns then hold them end to end, (sum of lengths,
         ...).
     selected: which rows of all columns these hold, as runs (see plan.runs); None for all.
-    whole_nbytes: what all columns take, where these hold none.
-    digests: uint64 (k,), of each element (read.elements.row_digests); None where nobody wants them.
-    learned: facts for the scheduler that reading found out: ShardEnds, of a stream of shards.
+    whole_nbytes: bytes of all columns, if these hold none.
+    digests: uint64 (k,), of each element (read.elements.row_digests); None if not wanted.
+    learned: facts for the scheduler, found while reading: ShardEnds, of a stream of shards.
     may_come: whether a skipped element may come at another position, since a transform had the position or random
         numbers.
     spent: the seconds of reading, by lap; {} where they were not measured.
@@ -109,7 +109,7 @@ def first_failure(blocks: Iterable[Block], stop: int, *others: tuple[int, Except
 
 
 def digested(read: Callable[[Any], Block], request: Any) -> Block:
-    """The block that `read` gives for the request, with the digests of its elements where they are wanted."""
+    """The block that `read` gives for the request, with the digests of its elements if wanted."""
     block = read(request)
     if not request.wanted.is_digested:
         return block
@@ -118,7 +118,7 @@ def digested(read: Callable[[Any], Block], request: Any) -> Block:
 
 
 def timed(read: Callable[[Any], Block], request: Any) -> Block:
-    """As `digested`, with the time that reading took."""
+    """As `digested`, with the time of reading."""
     with counted() as laps, laps.lap("reading"):
         block = digested(read, request) if request.wanted.is_digested else read(request)
     return replace(block, spent=laps.spent, read_at=time.time())
@@ -127,7 +127,7 @@ def timed(read: Callable[[Any], Block], request: Any) -> Block:
 def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | None) -> Block:
     """The block of elements that went through the transforms. columns: theirs where they came as such, else None.
 
-    documents: what they are to become for packing, None for elements.
+    documents: how packing takes the elements as documents; None for plain elements.
     """
     lengths = None
     with lap("stacking"):
@@ -185,7 +185,7 @@ def _decode(progress: Progress, step: Step) -> Columns:
 
 
 def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
-    """The columns of all elements at once; where that fails, those of each alone.
+    """The columns of all elements at once; if that fails, of each element alone.
 
     Others may read the columns (a reader that keeps them, the second attempt), so they cannot be written to; a
     transform that does fails, and is called again with copies.
@@ -292,7 +292,7 @@ def _call(step: Step, given: Any, count: int) -> Columns:
 
 
 def _stack(progress: Progress) -> Columns:
-    """The columns of the elements before the first that does not fit; of all, where all fit."""
+    """The columns of the elements before the first that does not fit; of all elements if all fit."""
     while progress.elements:
         try:
             return stack(list(progress.elements), alike=progress.alike)

@@ -1,4 +1,4 @@
-"""Blocks that several trainers request of the same actors: made once for all, and each trainer may take a part.
+"""Blocks that several trainers request from the same actors: made once for all; each trainer may take a part.
 
 Behind filters, and in shards, a trainer requests twice: first the places of the elements, then its own elements. The
 cache only saves work: a missing block is made again, and is equal.
@@ -24,9 +24,9 @@ MAX_KEPT = 256
 
 
 class BlockCache:
-    """Keeps each block until all of its trainers had it, and the latest within bounds of bytes and number.
+    """Keeps each block until all of its trainers have had it; the latest blocks within bounds of bytes and number.
 
-    A part for several trainers is kept as the first of them got it. Trainers of one job are a step or two apart; for a
+    A part for several trainers is kept as the first trainer got it. Trainers of one job are a step or two apart; for a
     trainer further behind, blocks are made again.
     """
 
@@ -37,7 +37,7 @@ class BlockCache:
         self.nbytes = 0
 
     def answer(self, request: Request, make: Callable[[Any], Block], hand: Callable[[Block], Any] | None = None) -> Any:
-        """The block that a request asks for, or a part of it; `make` makes the block.
+        """The requested block, or a part of it; `make` makes the block.
 
         hand: makes the answer for several trainers out of a part; each gets the same answer.
         """
@@ -105,7 +105,7 @@ def part_of(block: Block, wanted: Literal["all", "places"] | Indices) -> Block:
 def merged(places: Block, part: Block, runs: Indices) -> Block:
     """The block whose places came first, with these rows of its columns.
 
-    Raises: the failure of the second block where the first had none; RuntimeError where the two differ.
+    Raises: the failure of the second block if the first had none; RuntimeError if the two differ.
     """
     expected = _elements(places, runs) | {"selected": runs}  # np.array_equal: None is equal to None alone
     if not all(np.array_equal(getattr(part, name), value) for name, value in expected.items()):

@@ -28,7 +28,7 @@ _TIMED = 128
 class Call:
     """A function to apply to each element.
 
-    call: (element, position, ordinal) -> the new element; where kind is "filter", whether the element stays; where kind
+    call: (element, position, ordinal) -> the new element; if kind is "filter", whether the element stays; if kind
         is "flat_map", a list of our own of the elements in its place.
     what: its name in errors.
     catch: the Exceptions that it may raise about its element.
@@ -159,7 +159,7 @@ class Progress:
         self.end_before_failure()
 
     def keep(self, kept: Sequence[int]) -> None:
-        """Keep the positions, records and ordinals of these indexes alone, one for each element."""
+        """Keep only the positions, records and ordinals of these indexes, one for each element."""
         self._list()
         if kept != list(range(len(self.positions))):
             self.positions = [self.positions[index] for index in kept]
@@ -169,9 +169,9 @@ class Progress:
     def fail_or_skip(self, index: int, call: Call, element: Any, error: BaseException) -> bool:
         """Skip this element, or make the error the block's failure, as on_error decides. Returns whether it is skipped.
 
-        element: the argument of the call, or its result where that does not fit.
+        element: the argument of the call, or its result if the result does not fit.
 
-        Raises: the error, where it is not about the element.
+        Raises: the error, if it is not about the element.
         """
         self._list()
         where, position = self.locate(self.records[index]), self.positions[index]
@@ -236,7 +236,7 @@ class Progress:
 
 
 def _timed(call: Callable[..., Any], seconds: list[float], number: int) -> Callable[..., Any]:
-    """The call, which adds the time that it takes to seconds[number]."""
+    """The call, which adds its time to seconds[number]."""
 
     def timed(element: Any, position: int, ordinal: int) -> Any:
         begin = time.perf_counter()
@@ -249,7 +249,7 @@ def _timed(call: Callable[..., Any], seconds: list[float], number: int) -> Calla
 
 
 def _no_element(made: Any, given: Any) -> str | None:
-    """The reason why the result of transforms is no element, with the remedy; None where it is one.
+    """The reason why the result of transforms is no element, with the remedy; None if it is an element.
 
     A number or an array may take the place of any element; other values only of an element that is no dict.
     """

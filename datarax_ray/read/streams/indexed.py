@@ -75,7 +75,7 @@ def read_records(
 
     positions, records: int64 (k,) each, positions ascending.
     ended: see Stream.read.
-    in_rows: whether who decodes them takes FixedRecords.
+    in_rows: whether the decoder takes FixedRecords.
     """
     asked = Progress([], positions, records, on_error=on_error, locate=reader.name, alike=reader.traits.alike)
     if not len(records):
@@ -107,7 +107,7 @@ def read_records(
 
 
 def _joined(parts: list[tuple[range, Any]], asked: Progress) -> Columns:
-    """What was read in parts, as columns where they go together; else None, and they are the elements of `asked`."""
+    """The columns of records read in parts, if they fit together; else None, and the parts are elements of `asked`."""
     first = parts[0][1] if parts else []
     if isinstance(first, Mapping) and all(isinstance(part, Mapping) and spec(part) == spec(first) for _, part in parts):
         return first if len(parts) == 1 else concatenate([part for _, part in parts])
@@ -122,7 +122,7 @@ def _joined(parts: list[tuple[range, Any]], asked: Progress) -> Columns:
 
 @dataclass(frozen=True)
 class ElementStream:
-    """What a stream is made of.
+    """The source and the transforms of a stream.
 
     num_epochs: passes over the records, -1 for endless.
     transforms: applied in this order on the host.
@@ -159,7 +159,7 @@ class ElementStream:
         return True
 
     def droppers(self, is_packed: bool) -> list[str]:
-        """What may leave nothing of the stream, for people. is_packed: elements become documents."""
+        """The steps that may drop all elements, in words. is_packed: elements become documents."""
         kinds = {step.kind for step in self.steps}
         may_be = {
             "the filters drop everything (as one does that ends without `return`)": "filter" in kinds,
@@ -246,7 +246,7 @@ class IndexedStream(ElementStream):
         self.expect_at(*request.select(self.order))
 
     def expect_at(self, positions: Indices, records: Indices) -> None:
-        """As expect, of what block_at will be asked for."""
+        """As expect, for a later call of block_at."""
         if self.reader.traits.reads_ahead:
             self.reader.expect(records)
 
@@ -289,12 +289,12 @@ class IndexedStream(ElementStream):
         return names_of(request.select(self.order)[1], self.locate)
 
     def locations(self, positions: Indices, state: StreamState = BEGIN) -> list[str]:
-        """Where the record of each position is, for people; see Stream.locations."""
+        """The file and record of each position, in words; see Stream.locations."""
         return [self.name(record) for record in self.order.records(positions).tolist()]
 
     def locate(self, record: int) -> str:
         return self.reader.locate(record)
 
     def name(self, record: int) -> str:
-        """Where a record is and where it was written from, for people."""
+        """The file and number of a record, and of the record that it was written from, in words."""
         return self.reader.name(record)
