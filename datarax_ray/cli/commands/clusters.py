@@ -26,11 +26,11 @@ def init(
 ) -> None:
     """Write a training job, and the files that start, watch and grow its cluster.
 
-    With DATA, source.py of the job reads that data: images with labels, tokens, or text. For other data it says what
-    to write there.
+    With DATA, source.py of the job reads this data: images with labels, tokens, or text. For other data the command
+    says what to write into source.py.
 
     The folder gets the job with its submit script, manifests for KubeRay, an autoscaler's YAML, a Dockerfile, a SLURM
-    script, a Grafana dashboard, and a runbook. Change them as you like. Begin with its README.md.
+    script, a Grafana dashboard, and a runbook. Change the files as you like. Begin with README.md in the folder.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def list_pools(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only the pools of this name.")] = None,
     address: AddressOption = None,
 ) -> None:
-    """List the pools of reader actors: the jobs that read with each, the hosts of its actors, and its losses.
+    """List the pools of reader actors, each with the jobs that read with it, the hosts of its actors, and its losses.
 
     A RaySource has a pool of its own, named after its Ray job; sources with the same name= share one.
 
@@ -109,7 +109,7 @@ def resize(
     """Resize the pool of a running job. Its batches stay the same.
 
     The size holds until the next resize; `auto` returns the decision to the job's program (num_actors=). Exits with 1
-    if there is no such pool, or if the job has not answered in time; it resizes as soon as it can.
+    if there is no such pool, or if the job has not answered in time; the job then resizes as soon as it can.
 
     \b
     Examples:

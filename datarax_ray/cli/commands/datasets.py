@@ -104,8 +104,8 @@ def convert(
     An index beside each file keeps where every record came from; locate, replay and errors name it.
 
     Each file gets its name when it is complete, and dataset.json is written last. After Ctrl-C (exit status 130),
-    SIGTERM (143) or a lost host, the same command writes the missing files. The bytes do not depend on --num-actors. A
-    single file is written in this process.
+    SIGTERM (143) or a lost host, run the command again to write the missing files. The bytes do not depend on
+    --num-actors. A single file is written in this process.
 
     \b
     Examples:
@@ -131,9 +131,9 @@ def preprocess(
     """Run a source's transforms once and write their elements; MaterializedSource(source, DST) reads them.
 
     The stream and its states stay the same, so a run may switch to the written elements in the middle of an epoch.
-    Random transforms, stages and packing run live. Each component of a mixture gets a folder. The output, and
-    DST/dataset.json, have statistics of each field. After Ctrl-C (exit status 130), SIGTERM (143) or an error (1), the
-    same command writes the missing files.
+    Random transforms, stages and packing still run in training. Each component of a mixture gets a folder. The output
+    and DST/dataset.json have statistics of each field. After Ctrl-C (exit status 130), SIGTERM (143) or an error (1),
+    run the command again to write the missing files.
 
     \b
     Examples:

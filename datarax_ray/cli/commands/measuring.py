@@ -38,7 +38,7 @@ def bench(
     """Measure how fast data is read raw, in order and shuffled, and print what would make it faster.
 
     Raw means: in file order, not decoded. All ways but --num-actors read in this process. Its actors run on the Ray
-    cluster of RAY_ADDRESS, else on the cluster of this host, else on a local one that ends with this command. Files in
+    cluster of RAY_ADDRESS, else on the cluster of this host, else on a local Ray that ends with this command. Files in
     the system's cache are read from memory, so a first pass over larger data is slower. Elements of different shapes
     (images of many sizes) are decoded and not stacked; the output says so.
 

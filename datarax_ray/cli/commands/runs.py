@@ -47,8 +47,8 @@ def locate(
 ) -> None:
     """Print which file and record each row of a batch came from: the data that fed step N.
 
-    If every position gives one row, the order alone tells and nothing is read; otherwise the stream is read up to that
-    batch. Rows are those of the global batch, for any number of trainers; of packed rows, each piece is listed.
+    If every position gives one row, nothing is read; otherwise the stream is read up to this batch. The rows are those
+    of the global batch, for any number of trainers. For packed rows, each piece of a document is listed.
 
     \b
     Examples:
@@ -71,8 +71,8 @@ def replay(
 ) -> None:
     """Write batches that a model saw to a file, as they were before the pipeline's stages.
 
-    The file gets its name when it is complete. An .npz has an array STEP/FIELD for each batch and field; a .parquet has
-    the columns step, row, and record: the file and record that the row was made of.
+    The file gets its name when it is complete. An .npz has an array STEP/FIELD for each batch and field. A .parquet has
+    the fields, and the columns step, row, and record: the file and record that the row was made of.
 
     \b
     Examples:
