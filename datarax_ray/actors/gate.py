@@ -1,4 +1,4 @@
-"""The gate of a stream: which actors may read it, by the elements that their processes make."""
+"""The gate of a stream: admits actors by the elements that their processes make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("datarax_ray")
 
 
 class Gate:
-    """Chooses the actors that may read one stream: their processes make the elements that others make.
+    """Chooses the actors that may read one stream: their processes make the same elements as the others.
 
     name: of the stream. An actor that makes other elements goes on with other streams.
     """

@@ -73,7 +73,7 @@ class Head:
         return frozenset(each.job_id.hex() for each in found if each.is_dead)
 
     def out_of_memory(self, worker_id: str) -> str | None:
-        """Ray's reason for ending a process as its node ran out of memory; None where it did not end it so."""
+        """Ray's reason, if it ended a process because the node ran out of memory; else None."""
         found = self._call("WorkerInfo", "GetWorkerInfo", worker_id=bytes.fromhex(worker_id)).worker_table_data
         if found.is_alive or found.exit_type != WorkerExitType.Value("NODE_OUT_OF_MEMORY"):
             return None

@@ -56,9 +56,9 @@ def by_length(
             if given and start.pool.stop != stop:
                 raise DriftError(
                     f"the checkpoint stands behind {given} batches of a pool of positions [{begin.position}, "
-                    f"{start.pool.stop}), which now are [{begin.position}, {stop}): its other batches would not be "
-                    "those that were left. Restore a state from the end of a pool (each num_batches batches), or "
-                    f"seek({begin.position}) to have the whole pool again"
+                    f"{start.pool.stop}), which now are [{begin.position}, {stop}): the remaining batches of the pool "
+                    "would differ. Restore a state from the end of a pool (each num_batches batches), or "
+                    f"seek({begin.position}) to begin the pool again"
                 )
             cuts, after, batch = _cut(pool, begin, lengths, rows, seed, drop_remainder, like, padded)
             unreported = () if cuts else pool.skipped

@@ -145,7 +145,7 @@ def _made(description: Stream, seconds: float) -> RowsDigested | None:
 
 
 def _first_blocks(description: Stream, until: float) -> Iterator[list[Block]]:
-    """The blocks of the first positions, each of twice as many as the one before if time is left for so many."""
+    """The blocks of the first positions; each block has twice as many as the last, if time is left for them."""
     if not hasattr(description.order, "records"):  # a stream of shards is read forwards
         with contextlib.closing(chunks(description, None, StreamState(), StreamOptions(1, chunk_size=1))) as stream:
             yield from (blocks for _, _, blocks in stream)

@@ -37,9 +37,9 @@ class ActorWork:
     num_blocks, num_elements, nbytes, read_s: blocks for this stream, their elements and bytes, and seconds of reading.
     busy_s: seconds of reading for all streams.
     num_retries: repeated requests to the storage.
-    num_from_memory, num_from_storage: records that cacheable=True found in memory, and that it did not.
+    num_from_memory, num_from_storage: records that cacheable=True found in memory, and other records.
     max_rss_nbytes: the largest memory of its process.
-    up_s: seconds for which it was there: from its first block to the last batch, without losses and pauses.
+    up_s: seconds from its first block to the last batch, without losses and pauses.
     """
 
     num_blocks: int = 0
@@ -272,7 +272,7 @@ class PipelineStats:
 
     @property
     def proportions(self) -> tuple[tuple[float, float], ...]:
-        """Of each component of a mixture its share of what is counted, and the share that its weight asks for."""
+        """For each component of a mixture, its share of the counted elements, and the share by its weight."""
         if not self.components:
             return ()
         wanted, achieved = (sum(of) or 1 for of in zip(*map(astuple, self.components), strict=True))
@@ -344,11 +344,11 @@ class Timings:
         self._padding = NO_PADDING
 
     def mixed(self, proportions: Proportions | None) -> None:
-        """Event: a stream begins, and counts the components of its mixture so; None where it is none."""
+        """Event: a stream begins. proportions: counts the components of its mixture; None if it is no mixture."""
         self._mixed_before, self._mixed = self._components(), proportions
 
     def padded(self, padding: Padding) -> None:
-        """Event: so many rows were cut into batches of about one length."""
+        """Event: rows with this padding were cut into batches of about one length."""
         self._padding = Padding(*map(sum, zip(self._padding, padding, strict=True)))
 
     def _components(self) -> tuple[ComponentShare, ...]:

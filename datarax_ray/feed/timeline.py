@@ -1,4 +1,4 @@
-"""The timeline: who did what when, in bins of time, and the page that shows it. Pure: times are arguments.
+"""The timeline: the work of trainer and actors in bins of time, and its page. Pure: times are arguments.
 
 A row is an actor, the trainer, or the window. There are at most MAX_BINS bins: when a run is longer than they hold,
 every two become one, so a run of a month takes no more memory than a run of a minute. The page is one HTML file without
@@ -177,7 +177,7 @@ class Timeline:
             return min(1.0, float((waits * at_work).sum()) / there) if there > 0 else None
 
     def _there(self, until: float) -> Iterator[tuple[int, np.ndarray]]:
-        """Each actor, with the seconds in each bin for which it was there."""
+        """Each actor, with its seconds of presence in each bin."""
         if self._seen:
             until = max(until, *(last for _, last in self._seen.values()))
             self._bin_of(until)

@@ -333,7 +333,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
             raise
 
     def _ahead(self, prepare: Callable[[HostBatch], Any]) -> tuple[Any, Begin]:
-        """The key of a session that makes batches ahead, and what begins it, under JAX's settings here."""
+        """The key and the begin of a session that makes batches ahead, under JAX's settings of this thread."""
         settings = JaxSettings.of_this_thread()
 
         def begin(consumed: Consumed) -> BackgroundIterator[Delivery]:
@@ -393,10 +393,10 @@ class _Batches:
 
 
 def begin_at_users_line(error: Exception) -> None:
-    """Cut off the frames of this package and JAX that lead to a user's, as to those of a stage.
+    """Cut off the frames of this package and of JAX that lead to a user's frames, such as a stage's.
 
-    Of a RecordError all are cut off: a note has the traceback of the transform. Of an error that no user's line led to
-    none, and none where JAX cuts off none of its own (JAX_TRACEBACK_FILTERING=off).
+    For a RecordError, all are cut off: a note has the traceback of the transform. Without a line of the user's, no
+    frame is cut off, nor with JAX_TRACEBACK_FILTERING=off, with which JAX keeps its own frames.
     """
     begin = users_traceback(error)
     is_cut = getattr(jax.config, "jax_traceback_filtering", None) != "off"

@@ -222,7 +222,7 @@ def _put(outs: Any, out: Any, index: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _first_of(length: int, out: Any) -> Any:
-    """Room for so many outs, made of the first out so that it lies on the same devices."""
+    """Room for `length` outs, made from the first out, so that it lies on the same devices."""
     return jax.tree.map(lambda one: jnp.broadcast_to(one, (length, *one.shape)), out)
 
 

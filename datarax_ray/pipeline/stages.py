@@ -120,9 +120,9 @@ class Stages:
             _check_outside(name, stage)
             if not has_all_rows and getattr(stage, "needs_all_rows", False):
                 raise ValueError(
-                    f"stage {_label(name, stage)} mixes rows of a batch, and this trainer is one of several by rank "
-                    "and has some of them, so each trainer would mix other rows than one alone. Give the Pipeline a "
-                    "sharding over all processes, or apply it in the train step"
+                    f"stage {_label(name, stage)} mixes rows of a batch. This trainer, one of several by rank, has "
+                    "only some of the rows, and its result would differ from that of one trainer. Give the Pipeline a "
+                    "sharding over all processes, or apply the stage in the train step"
                 )
         self.graph = graph
         self._base_key = base_key
@@ -216,9 +216,9 @@ class Stages:
             if any(all(count is not zero for zero in zeros) for count in counts):
                 raise ValueError(
                     f"stage {_label(name, self.graph.nodes[name])} draws from Rngs of its own, for all rows of a batch "
-                    "at once. This trainer is one of several by rank and has some of them, and each would draw the "
-                    "same numbers for its rows. Let the stage name a parameter `keys`, a PRNG key for each row; give "
-                    "the Pipeline a sharding over all processes; or apply the module in the train step"
+                    "at once. Trainers by rank have different rows, and all would draw the same numbers for them. Let "
+                    "the stage name a parameter `keys`, a PRNG key for each row; give the Pipeline a sharding over "
+                    "all processes; or apply the module in the train step"
                 )
 
     def _check_rows(self, batch: Any, out: Any, num_rows: int, beside: Sequence[str]) -> None:
@@ -277,7 +277,7 @@ def _keep(name: str, batch: Any, out: Any) -> Any:
 
 
 def _refuse_changes(before: list[Any], after: Any) -> None:
-    """A stage that writes to itself would make batches depend on what came before, which no state records."""
+    """Raise ValueError for a stage that writes to itself: its batches would depend on batches that no state records."""
     now = jax.tree.leaves_with_path(after)
     changed = [jax.tree_util.keystr(path) for (path, leaf), old in zip(now, before, strict=False) if leaf is not old]
     if changed or len(now) != len(before):
@@ -285,7 +285,7 @@ def _refuse_changes(before: list[Any], after: Any) -> None:
             f"a stage changes its own variables ({', '.join(changed) or 'new ones'}) while a batch is made, so later "
             "batches would depend on earlier ones and could not be resumed. Make it a function of its batch (with "
             "normalisation, use running averages: module.eval()), or apply it in the train step. nnx.jit around a "
-            "method writes all of them back: leave it out, stages are jitted as they are."
+            "method writes all variables back: remove nnx.jit, as a Pipeline compiles its stages itself."
         )
 
 
@@ -316,9 +316,9 @@ def _check_outside(name: str, stage: Any) -> None:
     outside = {} if isinstance(stage, nnx.Module) else _outside(stage)
     if modules := [each for each, value in outside.items() if any(map(_is_module, jax.tree.leaves(value, _is_module)))]:
         raise TypeError(
-            f"stage {_label(name, stage)} uses the nnx.Module {', '.join(modules)} from outside, so the values that it "
-            "holds now would be constants of the compiled program, also once they have changed. Give the module itself "
-            "as a stage, or hold it in an nnx.Module that is one"
+            f"stage {_label(name, stage)} uses the nnx.Module {', '.join(modules)} from outside. Its present values "
+            "would be constants of the compiled program, and later changes would be ignored. Pass the module itself "
+            "as a stage, or make it a part of an nnx.Module that is a stage"
         )
 
 
