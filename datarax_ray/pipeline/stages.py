@@ -317,7 +317,7 @@ def _check_outside(name: str, stage: Any) -> None:
     if modules := [each for each, value in outside.items() if any(map(_is_module, jax.tree.leaves(value, _is_module)))]:
         raise TypeError(
             f"stage {_label(name, stage)} uses the nnx.Module {', '.join(modules)} from outside. Its present values "
-            "would be constants of the compiled program, and later changes would be ignored. Pass the module itself "
+            "would be constants of the compiled program, and later changes would be ignored. Give the module itself "
             "as a stage, or make it a part of an nnx.Module that is a stage"
         )
 
