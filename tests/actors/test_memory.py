@@ -6,14 +6,12 @@ import numpy as np
 import psutil
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 from datarax_ray import RaySource
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
-from tests.clusters import BARE
-from tests.data import AddNoise, decode, write_file
+from tests.clusters import started
+from tests.data import AddNoise, array_records, decode, noise_of, write_file
 from tests.waiting import until, until_all_run
 
 STORE_NBYTES = 80 * 2**20  # the least that Ray takes
@@ -27,14 +25,9 @@ MOST_NBYTES = 4 * 2**30
 
 @pytest.fixture(scope="module")
 def cluster(by_value):
-    head = {"num_cpus": 1, "object_store_memory": STORE_NBYTES} | BARE
     # what does not fit is then made in files on disk, after a wait of 2 s in which there might be room
-    no_spilling = {"_system_config": {"automatic_object_spilling_enabled": False}}
-    cluster = Cluster(initialize_head=True, head_node_args=head | no_spilling)
-    ray.init(cluster.address, log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with started(_system_config={"automatic_object_spilling_enabled": False}) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -72,12 +65,7 @@ class Leak:
 
 
 def make(paths, leak):
-    config = ArrayRecordSourceConfig(shuffle_files=leak.once, num_epochs=6)
-    return ArrayRecordSourceModule(config, paths, transforms=[decode, leak, AddNoise()])
-
-
-def rows(batches):
-    return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
+    return array_records(paths, decode, leak, AddNoise(), shuffle_files=leak.once, num_epochs=6)
 
 
 @pytest.mark.slow  # through all the memory of a node
@@ -85,20 +73,20 @@ def test_actors_that_ray_ends_for_memory_come_back_and_change_nothing(cluster, m
     leaked = tmp_path / "leaked"
     leaked.touch()
     source = make(files, Leak(leaked, once=True))
-    want = rows(source.batches(0, StreamOptions(8)))
+    want = noise_of(source.batches(0, StreamOptions(8)))
     node = add_node(cluster, "small", **limit(ROOM_NBYTES))
     with RaySource(source, num_actors=2, num_cpus=0.1, resources={"small": 1}, chunk_size=10) as distributed:
         until_all_run(distributed)
         leaked.unlink()
         stream = distributed.batches(0, StreamOptions(8))
-        got = rows(itertools.islice(stream, 3))
-        got += rows(stream)
+        got = noise_of(itertools.islice(stream, 3))
+        got += noise_of(stream)
         assert leaked.exists()
         assert got == want
 
         def told():
             """Who reads on is told: Ray may end an actor when another one has long read for it."""
-            assert rows(distributed.batches(0, StreamOptions(8))) == want
+            assert noise_of(distributed.batches(0, StreamOptions(8))) == want
             return {"restarted", "replaced"} & set(+distributed.recoveries.counts)
 
         until(told, 120)  # replaced, where the machine has no room for long
@@ -137,8 +125,7 @@ def large(tmp_path_factory):
     """190 MB, more than two stores."""
     path = tmp_path_factory.mktemp("large") / "large.array_record"
     write_file(path, (i.to_bytes(8, "little") for i in range(2000)), group_size=16)
-    config = ArrayRecordSourceConfig(shuffle_files=True, num_epochs=3)
-    return ArrayRecordSourceModule(config, path, transforms=[Inflate()])
+    return array_records(path, Inflate(), num_epochs=3)
 
 
 def first_bytes(batches):
