@@ -64,7 +64,7 @@ def test_actors_that_only_some_nodes_may_hold_wait_for_room_there(cluster, sourc
             assert rows(crowded.batches(0, StreamOptions(500))) == want
     finally:
         cluster.remove_node(labelled, allow_graceful=False)
-    assert "(each needs 1 CPU of 1 on nodes with the labels {'role': 'cpu'}, " in caplog.text
+    assert "(each needs 1 CPU of 3, on nodes with the labels {'role': 'cpu'}, " in caplog.text
 
 
 def test_a_node_lost_without_grace_takes_its_actors_and_unread_objects_and_changes_nothing(cluster, source):
