@@ -270,17 +270,16 @@ def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make
 
 
 @pytest.mark.parametrize(
-    ("data", "error", "message"),
+    ("data", "message"),
     [
-        ([np.arange(2)], TypeError, "a list of ndarray is none; RandomAccessSource"),
-        (STREAM, TypeError, "load takes paths, and a IterableDataset is none; .*from_generator"),
-        (None, TypeError, "load takes paths, and a NoneType is none"),
-        (5, TypeError, "load takes paths, and a int is none"),
-        ("", ValueError, r"'' is no path; '\.' is the directory that this program runs in"),
+        ([np.arange(2)], "a list of ndarray is none; RandomAccessSource"),
+        (STREAM, "load takes paths, and a IterableDataset is none; .*from_generator"),
+        (None, "load takes paths, and a NoneType is none"),
+        (5, "load takes paths, and a int is none"),
     ],
 )
-def test_what_stands_where_paths_are_meant_is_told_with_what_reads_it(data, error, message):
-    with pytest.raises(error, match=message):
+def test_what_stands_where_paths_are_meant_is_told_with_what_reads_it(data, message):
+    with pytest.raises(TypeError, match=message):
         load(data)
 
 
@@ -349,7 +348,7 @@ def test_what_is_no_path_is_refused_before_it_is_read(tmp_path):
                         make(each)
         assert pipeline.position == 0
     for make in (load, lambda paths: CSVSource(CSVSourceConfig(), paths)):
-        with pytest.raises(ValueError, match="'' is no path; '.' is the directory"):
+        with pytest.raises(ValueError, match=r"'' is no path; '\.' is the directory that this program runs in"):
             make("")
 
 

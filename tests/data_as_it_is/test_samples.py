@@ -148,11 +148,6 @@ def test_what_samples_lack_is_said_before_the_first_batch(tmp_path, stored, conf
         make(tmp_path, **config)
 
 
-def test_one_field_is_a_list_of_one(tmp_path):
-    with pytest.raises(TypeError, match=r"fields is a list of names, got 'txt'; write \['txt'\]"):
-        make(tmp_path, fields="txt")
-
-
 def test_skipped_samples_are_counted_by_file_and_a_state_knows_of_them(tmp_path, caplog):
     write_tar(tmp_path / "x.tar", LACKING)
     write_tar(tmp_path / "y.tar", WHOLE[:1] + WHOLE[2:3])

@@ -89,21 +89,6 @@ def test_kinds_are_told_by_component_and_without_what_each_record_has_for_itself
     assert len(lines) == 100 + 4  # of the first kinds one each, of the others 1, 10, 100 and 1,000
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (-1, ValueError, "max_skipped must be at least 0, or None for no limit, got -1"),
-        (1.5, ValueError, "max_skipped=1.5 is no share of positions, from 0 to 1; a whole number counts records"),
-        (float("nan"), ValueError, "max_skipped=nan is no share"),
-        (True, TypeError, "a whole number, a share as 0.01, or None for no limit, got True"),
-        ("1%", TypeError, "a whole number, a share as 0.01, or None for no limit, got '1%'"),
-    ],
-)
-def test_a_limit_that_is_none_is_refused(given, error, message):
-    with pytest.raises(error, match=message):
-        RandomAccessSourceConfig(on_error="skip", max_skipped=given)
-
-
 def test_the_laxer_share_and_the_stricter_number_hold_for_a_mixture():
     one, two = SkipOptions.of(0.01), SkipOptions.of(5)
     assert ((one | two).limit, (two | one).limit) == (SkipLimit(most=5, share=1.0),) * 2

@@ -13,7 +13,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Features, Json, List, Value
 
 from datarax_ray.read.elements.columns import leaves, spec, unstack
-from datarax_ray.read.formats.hugging_face.dataset import DatasetReader, UndecodableError
+from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 
 
 def dataset_of(kind):
@@ -307,10 +307,3 @@ def test_every_kind_of_column_is_what_datasets_gives(kind, rows):
         assert (str(columns["x"].dtype), columns["x"].shape[1:]) == KINDS[kind][2]
     else:
         assert isinstance(columns["x"], dict)
-
-
-def test_an_image_that_does_not_decode_is_broken():
-    rows = {"image": [{"bytes": b"no image", "path": None}]}
-    dataset = datasets.Dataset.from_dict(rows, features=Features({"image": datasets.Image()}))
-    with pytest.raises(UndecodableError, match="column 'image' does not decode: cannot identify image"):
-        DatasetReader(dataset, "d").read(np.arange(1))

@@ -13,7 +13,7 @@ import pytest
 
 from datarax_ray import Pipeline
 from datarax_ray.read.errors import RecordError
-from datarax_ray.read.formats.random_access import ArraysReader, RandomAccessReader
+from datarax_ray.read.formats.random_access import RandomAccessReader
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.data import in_memory
 
@@ -53,21 +53,6 @@ class Frame(pd.DataFrame):
     """As GeoPandas has it."""
 
 
-@pytest.mark.parametrize(
-    ("table", "name"),
-    [
-        (FRAME, "pandas.DataFrame"),
-        (Frame(FRAME), "pandas.DataFrame"),
-        (pd.Series([10, 11, 12], index=[2, 0, 1]), "pandas.Series"),
-        (pa.table({"x": [1, 2]}), "pyarrow.Table"),
-        (pa.record_batch({"x": [1, 2]}), "pyarrow.RecordBatch"),
-    ],
-)
-def test_a_table_is_refused_since_an_index_gives_no_row(table, name):
-    with pytest.raises(TypeError, match=rf"an index of a {name} gives no row; give its columns"):
-        RandomAccessReader(table)
-
-
 class Forgetful:
     def __len__(self):
         return 4
@@ -86,30 +71,32 @@ def test_an_element_of_none_is_refused_where_no_transform_makes_another_of_it(da
     assert made.get_batch(2)["is_none"].tolist() == [element is None for element in (data[0], data[1])]
 
 
-def test_text_is_no_list_of_its_letters():
-    with pytest.raises(TypeError, match=r"'data/\*\.parquet' is text, .* of a path load\(path, \.\.\.\) makes"):
-        RandomAccessReader("data/*.parquet")
-
-
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "error", "message"),
     [
-        (np.array(3), r"array\(3\) is one value and has no rows; give an array or list with a row for each element"),
-        (jnp.array(3), r"Array\(3, .*\) is one value and has no rows"),
-        (np.array({"a"}), r"array\(\{'a'\}, dtype=object\) is one value and has no rows"),
-        (Forgetful, "data is the class Forgetful; give an instance of it"),
+        ({"x": np.arange(3), "y": np.arange(4)}, ValueError, "must have one length, got .*'x': 3, 'y': 4"),
+        ({}, ValueError, "got no arrays"),
+        ({"x": np.zeros((0, 3))}, ValueError, "have no rows"),
+        ({"x": np.float32(3)}, TypeError, "'x' is a float32, no array or list with a row for each element"),
+        ({0: "a", 1: "b"}, TypeError, "a dict holds arrays by name, and 0 is no str; .* give a list"),
+        ({"x": [[1], [2, 3]]}, ValueError, r"the list 'x' holds rows of several shapes.*\[\{'x': row\} for row"),
+        (iter([1, 2]), TypeError, "list_iterator has not"),
+        ([], ValueError, "0 records in list"),
+        ("data/*.parquet", TypeError, r"'data/\*\.parquet' is text, .* of a path load\(path, \.\.\.\) makes"),
+        (np.array(3), TypeError, r"array\(3\) is one value and has no rows; give an array or list with a row for each"),
+        (jnp.array(3), TypeError, r"Array\(3, .*\) is one value and has no rows"),
+        (np.array({"a"}), TypeError, r"array\(\{'a'\}, dtype=object\) is one value and has no rows"),
+        (Forgetful, TypeError, "data is the class Forgetful; give an instance of it"),
+        (FRAME, TypeError, "an index of a pandas.DataFrame gives no row; give its columns"),
+        (Frame(FRAME), TypeError, "an index of a pandas.DataFrame gives no row; give its columns"),
+        (pd.Series([10, 11, 12], index=[2, 0, 1]), TypeError, "an index of a pandas.Series gives no row; give its c"),
+        (pa.table({"x": [1, 2]}), TypeError, "an index of a pyarrow.Table gives no row; give its columns"),
+        (pa.record_batch({"x": [1, 2]}), TypeError, "an index of a pyarrow.RecordBatch gives no row; give its columns"),
     ],
 )
-def test_what_has_no_rows_of_its_own_is_refused(data, said):
-    with pytest.raises(TypeError, match=said):
-        RandomAccessReader(data)
-
-
-def test_a_dict_of_elements_by_their_numbers_is_refused():
-    with pytest.raises(TypeError, match=r"a dict holds arrays by name, and 0 is no str; .* give a list"):
-        ArraysReader({0: "a", 1: "b"})
-    with pytest.raises(ValueError, match=r"the list 'x' holds rows of several shapes.*\[\{'x': row\} for row"):
-        ArraysReader({"x": [[1], [2, 3]]})
+def test_what_is_no_data_source_is_refused(data, error, message):
+    with pytest.raises(error, match=message):
+        in_memory(data, num_epochs=-1)
 
 
 def content(data):

@@ -412,22 +412,6 @@ def test_numbers_wider_than_any_devices_are_refused_with_their_field():
         next(iter(pipeline(in_memory(data, num_epochs=-1), 4)))
 
 
-@pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        ({"x": np.arange(3), "y": np.arange(4)}, ValueError, "must have one length, got .*'x': 3, 'y': 4"),
-        ({}, ValueError, "got no arrays"),
-        ({"x": np.zeros((0, 3))}, ValueError, "have no rows"),
-        ({"x": np.float32(3)}, TypeError, "'x' is a float32, no array or list with a row for each element"),
-        (iter([1, 2]), TypeError, "list_iterator has not"),
-        ([], ValueError, "0 records in list"),
-    ],
-)
-def test_what_is_no_data_source_is_refused(data, error, message):
-    with pytest.raises(error, match=message):
-        in_memory(data, num_epochs=-1)
-
-
 def test_what_does_not_travel_says_so():
     lock = threading.Lock()
     transforms = [lambda e: e, lambda e: (lock, e)[1]]

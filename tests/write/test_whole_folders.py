@@ -1,6 +1,5 @@
 """Folders that convert and materialize wrote, read by the sources of their formats: all of them, or an error."""
 
-import contextlib
 import json
 import shutil
 
@@ -17,7 +16,6 @@ from datarax_ray import (
 )
 from datarax_ray.write.manifest import FINISHED, UNFINISHED
 from tests.data import in_memory
-from tests.http_files import HttpFiles
 from tests.write.test_conversion import convert
 
 KINDS = {
@@ -51,50 +49,40 @@ def refused(folder, read, said):
                 make(paths)
 
 
-def test_a_file_that_is_gone_is_named(written):
+def test_a_file_of_another_run_in_the_place_of_another_or_that_is_gone_is_named(written):
     folder, read = written
-    shards(folder)[1].unlink()
-    refused(
-        folder, read, f"1 of the 4 files that were written there are gone, data-00001-of-00004.*, .*remove {FINISHED}"
-    )
+    first, second, *_ = shards(folder)
+    shutil.copy(first, more := first.with_stem("data-00004-of-00005"))
+    refused(folder, read, r"data-00004-of-00005\.\w+ is none of the 4 files that were written there; take it away")
+    more.unlink()
+    shutil.copy(first, second)
+    refused(folder, read, r"data-00001-of-00004\.\w+ is not the file that was written: it has .* bytes, and .* were")
+    second.unlink()
+    said = f"1 of the 4 files that were written there are gone, data-00001-of-00004.*, .*remove {FINISHED}"
+    refused(folder, read, said)
     (folder / FINISHED).unlink()
     assert len(read(shards(folder))) == 3000
 
 
-def test_a_file_in_the_place_of_another_is_named(written):
+def test_so_it_is_behind_a_url(written, served):
     folder, read = written
-    first, second, *_ = shards(folder)
-    shutil.copy(first, second)
-    refused(folder, read, r"data-00001-of-00004\.\w+ is not the file that was written: it has .* bytes, and .* were")
-
-
-def test_a_file_of_another_run_is_named(written):
-    folder, read = written
+    urls = [f"{served.url}/to/{path.name}" for path in shards(folder)]
+    assert [len(read(each)) for each in (urls, urls[1:3])] == [4000, 2000]
     first = shards(folder)[0]
-    shutil.copy(first, first.with_stem("data-00004-of-00005"))
-    refused(folder, read, r"data-00004-of-00005\.\w+ is none of the 4 files that were written there; take it away")
-
-
-def test_so_it_is_behind_a_url(written):
-    folder, read = written
-    with contextlib.closing(HttpFiles(folder)) as served:
-        urls = [f"{served.url}/{path.name}" for path in shards(folder)]
-        assert [len(read(each)) for each in (urls, urls[1:3])] == [4000, 2000]
-        first = shards(folder)[0]
-        shutil.copy(first, more := first.with_stem("data-00004-of-00005"))
-        with pytest.raises(ValueError, match=r"data-00004-of-00005\.\w+ is none of the 4 files"):
-            read([*urls, f"{served.url}/{more.name}"])
-        more.unlink()
-        if first.suffix == ".array_record":  # of Parquet behind URLs sizes alone are compared
-            shutil.copy(shards(folder)[1], first)
-            with pytest.raises(ValueError, match=r"data-00000-of-00004\.\w+ is not the file that was written"):
-                read(urls)
-        first.unlink()
-        with pytest.raises(ValueError, match=r"1 of the 4 files that were written there are gone, data-00000-of-00004"):
-            read(urls[1:])
-        (folder / FINISHED).rename(folder / UNFINISHED)
-        with pytest.raises(ValueError, match="was not written to its end"):
-            read(urls[1:])
+    shutil.copy(first, more := first.with_stem("data-00004-of-00005"))
+    with pytest.raises(ValueError, match=r"data-00004-of-00005\.\w+ is none of the 4 files"):
+        read([*urls, f"{served.url}/to/{more.name}"])
+    more.unlink()
+    if first.suffix == ".array_record":  # of Parquet behind URLs sizes alone are compared
+        shutil.copy(shards(folder)[1], first)
+        with pytest.raises(ValueError, match=r"data-00000-of-00004\.\w+ is not the file that was written"):
+            read(urls)
+    first.unlink()
+    with pytest.raises(ValueError, match=r"1 of the 4 files that were written there are gone, data-00000-of-00004"):
+        read(urls[1:])
+    (folder / FINISHED).rename(folder / UNFINISHED)
+    with pytest.raises(ValueError, match="was not written to its end"):
+        read(urls[1:])
 
 
 def test_some_of_the_files_and_others_beside_them_are_read(written):
