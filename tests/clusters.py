@@ -46,6 +46,12 @@ def started(
         cluster.shutdown()
 
 
+def store_in_use() -> float:
+    """Bytes of the object stores of all nodes, as Ray tells them now and then."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return total["object_store_memory"] - free["object_store_memory"]
+
+
 def living_actors() -> dict[int, str]:
     """The process and class of each actor that is there, also of those that take no resources."""
     return {actor["Pid"]: actor["ActorClassName"] for actor in actors().values() if actor["State"] != "DEAD"}

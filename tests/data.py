@@ -70,6 +70,18 @@ def noise_of(batches: Iterable[Any]) -> list[Any]:
     return [[batch.positions.tolist(), batch.columns["noise"].tobytes()] for batch in batches]
 
 
+class Copies:
+    def flat_map(self, element: dict[str, Any]) -> list[dict[str, Any]]:
+        return [element | {"copy": copy} for copy in range(element["index"] % 3)]
+
+
+class Tokens:
+    """A document whose tokens say which record it is of, and which of its tokens they are."""
+
+    def map(self, element: dict[str, Any]) -> dict[str, Any]:
+        return {"x": np.arange(element["index"] % 9 + 1, dtype=np.int32) + 100 * element["index"]}
+
+
 class DropThirds:
     def filter(self, element: dict[str, Any]) -> bool:
         return element["index"] % 3 != 0

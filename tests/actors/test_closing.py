@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 
 from datarax_ray import RaySource
 from datarax_ray.actors import pool as pool_module
 from datarax_ray.actors.actor_set import ActorSet
 from datarax_ray.feed.stream import StreamOptions
-from tests.clusters import living_actors
+from tests.clusters import living_actors, store_in_use
 from tests.data import array_records
 from tests.waiting import until, until_all_run
 
@@ -51,11 +50,6 @@ def pids(*sources):
     return [stats["pid"] for source in sources for stats in source.stats().values()]
 
 
-def in_use():
-    total, free = ray.cluster_resources(), ray.available_resources()
-    return total["object_store_memory"] - free["object_store_memory"]
-
-
 def close(*sources):
     for source in sources:
         source.close()
@@ -64,12 +58,12 @@ def close(*sources):
 @pytest.fixture
 def nothing_left():
     """What there was before is all that there is after."""
-    assert until(lambda: in_use() == 0)
+    assert until(lambda: store_in_use() == 0)
     known = set()
     yield known.update
     until(lambda: living_actors() == {}, 60)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in known), 60)
-    until(lambda: in_use() == 0)
+    until(lambda: store_in_use() == 0)
 
 
 def test_between_batches_and_while_one_is_waited_for(files, nothing_left):

@@ -28,7 +28,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.read.errors import RecordError
 from datarax_ray.sources import ParquetSource, ParquetSourceConfig
 from tests import oracle
-from tests.clusters import living_actors
+from tests.clusters import living_actors, store_in_use
 from tests.data import (
     AddNoise,
     Called,
@@ -340,11 +340,6 @@ def test_a_file_that_is_cut_while_actors_read_it_ends_the_stream_and_skips_nothi
     assert_equal(got, [on_host(batch) for batch in want])
 
 
-def object_store_in_use() -> float:
-    total, free = ray.cluster_resources(), ray.available_resources()
-    return total["object_store_memory"] - free["object_store_memory"]
-
-
 def test_blocks_in_flight_stay_within_the_bound(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (3000, 4096), np.uint8)
     path = write_file(tmp_path / "a.array_record", (row.tobytes() for row in rows), group_size=16)
@@ -352,9 +347,9 @@ def test_blocks_in_flight_stay_within_the_bound(tmp_path: Path) -> None:
     bound = 4 * 2**20
     with ray_source(source, 2, max_nbytes=bound) as distributed:
         stream = distributed.batches(0, StreamOptions(50))
-        seen = [object_store_in_use() for _ in itertools.islice(stream, 120)]
-        until(lambda: (next(stream) and seen.append(object_store_in_use())) or seen[-1])  # Ray tells it now and then
-        seen += [object_store_in_use() for _ in itertools.islice(stream, 60)]
+        seen = [store_in_use() for _ in itertools.islice(stream, 120)]
+        until(lambda: (next(stream) and seen.append(store_in_use())) or seen[-1])  # Ray tells it now and then
+        seen += [store_in_use() for _ in itertools.islice(stream, 60)]
     assert 0 < max(seen) <= bound
 
 

@@ -28,7 +28,7 @@ from datarax_ray.sources import (
     RandomAccessSourceConfig,
 )
 from tests import oracle
-from tests.data import AddNoise, DropThirds, array_records, decode
+from tests.data import AddNoise, Copies, DropThirds, Tokens, array_records, decode
 from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
 
 N, SEED = 120, 5
@@ -40,16 +40,6 @@ def numbers(element):
     return {name: np.int32(value) for name, value in found.items()} | {
         name: element[name] for name in ("noise",) if name in element
     }
-
-
-class Copies:
-    def flat_map(self, element):
-        return [element | {"copy": copy} for copy in range(element["index"] % 3)]
-
-
-class Tokens:
-    def map(self, element):
-        return {"x": np.arange(element["index"] % 9 + 1, dtype=np.int32) + 100 * element["index"]}
 
 
 def of_files(files, *transforms, num_epochs=2, **config):

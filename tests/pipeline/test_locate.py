@@ -15,22 +15,10 @@ from datarax_ray.sources import (
     RandomAccessSource,
     RandomAccessSourceConfig,
 )
-from tests.data import AddNoise, DropThirds, Squares, array_records, decode, write_files
+from tests.data import AddNoise, Copies, DropThirds, Squares, Tokens, array_records, decode, write_files
 
 COUNTS = (11, 0, 20, 7)
 STARTS = dict(enumerate(np.cumsum((0, *COUNTS)).tolist()))
-
-
-class Twice:
-    def flat_map(self, element):
-        return [element | {"copy": copy} for copy in range(element["index"] % 3)]
-
-
-class Tokens:
-    """A document whose tokens say which record it is of, and which of its tokens they are."""
-
-    def map(self, element):
-        return {"x": np.arange(element["index"] % 9 + 1, dtype=np.int32) + 100 * element["index"]}
 
 
 def in_files(path, *transforms, **config):
@@ -56,7 +44,7 @@ CASES = {
     "blocks": ([], {"shuffle_block_size": 4}),
     "random": ([AddNoise()], {}),
     "filter": ([DropThirds()], {}),
-    "flat_map": ([Twice()], {}),
+    "flat_map": ([Copies()], {}),
 }
 
 
@@ -104,7 +92,7 @@ def test_rows_are_those_of_the_global_batch_whichever_trainer_asks(tmp_path, ind
 
 
 @pytest.mark.parametrize("packing", [ConcatThenSplit(16, "x"), FirstFitPack(16, "x")], ids=repr)
-@pytest.mark.parametrize("transforms", [[], [Twice()], [DropThirds()]], ids=["plain", "flat_map", "filter"])
+@pytest.mark.parametrize("transforms", [[], [Copies()], [DropThirds()]], ids=["plain", "flat_map", "filter"])
 def test_every_piece_of_a_packed_row_is_the_document_that_is_told(tmp_path, packing, transforms):
     with Pipeline(source=in_files(tmp_path, *transforms, Tokens()), batch_size=3, packing=packing) as pipeline:
         state = pipeline.get_state()
