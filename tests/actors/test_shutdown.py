@@ -1,15 +1,12 @@
 """A program whose Ray is shut down, started again or lost under a stream; each is a program of its own."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import ray
 from ray.exceptions import RayTaskError
 
 from datarax_ray.actors import connection as connection_module
 from datarax_ray.actors.connection import RAY_LOCK, Connection
+from tests.programs import python
 
 START = """
 import os, signal, sys, threading, time
@@ -70,13 +67,8 @@ while True:
 
 
 def run(body, files, begin="start()"):
-    return subprocess.run(
-        [sys.executable, "-c", START + begin + body, *map(str, files)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"RAY_ADDRESS": "local"},  # never a cluster that happens to run on this machine
-    )
+    # never a cluster that happens to run on this machine
+    return python("-c", START + begin + body, *files, RAY_ADDRESS="local")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,13 @@ Imports no jax: what it does runs in actors.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from tests.data import decode
+from tests.data import array_records, decode
 
 
 def slowly(stored: bytes) -> dict[str, Any]:
@@ -20,6 +23,18 @@ def slowly(stored: bytes) -> dict[str, Any]:
 
 
 def make(paths: Any) -> Any:
-    from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
+    return array_records(paths, slowly, num_epochs=-1)
 
-    return ArrayRecordSourceModule(ArrayRecordSourceConfig(shuffle_files=True), paths, transforms=[slowly])
+
+def start(directory: Path, text: str, *arguments: Any, **env: str) -> subprocess.Popen[str]:
+    """A program of this text, in a session of its own: an interrupt is for it alone, as from a scheduler."""
+    script = directory / "script.py"
+    script.write_text(text)
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()} | env,
+        start_new_session=True,
+    )

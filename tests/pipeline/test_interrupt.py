@@ -1,10 +1,7 @@
 """A program that is interrupted, or just ends, in the middle of a stream: at once, with nothing left behind."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,16 +40,8 @@ if __name__ == "__main__":
 
 
 def start(mode, directory):
-    script = directory / "script.py"
-    script.write_text(SCRIPT)
-    return subprocess.Popen(
-        [sys.executable, str(script), mode, str(directory), str(directory / "state.json")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd(), "SLOW_STREAM": str(directory / "slower")},
-        start_new_session=True,  # the interrupt is for the driver alone, as from a scheduler
-    )
+    given = mode, directory, directory / "state.json"
+    return slow_stream.start(directory, SCRIPT, *given, SLOW_STREAM=str(directory / "slower"))
 
 
 def processes_of(session):

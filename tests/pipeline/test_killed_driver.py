@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
@@ -73,22 +71,10 @@ if __name__ == "__main__":
 """
 
 
-def start(directory, text, *arguments, **env):
-    script = directory / "script.py"
-    script.write_text(text)
-    return subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()} | env,
-    )
-
-
 def end_of(driver):
     """What it has said when it has ended by itself."""
     try:
-        return driver.communicate(timeout=150)[0]
+        return "".join(driver.communicate(timeout=150))
     finally:
         driver.kill()
 
@@ -101,7 +87,7 @@ def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path):
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()
     write_files(data, (60, 40))
-    driver = start(tmp_path, SAVING, data, run, NUM_WEIGHTS)
+    driver = slow_stream.start(tmp_path, SAVING, data, run, NUM_WEIGHTS)
 
     def is_saving():
         """The first steps are complete, and another is being written."""
@@ -112,7 +98,7 @@ def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path):
         until(is_saving, 60)
     finally:
         os.kill(driver.pid, signal.SIGKILL)
-        output, _ = driver.communicate()
+        output = driver.communicate()
     assert driver.returncode == -signal.SIGKILL, output
     with (
         Pipeline(source=slow_stream.make(data), batch_size=4) as whole,
@@ -143,13 +129,13 @@ def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes
     data.mkdir()
     write_files(data, (60, 40))
     env = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-    driver = start(
+    driver = slow_stream.start(
         tmp_path, HEADLESS, data, run, tmp_path / "first", 10_000, then, SLOW_STREAM=str(tmp_path / "slower"), **env
     )
     output = end_of(driver)
     assert driver.returncode != 0
     assert reason in output
-    driver = start(tmp_path, HEADLESS, data, run, tmp_path / "second", 300, "go on")
+    driver = slow_stream.start(tmp_path, HEADLESS, data, run, tmp_path / "second", 300, "go on")
     output = end_of(driver)
     assert driver.returncode == 0, output
     first, second = (
