@@ -56,7 +56,8 @@ if __name__ == "__main__":
 
 def test_a_local_ray_listens_on_loopback_and_wants_its_token_which_is_written_nowhere(tmp_path):
     (file,) = write_files(tmp_path, [8])
-    kept = ("RAY_worker_niceness", "RAY_prestart_worker_first_driver")
+    # without RAY_TMPDIR it would find the head that another test has started on this host
+    kept = ("RAY_worker_niceness", "RAY_prestart_worker_first_driver", "RAY_TMPDIR")
     process = knowing_no_ray("-c", _SCRIPT, file, tmp_path / "saved", but=kept, HOME=str(tmp_path / "home"))
     assert process.returncode == 0, process.stderr[-3000:]
     lines = process.stdout.splitlines()
