@@ -253,7 +253,7 @@ def test_a_damaged_step_ends_the_job_for_good_and_says_how_to_go_on_without(run,
     assert job.status_of(run.arguments()) == COMES_AGAIN
     said = capfd.readouterr().err
     assert f"RefusedError: step 4 of {newest.parent} cannot be restored (" in said
-    assert f"rename {newest} to 4.damaged and run the job again: it goes on from step 2" in said
+    assert f"rename {newest} to 4.damaged and run the job again: the job goes on from step 2" in said
     newest.rename(newest.with_name("4.damaged"))
     run()
     assert "resumed from step 2 " in capfd.readouterr().out
@@ -263,7 +263,7 @@ def test_a_damaged_step_ends_the_job_for_good_and_says_how_to_go_on_without(run,
 def test_the_only_step_that_is_damaged_is_said_to_be_the_only_one(run):
     run(steps=2)
     cut(run.directory / "checkpoints/2/data/datarax_ray.json")
-    with pytest.raises(RefusedError, match=r"is no JSON .* it starts anew, as no earlier step is kept$"):
+    with pytest.raises(RefusedError, match=r"is no JSON .* the job starts anew, as no earlier step is kept$"):
         run()
 
 
