@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.record_groups import RecordGroups
@@ -139,6 +140,15 @@ class TestState:
         next(source)
         source.current_index.set_value(50)
         assert next(source)["index"] == 50
+
+    def test_a_state_of_nnx_moves_the_stream_and_jit_does_not(self, files):
+        source, other, third = (make(files, num_epochs=2) for _ in range(3))
+        source.get_batch(127)
+        nnx.update(other, nnx.state(source))
+        nnx.update(third, nnx.to_pure_dict(nnx.state(source)))
+        assert [next(each)["index"] for each in (other, third)] == [7, 7]
+        nnx.jit(lambda source, at: source.get_batch_at(at, 4))(other, 3)
+        assert (next(other)["index"], other.position) == (8, 129)
 
     @pytest.mark.parametrize("taken", [0, 1, 119, 120, 359, 360])
     def test_set_state_then_for_goes_on_from_there(self, files, taken):

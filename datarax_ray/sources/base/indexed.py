@@ -62,7 +62,10 @@ class IndexedSourceConfig(SourceConfig):
 
 
 class _PartOfPlace(nnx.Variable[int]):
-    """Shows the epoch of a stream, or the index in the epoch. move: called with a value that somebody sets."""
+    """Shows the epoch of a stream, or the index in the epoch.
+
+    move: called with each value that somebody sets, or that NNX takes from a state, as nnx.update does.
+    """
 
     __slots__ = ("_move",)  # no metadata, which a checkpoint of a model would hold
 
@@ -70,11 +73,21 @@ class _PartOfPlace(nnx.Variable[int]):
         super().__init__(0)
         object.__setattr__(self, "_move", move)
 
-    def set_value(self, value: Any, **kwargs: Any) -> None:
-        if move := getattr(self, "_move", None):
+    def show(self, value: int) -> None:
+        super().set_raw_value(value)
+
+    def set_raw_value(self, value: Any, **kwargs: Any) -> None:
+        move = getattr(self, "_move", None)
+        if move is None or isinstance(value, jax.core.Tracer):  # a copy, as in a state of NNX
+            super().set_raw_value(value, **kwargs)
+        elif value != self.get_raw_value():  # nnx.jit gives back what it took, while it puts the source together again
             move(int(value))
-        else:  # a copy, as in a state of NNX
-            super().set_value(value, **kwargs)
+
+    def set_value(self, value: Any, **kwargs: Any) -> None:
+        self.set_raw_value(value)
+
+    def update_from_state(self, variable_state: nnx.Variable[int]) -> None:
+        self.set_raw_value(variable_state.get_raw_value())
 
 
 class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-arg]
@@ -181,8 +194,8 @@ class PositionedSourceModule(SourceModule, pytree=False):  # type: ignore[call-a
     def _gave(self, num_elements: int) -> None:
         super()._gave(num_elements)
         epoch, index = divmod(self.position, self._epoch_size)
-        self.current_epoch.set_raw_value(epoch)
-        self.current_index.set_raw_value(index)
+        self.current_epoch.show(epoch)
+        self.current_index.show(index)
 
 
 class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore[call-arg]
