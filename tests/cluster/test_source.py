@@ -105,7 +105,7 @@ def test_init_writes_what_it_finds(kind: str, tmp_path: Path) -> None:
 
 
 FIELDS: list[tuple[dict[str, Any], str]] = [
-    ({"x": [1.5, 2.5], "name": [None, None]}, r"the data has name \(objects\), x \(float64 \(\)\): name its"),
+    ({"x": [1.5, 2.5], "name": [None, None]}, r"name \(objects\), x \(float64 \(\)\)\. Return fields"),
     ({"image": [b"", b""], "label": ["a", "b"]}, r"label \(objects\)"),
 ]
 
