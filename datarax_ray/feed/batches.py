@@ -427,7 +427,10 @@ class Batcher:
         if num_rows != wanted:
             raise RuntimeError(f"positions [{self._start}, {stop}) gave {num_rows} of {wanted} rows")
         nth = others.pop(0) if self._yields.may_repeat else None
-        counted = others[0][within(self._rows.counted(self._row), rows_of(ranges))] if others else ()
+        if others and (counted := self._rows.counted(self._row)) != ranges:
+            digest = int(others[0][within(counted, rows_of(ranges))].sum())
+        else:
+            digest = int(others[0].sum()) if others else 0
         batch = HostBatch(
             self.intake.columns(arrays),
             positions,
@@ -437,7 +440,7 @@ class Batcher:
             self.intake.skipped_before(stop),
             nth,
             self._offset,
-            digest=int(np.sum(counted)),
+            digest=digest,
             last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
             row_digests=others[0] if others else None,
             is_next_at_hand=is_next_at_hand,

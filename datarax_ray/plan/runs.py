@@ -54,7 +54,8 @@ def pairs(runs: Indices) -> Pairs:
 
 
 def num_rows_of(runs: Runs) -> int:
-    runs = _array(runs)
+    if isinstance(runs, tuple):  # of each batch, a few
+        return sum(end - begin for begin, end in runs)
     return int((runs[:, 1] - runs[:, 0]).sum())
 
 
