@@ -74,7 +74,11 @@ def replay(
     try:
         with pipeline_of(target) as pipeline, written_whole(output) as part:
             state = _counted_from(pipeline, checkpoint, run)
-            found = pipeline.replay_with_origins(first, stop, state)
+            found: Iterator[tuple[Any, list[Origin]]]
+            if write is _write_parquet:  # the others hold no names, which a merged mixture is read again for
+                found = pipeline.replay_with_origins(first, stop, state)
+            else:
+                found = ((batch, []) for batch in pipeline.replay(first, stop, state))
             count = write(part, ((step, *each) for step, each in enumerate(found, first)))
     except NoBatchError as error:
         raise ValueError(str(error)) from None

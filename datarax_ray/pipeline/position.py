@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -207,34 +207,31 @@ class Positioned(HostModule, Closing, nnx.Module, pytree=False):  # type: ignore
 
         Raises: as locate.
         """
-        _, batches = self._replayed(first, stop, state)
-
-        def columns() -> Iterator[Any]:
-            with contextlib.closing(batches):
-                for batch in batches:
-                    yield batch.columns
-
-        return columns()
+        return self._replayed(first, stop, state, lambda batch, start: batch.columns)
 
     def replay_with_origins(
         self, first: int, stop: int, state: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[Batch, list[Origin]]]:
         """The batches of `replay`, each with the origins of its rows as `locate` gives them, from one read."""
-        start, batches = self._replayed(first, stop, state)
-
-        def pairs() -> Iterator[tuple[Any, list[Origin]]]:
-            with contextlib.closing(batches):
-                for batch in batches:
-                    yield batch.columns, origins_in(batch, self.source.describe(), start, self._options)
-
-        return pairs()
+        description = self.source.describe()
+        return self._replayed(
+            first, stop, state, lambda batch, at: (batch.columns, origins_in(batch, description, at, self._options))
+        )
 
     def _replayed(
-        self, first: int, stop: int, state: Mapping[str, Any] | None
-    ) -> tuple[StreamState, Generator[HostBatch, None, None]]:
+        self, first: int, stop: int, state: Mapping[str, Any] | None, give: Callable[[HostBatch, StreamState], Any]
+    ) -> Iterator[Any]:
+        """What `give` makes of each batch, and of the state from which they are counted."""
         self._check_usable()
         start = self._consumed_in(state).state
-        return start, replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
+        batches = replayed(self.source.describe(), self.source.batches, start, self._options, first, stop)
+
+        def given() -> Iterator[Any]:
+            with contextlib.closing(batches):
+                for batch in batches:
+                    yield give(batch, start)
+
+        return given()
 
     def digests(self, state: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
         """(position, offset in its record, digest) of each state, from the begin of the digest in `state` to the end.
