@@ -3,24 +3,67 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import utils
+from ray import _raylet
+from ray._private import ray_constants, services
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
+from tests import warm_workers
 from tests.waiting import until
 
 # For a head: no test asks its dashboard, wants it to grow, or looks at what other processes print. Each is a process,
 # and half a second of CPU or more.
 BARE = {"include_dashboard": False, "no_monitor": True, "include_log_monitor": False}
 
-# Ray asks whether ray[default] is there. Without it a head has no dashboard's process in any case, and the agent of a
-# node serves nothing: four seconds of CPU less for each start of a Ray.
-HAS_DASHBOARD = utils.get_dashboard_dependency_error
-utils.get_dashboard_dependency_error = lambda: ImportError("left out by tests/clusters.py")
+# A process that does nothing, and ends with the raylet that started it.
+_NOTHING = 'sh -c "exec tail -s 1 --pid $PPID -f /dev/null"'
+_PORTS = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN", "RUNTIME_ENV_AGENT")
+_of_ray = services.start_ray_process, services.start_api_server
+
+
+def _start_lean(command: list[str], process_type: str, **options: Any) -> Any:
+    """Start a process of Ray; a raylet without the agents of its node, and with workers that are forked."""
+    if process_type == ray_constants.PROCESS_TYPE_RAYLET:
+        given = dict(part.removeprefix("--").split("=", 1) for part in command if "=" in part)
+        path = Path(given["session_dir"], "sockets", given["node_id"][:8])
+        lean = {
+            "python_worker_command": given["python_worker_command"].replace(
+                sys.executable, str(warm_workers.starter(path)), 1
+            ),
+            "dashboard_agent_command": f"{sys.executable} {warm_workers.__file__} {path}",
+            "runtime_env_agent_command": _NOTHING,
+        }
+        command = [f"--{name}={lean[name]}" if (name := part[2:].split("=")[0]) in lean else part for part in command]
+        for port in _PORTS:  # that the agents would tell the raylet
+            _raylet.persist_port(given["session_dir"], given["node_id"], getattr(_raylet, f"{port}_PORT_NAME"), -1)
+    return _of_ray[0](command, process_type, **options)
+
+
+def _start_no_dashboard(include_dashboard: bool | None, *arguments: Any, **options: Any) -> Any:
+    """Ray would start the process of a dashboard also where it shall have none."""
+    return ("", None) if include_dashboard is False else _of_ray[1](include_dashboard, *arguments, **options)
+
+
+# Every Ray that this process starts is without what tests do without, four of five seconds of CPU: it has no dashboard,
+# agents or metrics, and no runtime environments. See tests/warm_workers.py for its workers. With --run-slow it has all.
+if "RAY_AS_IT_IS" not in os.environ:
+    services.start_ray_process, services.start_api_server = _start_lean, _start_no_dashboard
+
+
+@contextlib.contextmanager
+def ray_as_it_is() -> Iterator[None]:
+    """Rays that start in here have all that Ray starts."""
+    before = services.start_ray_process, services.start_api_server
+    services.start_ray_process, services.start_api_server = _of_ray
+    yield
+    services.start_ray_process, services.start_api_server = before
 
 
 def looks_often() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from ray.cluster_utils import Cluster
 
-from tests.clusters import started
+from tests.clusters import LocalRay, ray_as_it_is, started
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +20,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with started(3, namespace=request.module.NAMESPACE) as cluster:
         yield cluster
     patch.undo()
+
+
+@pytest.fixture(scope="module")
+def whole_ray(ray_of_modules: LocalRay, by_value: None) -> Iterator[None]:
+    """A local Ray with the agents of its node, and with workers that it starts itself."""
+    ray_of_modules.end()
+    with ray_as_it_is():
+        ray_of_modules.begin()
+    yield
+    ray_of_modules.end()

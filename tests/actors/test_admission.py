@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -43,32 +42,6 @@ def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_tha
     assert len(caplog.messages) == 1
     with pytest.raises(ValueError, match="transform Draw made another field 'x'.*map_with_index"):
         Admission(strict=True).refusal(impure, "a")
-
-
-@pytest.mark.parametrize(("count", "slow_s"), [(20, 0.0), (100_000, 1.0)])  # in every request, and by reference
-def test_actors_without_a_value_that_the_program_set_are_not_admitted(ray_local, tmp_path, monkeypatch, count, slow_s):
-    (tmp_path / "of_a_user.py").write_text(
-        "import time\n\nSCALE, SLOW_S = 1, 0\n\n\nclass Scale:\n    def map(self, element):\n"
-        "        time.sleep(SLOW_S)\n        return {'x': element['x'] * SCALE}\n"
-    )
-    monkeypatch.delitem(sys.modules, "of_a_user", raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    import of_a_user
-
-    def source():
-        config = RandomAccessSourceConfig(num_epochs=1)
-        return RandomAccessSource(config, {"x": np.arange(1, count)}, transforms=[of_a_user.Scale()])
-
-    env = {"env_vars": {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}}
-    if not slow_s:
-        with RaySource(source(), num_actors=1, num_cpus=0.1, runtime_env=env) as same:
-            assert same.get_batch(3)["x"].tolist() == [1, 2, 3]
-    of_a_user.SCALE, of_a_user.SLOW_S = 5, slow_s  # where the driver is late, the actors wait for its sample
-    with (
-        RaySource(source(), num_actors=1, num_cpus=0.1, runtime_env=env) as other,
-        pytest.raises(RuntimeError, match="other bytes than the driver: field 'x' of the element at position 0"),
-    ):
-        other.get_batch(3)
 
 
 def test_a_process_that_ray_started_while_nobody_asked_proves_itself_before_its_block_counts(ray_local):

@@ -7,10 +7,8 @@ import urllib.request
 import numpy as np
 import pytest
 import ray
-from ray._private import utils
 
 from datarax_ray import Pipeline, RandomAccessSource, RandomAccessSourceConfig, RaySource
-from tests.clusters import HAS_DASHBOARD
 from tests.waiting import until
 
 
@@ -29,17 +27,8 @@ def crop(element):
     return element
 
 
-@pytest.fixture
-def ray_with_metrics(ray_of_modules, by_value, monkeypatch):
-    ray_of_modules.end()
-    monkeypatch.setattr(utils, "get_dashboard_dependency_error", HAS_DASHBOARD)
-    ray_of_modules.begin()
-    yield
-    ray_of_modules.end()
-
-
 @pytest.mark.slow  # Ray sends metrics every 10 s
-def test_what_the_trainer_waits_for_is_a_metric(ray_with_metrics):
+def test_what_the_trainer_waits_for_is_a_metric(whole_ray):
     source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": np.arange(200)}, transforms=[crop])
     with Pipeline(source=RaySource(source, num_actors=1, num_cpus=0.5), batch_size=20) as pipeline:
         list(pipeline)

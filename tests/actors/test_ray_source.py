@@ -380,14 +380,6 @@ def test_no_room_for_any_actor_is_told_soon_and_then_an_error_that_says_what_the
     )
 
 
-def test_actors_that_have_room_and_do_not_start_are_told_apart_from_those_that_have_none(files: list[Path]) -> None:
-    with (
-        RaySource(make(files), num_actors=1, runtime_env={"py_executable": "sleep 60;"}, start_timeout_s=2) as sleeping,
-        pytest.raises(RuntimeError, match=r"none of 1 reader actors runs after 2 s: the cluster has room.*disk"),
-    ):
-        next(sleeping.batches(0, StreamOptions(8)))
-
-
 def test_a_ray_source_is_a_source_itself_and_its_actors_are_lean(files: list[Path], caplog: Any) -> None:
     source = make(files, num_epochs=1)
     with pytest.raises(TypeError, match="got str"):
