@@ -21,7 +21,6 @@ from .read.decode import DecodeExample as DecodeExample
 from .read.decode import DecodeFields as DecodeFields
 from .read.decode import DecodeImage as DecodeImage
 from .read.decode import DecodeJson as DecodeJson
-from .read.decode import DecodeMaterialized as DecodeMaterialized
 from .read.decode import DecodeMsgpack as DecodeMsgpack
 from .read.decode import DecodeRandomClip as DecodeRandomClip
 from .read.decode import DecodeRaw as DecodeRaw
@@ -31,6 +30,7 @@ from .read.decode import PadTo as PadTo
 from .read.decode import VarLen as VarLen
 from .read.elements.columns import Batch as Batch
 from .read.formats.image_folder import ImageFolder as ImageFolder
+from .read.formats.materialized.records import DecodeMaterialized as DecodeMaterialized
 from .sources import ArrayRecordSourceConfig as ArrayRecordSourceConfig
 from .sources import ArrayRecordSourceModule as ArrayRecordSourceModule
 from .sources import CSVSource as CSVSource

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 from datarax_ray import sources
 from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments, nearest
-from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.elements.transforms import OnError, listed
 from datarax_ray.read.files import sniff
 from datarax_ray.read.files.filesystems import find_on
@@ -24,7 +23,7 @@ from datarax_ray.read.files.sniff import IMAGES, OF_TEXT, PACKED, READ, UNSURE
 from datarax_ray.read.formats.hugging_face.load import is_saved, only_split
 from datarax_ray.read.formats.image_folder import ImageFolder
 from datarax_ray.read.formats.inspecting import FINISHED, UNFINISHED, not_finished
-from datarax_ray.read.formats.materialized.records import is_materialized
+from datarax_ray.read.formats.materialized.records import DecodeMaterialized, is_materialized
 from datarax_ray.read.formats.random_access import remedy_for
 from datarax_ray.read.formats.remote.clients import filesystem_of, scheme_of
 from datarax_ray.read.formats.remote.ranges import by_client

@@ -70,8 +70,7 @@ class RayPool(Pool):
         self._options, self._connection, self._counter = options, Connection(), itertools.count()
         self._name = ""
         identity, traits = digest(description.settings()), description.traits
-        admission = self._begin(description, strict=options.strict)
-        self._set = ActorSet(
+        self._set = ActorSet(  # first: the actors' processes start while the description is pickled
             num_actors,
             options,
             identity,
@@ -79,7 +78,12 @@ class RayPool(Pool):
             is_managed=traits.is_managed,
             source=f"RaySource(num_actors={num_actors}, {description})",
         )
-        self._gate = Gate(self._set, admission, "")
+        try:
+            self._gate = Gate(self._set, self._begin(description, strict=options.strict), "")
+        except BaseException:
+            self._set.is_closed = True
+            self._set.close()
+            raise
         self._lock = self._set.lock
         self._set.pools.add(self)
         self.membership = Membership(self._set, options, identity, bound, num_actors, scaler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,9 +105,8 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     if options.name is not None:
         # with the source's identity: two sources of one name must not get each other's records
         given |= {"name": f"datarax_ray/{options.name}/{identity}/{index}", "get_if_exists": True}
-    actor = ray.remote(concurrency_groups={"control": 1, "sample": 1})(ReaderActor)
     try:
-        handle = actor.options(**given).remote(index)
+        handle = _remote_class().options(**given).remote(index)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise
@@ -116,6 +116,11 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     if options.name is not None:
         _SHARED.setdefault(handle._actor_id.hex(), handle)  # the first is the one that counts
     return handle
+
+
+@functools.cache  # Ray sends a class to the cluster once for each that is made of it, which takes some 30 ms
+def _remote_class() -> Any:
+    return ray.remote(concurrency_groups={"control": 1, "sample": 1})(ReaderActor)
 
 
 def let_go(actors: Sequence[Actor], user: str | None, managed: Collection[int]) -> None:

@@ -276,7 +276,7 @@ def _call(step: Step, given: Any, count: int) -> Columns:
         raise ValueError("its result has no fields; an element needs at least one")
     for path, array in found:
         name = ".".join(path) or "its result"
-        if isinstance(array, np.ma.MaskedArray):
+        if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # np.ma is loaded by its first use
             copied(array, path)
         if not isinstance(array, np.ndarray) or not array.ndim:
             remedy = "" if isinstance(array, np.ndarray | np.generic) else "; np.asarray makes one of it"

@@ -17,12 +17,11 @@ from flax import nnx
 
 from datarax_ray.plan.arguments import flag
 from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS, blocks_in_window
-from datarax_ray.read.decode import DecodeMaterialized
 from datarax_ray.read.decode.tfds import DecodeTfds, tfds_leaves
 from datarax_ray.read.elements.transforms import listed
 from datarax_ray.read.files.shards import going_by
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
-from datarax_ray.read.formats.materialized.records import yields_in
+from datarax_ray.read.formats.materialized.records import DecodeMaterialized, yields_in
 from datarax_ray.read.formats.remote.clients import is_url, redacted
 from datarax_ray.read.formats.tfds import find_prepared
 from datarax_ray.read.streams.indexed import run_of

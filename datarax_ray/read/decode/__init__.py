@@ -5,27 +5,7 @@ its repr can stand in a checkpoint's fingerprint. Bad data is a ValueError about
 and index. Nothing here imports JAX, Ray, Flax or Grain.
 """
 
-from datarax_ray.read.decode.audio import DecodeAudio
-from datarax_ray.read.decode.example import DecodeExample, FixedLen, VarLen
-from datarax_ray.read.decode.image import DecodeImage
-from datarax_ray.read.decode.pad import PadTo
-from datarax_ray.read.decode.raw import DecodeFields, DecodeRaw
-from datarax_ray.read.decode.rows import DecodeJson, DecodeMsgpack
-from datarax_ray.read.decode.video import DecodeRandomClip, DecodeVideo
-from datarax_ray.read.formats.materialized.records import DecodeMaterialized
+import lazy_loader
 
-__all__ = [
-    "DecodeAudio",
-    "DecodeExample",
-    "DecodeFields",
-    "DecodeImage",
-    "DecodeJson",
-    "DecodeMaterialized",
-    "DecodeMsgpack",
-    "DecodeRandomClip",
-    "DecodeRaw",
-    "DecodeVideo",
-    "FixedLen",
-    "PadTo",
-    "VarLen",
-]
+# The names are in __init__.pyi, each loaded when it is first used: a program has one decoder or two.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
