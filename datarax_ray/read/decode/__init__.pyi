@@ -1,12 +1,22 @@
-from .audio import DecodeAudio as DecodeAudio
-from .example import DecodeExample as DecodeExample
-from .example import FixedLen as FixedLen
-from .example import VarLen as VarLen
-from .image import DecodeImage as DecodeImage
-from .pad import PadTo as PadTo
-from .raw import DecodeFields as DecodeFields
-from .raw import DecodeRaw as DecodeRaw
-from .rows import DecodeJson as DecodeJson
-from .rows import DecodeMsgpack as DecodeMsgpack
-from .video import DecodeRandomClip as DecodeRandomClip
-from .video import DecodeVideo as DecodeVideo
+from .audio import DecodeAudio
+from .example import DecodeExample, FixedLen, VarLen
+from .image import DecodeImage
+from .pad import PadTo
+from .raw import DecodeFields, DecodeRaw
+from .rows import DecodeJson, DecodeMsgpack
+from .video import DecodeRandomClip, DecodeVideo
+
+__all__ = [
+    "DecodeAudio",
+    "DecodeExample",
+    "DecodeFields",
+    "DecodeImage",
+    "DecodeJson",
+    "DecodeMsgpack",
+    "DecodeRandomClip",
+    "DecodeRaw",
+    "DecodeVideo",
+    "FixedLen",
+    "PadTo",
+    "VarLen",
+]

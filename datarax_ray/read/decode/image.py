@@ -122,7 +122,7 @@ def _has_end(jpeg: bytes) -> bool:
     at = 0
     while (found := _MARKER.search(jpeg, at)) and found[1] != _START_OF_SCAN:
         at = found.end() + int.from_bytes(jpeg[found.end() : found.end() + 2], "big")
-    return found is not None and jpeg.find(_END_OF_IMAGE, found.end()) >= 0
+    return found is not None and jpeg.rfind(_END_OF_IMAGE, found.end()) >= 0  # from the end, where it stands
 
 
 def _unreadable(encoded: bytes, cause: str) -> ValueError:
