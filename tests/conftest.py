@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,11 @@ for name, most in (("usual", 15), ("slow", 100)):
     )
 hypothesis.settings.load_profile("usual")
 
-# Two devices, so that sharding is real, and half the CPU for what is compiled; set before anything imports jax.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0")
+# Two devices, so that sharding is real, and a third of the CPU for what is compiled; set before anything imports jax.
+FLAGS = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+if metadata.version("jaxlib").startswith("0.10."):  # XLA ends a process at a flag that it does not know
+    FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 # One token for whatever Ray: a test's ray.init turns the check on for its process, and its commands must know it. The

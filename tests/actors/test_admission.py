@@ -13,6 +13,7 @@ from datarax_ray.feed.sample import Admission, Sample
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.plan.evidence import RowsDigested
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
+from tests.actors import of_a_user
 from tests.clusters import actors
 from tests.waiting import until
 
@@ -42,6 +43,24 @@ def test_a_transform_that_is_no_function_is_reported_once_and_an_error_where_tha
     assert len(caplog.messages) == 1
     with pytest.raises(ValueError, match="transform Draw made another field 'x'.*map_with_index"):
         Admission(strict=True).refusal(impure, "a")
+
+
+@pytest.mark.parametrize(("count", "slow_s"), [(20, 0.0), (100_000, 1.0)])  # in every request, and by reference
+def test_actors_without_a_value_that_the_program_set_are_not_admitted(ray_local, monkeypatch, count, slow_s):
+    def source():
+        config = RandomAccessSourceConfig(num_epochs=1)
+        return RandomAccessSource(config, {"x": np.arange(1, count)}, transforms=[of_a_user.Scale()])
+
+    if not slow_s:
+        with RaySource(source(), num_actors=1, num_cpus=0.1) as same:
+            assert same.get_batch(3)["x"].tolist() == [1, 2, 3]
+    monkeypatch.setattr(of_a_user, "SCALE", 5)
+    monkeypatch.setattr(of_a_user, "SLOW_S", slow_s)  # where the driver is late, the actors wait for its sample
+    with (
+        RaySource(source(), num_actors=1, num_cpus=0.1) as other,
+        pytest.raises(RuntimeError, match="other bytes than the driver: field 'x' of the element at position 0"),
+    ):
+        other.get_batch(3)
 
 
 def test_a_process_that_ray_started_while_nobody_asked_proves_itself_before_its_block_counts(ray_local):
