@@ -1,9 +1,7 @@
 """Every example runs as it is, and its own assertions hold."""
 
 import importlib.util
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,26 +12,17 @@ DIRECTORY = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(path.name for path in DIRECTORY.glob("*.py") if path.name != "make_digits.py")
 # What an example needs and datarax_ray does not.
 NEEDS = {"datarax_pipeline.py": "datarax"}
-# As a user runs it, with a Ray of its own; the others run in here, which is three seconds less of CPU for each.
-ALONE = "train_digits.py"
+# They run in here, on one Ray: three seconds less of CPU for each. That a program alone starts a Ray of its own show
+# tests/cli/test_demo.py and tests/actors/test_local_ray.py.
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("submit_job.py", ALONE)])
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "submit_job.py"])
 def test_an_example_runs(name, ray_local, monkeypatch, capfd):
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     monkeypatch.setattr(sys, "argv", [name])
     runpy.run_path(str(DIRECTORY / name), run_name="__main__")
     assert capfd.readouterr().out.strip(), "an example shows something"
-
-
-def test_an_example_runs_alone():
-    # without an address it would find and join anybody's Ray on this host
-    command = [sys.executable, DIRECTORY / ALONE]
-    env = os.environ | {"RAY_ADDRESS": "local"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip(), "an example shows something"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

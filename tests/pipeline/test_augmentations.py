@@ -45,7 +45,7 @@ def test_augmented_batches_are_the_same_for_any_actors_and_after_a_resume(ray_lo
     assert_resumes(resumed, batches, states)
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("alpha", [0.2, 5.0])
 def test_each_row_is_mixed_with_the_row_before_it(alpha):
     plain, mixed = ([*map(on_host, make(source(), stages=s))] for s in ([], [Mixup(5, alpha)]))
     for before, after in zip(plain, mixed, strict=True):
