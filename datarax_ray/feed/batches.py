@@ -1,6 +1,7 @@
 """From the blocks of consecutive chunks to batches: rows are scattered by position, with one copy and no row in Python.
 
-A batch whose rows one block has alone and in order may show the block's memory, without a copy.
+A batch whose rows one block has alone and in order may show the block's memory, without a copy. Small batches whose
+rows are all at hand are made together, as a series: one set of arrays, of which each batch shows a part.
 
 Legend: a row is an index into a global batch. A rank counts the elements of a chunk from 0. An ordinal counts the
 elements of one position, where the position gives several. Ranges are the rows of the batch that this trainer keeps.
@@ -12,7 +13,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -41,6 +42,8 @@ _MIN_SHOWN_SHARE = 0.25
 # To look for a batch's rows in a block costs some 10 us and 2 for each field, to copy one row of a field 0.4.
 _FEW_ROWS = 12
 _MISSING = np.int64(-1)  # the position of a row that nobody has written
+# Of a series. A batch costs some 50 us, however small, where it is made alone; a kept batch keeps the series.
+_MAX_SERIES, _MAX_SERIES_NBYTES = 16, 2**18
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,7 @@ class Pieces:
     units: Indices
 
 
-@dataclass(frozen=True)
-class HostBatch:
+class HostBatch(NamedTuple):  # a class takes three times as long to make
     """One trainer's rows of one global batch, in their order there.
 
     columns: arrays of shape (num_rows, ...), written by nobody else.
@@ -75,7 +77,7 @@ class HostBatch:
     documents: the last documents that end in packed rows; see feed.trail.
     row_digests: uint64 (num_rows,), of each row; None without digests.
     in_order: whether rows follow each other as in the stream; else `documents` has the last rows that do.
-    is_next_at_hand: whether all rows of the next batch are here.
+    is_next_made: whether the next batch was made with this one.
     """
 
     columns: Columns
@@ -92,7 +94,7 @@ class HostBatch:
     documents: RowRun | None = None
     row_digests: Digests | None = None
     in_order: bool = True
-    is_next_at_hand: bool = False
+    is_next_made: bool = False
 
     @property
     def stop(self) -> int:
@@ -323,26 +325,30 @@ class Batcher:
         is_one_to_one = self._yields.is_one_to_one
         ranks = Ranks(start, max(0, stop - start)) if is_one_to_one else Ranks.among(start, stop, blocks)
         parts = [self._part(ranks, block) for block in blocks]
-        if self._batch_size < _FEW_ROWS * len(parts) and not (len(parts) == 1 and parts[0].shown(0, self._batch_size)):
+        if len(parts) > 1 and self._most() * self._batch_size < _FEW_ROWS * len(parts):
             parts = [_Together.of(parts)]
         done, self._done = self._done, 0
         if done and failed_at > start and done > ranks.num_at(start):
             raise gives_fewer(start, done)
         while done < ranks.total:
-            take = min(self._batch_size - self._row, ranks.total - done)
+            if not self._row and (at_hand := (ranks.total - done) // self._batch_size):
+                self._begin_series(min(at_hand, self._most()), self._rows.full)
+            size = self._num_batches * self._batch_size
+            take = min(size - self._row, ranks.total - done)
             for part in parts:
                 self._scatter(part, done, done + take)
             done += take
             self._row += take
-            if self._row == self._batch_size:
-                yield self._emit(*ranks.behind(done), is_next_at_hand=ranks.total - done >= self._batch_size)
+            if self._row == size:
+                ends = [ranks.behind(done - size + row) for row in range(self._batch_size, size + 1, self._batch_size)]
+                yield from self._emit(ends)
         if failure is not None:
             raise advised(failure)
 
     def finish(self) -> Iterator[HostBatch]:
         """The short last batch, unless drop_remainder skips it. Call once, after the last chunk."""
         if self._row and not self._drop_remainder:
-            yield self._emit(self._reached if self._stop is None else self._stop, 0)
+            yield from self._emit([(self._reached if self._stop is None else self._stop, 0)])
 
     def _part(self, ranks: Ranks, block: Block) -> _BlockRows:
         rank = ranks.of(block.positions)
@@ -367,11 +373,20 @@ class Batcher:
         rows = self._batch_size
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
-        # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
-        self._ranges: Pairs = ((0, rows),)
         if self._yields.is_one_to_one:
-            self._ranges = self._rows.full if rows == self._batch_size else self._rows.of(rows)
-        self._num_rows = num_rows_of(self._ranges)
+            self._begin_series(1, self._rows.full if rows == self._batch_size else self._rows.of(rows))
+        else:  # the size of the last batch is known only at its end: keep all rows until then
+            self._begin_series(1, ((0, rows),), keeps_all=True)
+
+    def _begin_series(self, num_batches: int, each: Pairs, *, keeps_all: bool = False) -> None:
+        """Make so many batches together, from the present one on, which has no rows yet. each: its rows to keep."""
+        count, size = num_rows_of(each), self._batch_size
+        self._num_batches, self._each, self._keeps_all = num_batches, each, keeps_all
+        self._num_rows = num_batches * count
+        self._ranges = each
+        if num_batches > 1:
+            starts = range(0, num_batches * size, size) if count < size else ()
+            self._ranges = tuple((at + lo, at + hi) for at in starts for lo, hi in each) or ((0, self._num_rows),)
 
     def _scatter(self, part: _BlockRows, first: int, last: int) -> None:
         """Copy the part's elements of the ranks [first, last) to their rows of this batch."""
@@ -400,17 +415,17 @@ class Batcher:
         if rows <= have:
             return
         size = self._num_rows
-        if not self._yields.is_one_to_one:
-            size = min(size, max(rows, 2 * have, self._room))
+        if self._keeps_all:
+            self._room = size = min(size, max(rows, 2 * have, self._room))
         buffers = self.intake.empty(size)
         buffers += [np.full(size, _MISSING, array.dtype) for array in part.arrays[len(buffers) :]]
         for new, old in zip(buffers, self._buffers, strict=False):
             new[:have] = old
-        self._buffers, self._room = buffers, size
+        self._buffers = buffers
 
-    def _emit(self, stop: int, offset: int, *, is_next_at_hand: bool = False) -> HostBatch:
-        """The batch, and the next one begun: behind `offset` elements of the record at stop."""
-        arrays, ranges = self._buffers, self._ranges
+    def _emit(self, ends: Sequence[tuple[int, int]]) -> Iterator[HostBatch]:
+        """The batches of the series, each up to its end: a position, and elements of the record there."""
+        arrays, ranges, size = self._buffers, self._each, self._row // len(ends)
         if not arrays:
             if self.intake.like is None:
                 raise ValueError(
@@ -419,31 +434,43 @@ class Batcher:
                     "drop_remainder=True."
                 )
             arrays = [*self.intake.empty(0), *[np.empty(0, np.int64)] * (1 + self._yields.may_repeat)]
-        if not self._yields.is_one_to_one:
-            ranges = self._rows.of(self._row)
+        if self._keeps_all:
+            ranges = self._rows.of(size)
             arrays = [rows_in(ranges, array) for array in arrays]
-        positions, *others = arrays[len(self.intake.spec) :]
-        num_rows, wanted = int(np.count_nonzero(positions != _MISSING)), num_rows_of(ranges)
-        if num_rows != wanted:
-            raise RuntimeError(f"positions [{self._start}, {stop}) gave {num_rows} of {wanted} rows")
-        nth = others.pop(0) if self._yields.may_repeat else None
-        if others and (counted := self._rows.counted(self._row)) != ranges:
-            digest = int(others[0][within(counted, rows_of(ranges))].sum())
-        else:
-            digest = int(others[0].sum()) if others else 0
-        batch = HostBatch(
-            self.intake.columns(arrays),
-            positions,
-            self._start,
-            StreamState(stop, offset),
-            self._row,
-            self.intake.skipped_before(stop),
-            nth,
-            self._offset,
-            digest=digest,
-            last_run=ranges[-1][1] - ranges[-1][0] if num_rows < self._row and ranges else 0,
-            row_digests=others[0] if others else None,
-            is_next_at_hand=is_next_at_hand,
-        )
-        self._begin(stop, offset)
-        return batch
+        num_rows, found = num_rows_of(ranges), int(np.count_nonzero(arrays[len(self.intake.spec)] != _MISSING))
+        if found != num_rows * len(ends):
+            raise RuntimeError(f"positions [{self._start}, {ends[-1][0]}) gave {found} of {num_rows * len(ends)} rows")
+        last_run = ranges[-1][1] - ranges[-1][0] if num_rows < size and ranges else 0
+        start, offset = self._start, self._offset
+        for nth, (stop, its_offset) in enumerate(ends):
+            part = arrays if len(ends) == 1 else [array[nth * num_rows : (nth + 1) * num_rows] for array in arrays]
+            positions, *others = part[len(self.intake.spec) :]
+            numbers = others.pop(0) if self._yields.may_repeat else None
+            digests = others[0] if others else None
+            yield HostBatch(
+                self.intake.columns(part),
+                positions,
+                start,
+                StreamState(stop, its_offset),
+                size,
+                self.intake.skipped_before(stop),
+                numbers,
+                offset,
+                digest=0 if digests is None else self._digest(digests, ranges, size),
+                last_run=last_run,
+                row_digests=digests,
+                is_next_made=nth < len(ends) - 1,
+            )
+            start, offset = stop, its_offset
+        self._begin(start, offset)
+
+    def _digest(self, digests: Digests, ranges: Pairs, size: int) -> int:
+        """The sum over those rows of a batch that count in this trainer's digest. ranges: its rows of `size`."""
+        if (counted := self._rows.counted(size)) != ranges:
+            digests = digests[within(counted, rows_of(ranges))]
+        return int(digests.sum())
+
+    def _most(self) -> int:
+        """Batches of a series at most."""
+        nbytes = num_rows_of(self._rows.full) * sum(kind.nbytes for kind in self.intake.spec.values())
+        return max(1, min(_MAX_SERIES, _MAX_SERIES_NBYTES // max(1, nbytes)))

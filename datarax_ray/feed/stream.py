@@ -463,7 +463,7 @@ def _complete(batch: HostBatch, reading: _Reading, start: StreamState) -> HostBa
     extra = reading.extra_at(stop)
     if extra is None and not start.amendments:
         return batch
-    return replace(batch, state=batch.state._replace(extra=extra, amendments=start.amendments))
+    return batch._replace(state=batch.state._replace(extra=extra, amendments=start.amendments))
 
 
 def _name_records(error: UnlikeError, description: Stream, start: StreamState) -> None:

@@ -196,7 +196,8 @@ def of_blocks(blocks: Sequence[Any]) -> list[RowRun]:
 class Trail:
     """The rows that were consumed last. All trails are equal: they do not say where a stream stands.
 
-    parts: the last rows. first: rows of the first batch, if this process read it; are_first: its first rows.
+    parts: the last rows. num_rows: of the arrays of these parts.
+    first: rows of the first batch, if this process read it; are_first: its first rows.
     saved: the evidence of the state that was restored, until it is followed by rows of this process.
     changed: names of transforms and stages whose code differs from the restored state.
     """
@@ -206,6 +207,7 @@ class Trail:
     saved: Evidence | None = field(default=None, compare=False)
     changed: tuple[str, ...] = field(default=(), compare=False)
     are_first: bool = field(default=False, compare=False)
+    num_rows: int = field(default=0, compare=False)
 
     def then(self, batch: Any, state: StreamState, *, is_written: bool, most: int = MAX_ROWS) -> Trail:
         """The trail behind one more batch.
@@ -213,21 +215,25 @@ class Trail:
         batch: a HostBatch. state: before it. is_written: whether others may write to its arrays. most: rows to keep.
         """
         parts: Parts = () if batch.documents is None else (batch.documents,)
+        num_rows = 0
         if batch.pieces is None and batch.in_order and len(batch.positions):
             count = min(batch.last_run or len(batch.positions), most)
-            parts = (rows_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=count),)
-            older = self.parts if batch.last_run == 0 and not parts[0].is_cut else ()
-            for each in reversed(older):
-                if count >= MAX_ROWS:
-                    break
-                parts, count = (each, *parts), count + len(each.positions)
+            last = rows_of(batch.positions, batch.ordinals, batch.columns, is_written=is_written, most=count)
+            older: Parts = ()
+            if batch.last_run == 0 and not last.is_cut:
+                older, num_rows = self.parts, self.num_rows
+            needless = 0
+            while needless < len(older) and count + num_rows - len(older[needless].positions) >= MAX_ROWS:
+                num_rows -= len(older[needless].positions)
+                needless += 1
+            parts, num_rows = (*older[needless:], last), num_rows + len(last.positions)
         if not parts:
             return self
         first, are_first = self.first, self.are_first
         if state.position == state.offset == 0:
             are_first = batch.documents is None and batch.last_run == 0  # else some are of other trainers
             first = (first_of(batch.positions, batch.ordinals, batch.columns),) if are_first else parts[-1:]
-        return Trail(parts, first, self.saved, are_first=are_first)
+        return Trail(parts, first, self.saved, are_first=are_first, num_rows=num_rows)
 
     def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
         """The evidence for a state; None if no row was consumed, or no row that could be made again."""

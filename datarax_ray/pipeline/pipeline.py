@@ -60,7 +60,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
     pad_remainder: fill a short last batch with zeros (None on the host, pad_id in packed fields). Every batch gets a
         field valid_mask, bool (rows,), True for rows of data. If stages drop the field, it is put back.
     packing: ConcatThenSplit or FirstFitPack, for rows of seq_len tokens; LengthBatches, for rows of about one length.
-    prefetch: batches made ahead, 0 for none. Up to 8 small batches of rows that were read together count as one.
+    prefetch: batches made ahead, 0 for none. Up to 16 small batches (256 KiB) of rows read together count as one.
     sharding: where batches go; None for the default device. On a mesh of several processes a batch is the global array,
         and the mesh decides the rows of each process.
     process_index, process_count: the rank among trainers that divide a batch without such a mesh; None to ask JAX.

@@ -113,7 +113,7 @@ class BatchProducer:
                     host_batch = pad(host_batch, rows, options.batch_size, fill)
                 with settings.applied(), making.lap("placing"):
                     batch = prepare(host_batch)
-                cancelled.is_next_at_hand = host_batch.is_next_at_hand
+                cancelled.is_next_at_hand = host_batch.is_next_made
                 yield batch, consumed
 
     def verify(self, consumed: Consumed) -> None:
@@ -229,8 +229,7 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, An
     columns = map_leaves(lambda column: _fill(column, num_rows), batch.columns)
     for name, value in (fill or {}).items():
         columns[name] = _fill(batch.columns[name], num_rows, value)
-    return replace(
-        batch,
+    return batch._replace(
         columns=columns | {VALID_MASK: mask},
         positions=_fill(batch.positions, num_rows),
         ordinals=None if batch.ordinals is None else _fill(batch.ordinals, num_rows),

@@ -29,7 +29,7 @@ T = TypeVar("T")
 # interpreter again; below C++, as in a transfer to the device, that aborts the process (python/cpython#87135).
 _EXIT_S = 1.0
 # Items at hand are handed over in groups: waking the other thread costs as much as making a small batch.
-_GROUP_S, _MAX_GROUP = 0.001, 8
+_GROUP_S, _MAX_GROUP = 0.004, 16
 _OPEN: weakref.WeakSet[_Worker[Any]] = weakref.WeakSet()
 
 
@@ -154,8 +154,8 @@ class _Worker(Generic[T]):
 class BackgroundIterator(Generic[T]):
     """One run through a generator whose last item says itself that it is the last. One that is dropped ends it.
 
-    ahead: items made while one is in use; 0 for none, then an item is made when it is asked for. Up to 8 items at hand
-        that are made within a millisecond count as one.
+    ahead: items made while one is in use; 0 for none, then an item is made when it is asked for. Up to 16 items at
+        hand that are made within 4 ms count as one.
     """
 
     def __init__(self, items: Generator[T, None, None], ahead: int, cancelled: Cancelled | None = None) -> None:

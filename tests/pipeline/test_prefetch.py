@@ -300,8 +300,8 @@ class TestGroups:
 
     def test_no_group_is_begun_while_as_many_are_made_as_are_wanted_ahead(self) -> None:
         items = self.made(count := [], 1)
-        assert (items.next(), len(count)) == (0, 8)
-        assert (items.next(), len(count)) == (1, 8)
+        assert (items.next(), len(count)) == (0, 16)
+        assert (items.next(), len(count)) == (1, 16)
         assert [items.next() for _ in range(8)] == list(range(2, 10))
         items.close(10)
 

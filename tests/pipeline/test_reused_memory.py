@@ -120,6 +120,7 @@ def late_device(request, monkeypatch):
     monkeypatch.setattr(jax, "make_array_from_callback", device.make_array_from_callback)
     for module in (batches, reader):
         monkeypatch.setattr(module, "ReusedMemory", partial(ReusedMemory, min_nbytes=1))
+    monkeypatch.setattr(batches, "_MAX_SERIES", 1)  # no array of several batches is large enough to be used again
     return device
 
 
