@@ -69,15 +69,16 @@ class Placer:
     """Puts the batches of one pipeline on the default device, small ones of one shape by a compiled program."""
 
     def __init__(self) -> None:
-        self._nbytes = self._count = 0
+        self._num_rows = self._nbytes = self._count = 0
 
     def __call__(self, columns: Any) -> Any:
         """Host columns as to_device gives them without a sharding, byte for byte. Raises: as to_device."""
         columns = narrow(columns)
-        nbytes = sum(array.nbytes for _, array in leaves(columns))
-        self._count = self._count + 1 if nbytes == self._nbytes else 0  # columns of one stream differ in rows alone
-        self._nbytes = nbytes
-        if self._count < _COMPILED_AFTER or nbytes > _MAX_COPIED_NBYTES or any(_PLAIN(jax.config)):
+        self._count += 1
+        if (num_rows := len(next(leaves(columns))[1])) != self._num_rows:  # columns of one stream differ in rows alone
+            self._num_rows, self._count = num_rows, 0
+            self._nbytes = sum(array.nbytes for _, array in leaves(columns))
+        if self._count < _COMPILED_AFTER or self._nbytes > _MAX_COPIED_NBYTES or any(_PLAIN(jax.config)):
             return jax.device_put(columns)
         return _placed(columns)
 
