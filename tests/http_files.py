@@ -33,7 +33,7 @@ class _Quiet(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-@functools.lru_cache(8)
+@functools.lru_cache(64)  # a benchmark of two libraries reads the files of both in turns
 def _content(path: Path, mtime_ns: int) -> tuple[bytes, str]:
     content = path.read_bytes()
     return content, hashlib.sha256(content).hexdigest()[:16]

@@ -230,3 +230,22 @@ def test_it_takes_half_of_the_room_at_most_and_all_of_it_stays_below_the_limit(t
     assert most > limit // 4
     assert not reader._mirrors.ahead.pages
     reader.close()
+
+
+def test_the_first_read_of_a_file_asks_for_those_behind_it_and_each_group_is_looked_at_for_one_read(
+    tmp_path, served, monkeypatch
+):
+    write_file(tmp_path / "a.array_record", map(noise, range(256)), 64)
+    reader = ArrayRecordReader.of(f"{served.url}/a.array_record").with_room_for(256)
+    reads, seen = (np.array([3, 70]), np.array([71, 130])), []
+    for records in reads:
+        reader.expect(records)
+    fetch, expected = reader._mirrors.fetch, reader._ahead.expected
+    monkeypatch.setattr(reader._mirrors, "fetch", lambda wanted: (seen.append(list(expected)), fetch(wanted)))
+    assert [*reader.read(reads[0])] == all_of(reads[0])
+    ((behind,), *_) = seen
+    (part,) = behind.parts
+    assert part.is_complete
+    assert part.wanted[0].tolist() == [*range(128, 192)]
+    assert [*reader.read(reads[1])] == all_of(reads[1])
+    reader.close()

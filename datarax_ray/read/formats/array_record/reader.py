@@ -84,6 +84,7 @@ class ArrayRecordReader(FilesReader):
         self._run = run
         self._is_in_rows = self.group_size == 1
         self._decoded: DecodedGroups | None = None  # made with the first read
+        self._asked = set[int]()  # groups that an expected read wants, until they are decoded
         self._size: int | None = None  # of all records so far; _UNEVEN once they are of several
         self._memory = ReusedMemory(_FREE_BLOCKS)
         self._lock = ThreadLock()  # pipelines over one source read in threads of their own
@@ -221,7 +222,7 @@ class ArrayRecordReader(FilesReader):
 
     def close(self) -> None:
         # a read that runs may wait for its storage long, and still holds both
-        self._decoded = None
+        self._decoded, self._asked = None, set()
         if self._ahead is not None:
             self._ahead.forget()
         with self._lock:
@@ -231,17 +232,26 @@ class ArrayRecordReader(FilesReader):
                 self._mirrors.close()
 
     def _far_parts(self, records: Indices) -> list[Mapping[int, Indices]]:
-        """What a read of these records wants of files behind URLs: a part, or none."""
-        far = {index: wanted for index, wanted in self._by_file(self._needed(records)) if self.files[index].version}
+        """What a read of these records wants of files behind URLs, beside groups that reads before it want: a part, or
+        none.
+        """
+        needed = self._needed(records, self._asked)
+        far = {index: wanted for index, wanted in self._by_file(needed) if self.files[index].version}
         return [far] if far else []
 
-    def _needed(self, records: Indices) -> Indices:
-        """The records whose stored bytes a read of these needs, ascending: whole groups, where these stay decoded."""
+    def _needed(self, records: Indices, asked: set[int] | None = None) -> Indices:
+        """The records whose stored bytes a read of these needs, ascending: whole groups, where these stay decoded.
+
+        asked: groups to leave out; the other groups are added to them.
+        """
         if not self._room:
             return np.unique(records)
         decoded = self._decoded or DecodedGroups(self.groups)
-        starts = self.groups.starts
-        groups = [np.arange(starts[group], starts[group + 1]) for group in decoded.missing(records).tolist()]
+        starts, missing = self.groups.starts, decoded.missing(records).tolist()
+        if asked is not None:
+            missing = [group for group in missing if group not in asked]
+            asked.update(missing)
+        groups = [np.arange(starts[group], starts[group + 1]) for group in missing]
         return np.concatenate(groups) if groups else np.empty(0, np.int64)
 
     def _read_all(self, records: Indices) -> Sequence[bytes]:
@@ -279,6 +289,7 @@ class ArrayRecordReader(FilesReader):
 
         Raises: UnevenError at the first group that shows that they differ; BrokenRowGroupError.
         """
+        self._asked.discard(group)
         start, stop = self.groups.starts[group : group + 2].tolist()
         index = self._file_of(start)
         first, end = (int(at - self._offsets[index]) for at in (start, stop))
@@ -302,10 +313,13 @@ class ArrayRecordReader(FilesReader):
         remote = {index: wanted for index, wanted in parts if self.files[index].version}
         remote = dict(itertools.islice(remote.items(), max_open_files() // 4))  # two descriptors each; or one by one
         for indices in mirrors.parts(remote):
+            num_open = mirrors.num_open
             mirrors.open(indices)
             with self._lock:
                 for index in indices:
                     self._open.reader_of(index)  # now, so that the ends of few files are in memory at a time
+            if self._ahead is not None and mirrors.num_open > num_open:
+                self._ahead.ask()  # for expected reads as well, now that the places of their chunks are known
             mirrors.fetch({index: remote[index] for index in indices})
 
     def _read_chosen(self, index: int, wanted: Indices) -> list[bytes]:

@@ -43,7 +43,7 @@ class ReadAhead:
         expected.append(Expected(records))
         if len(expected) > _MAX_EXPECTED:
             self._drop(expected.popleft())
-        self._ask()
+        self.ask()
 
     @contextlib.contextmanager
     def reading(self, records: Indices) -> Iterator[None]:
@@ -58,7 +58,7 @@ class ReadAhead:
         finally:
             for read in passed[-1:]:
                 self._drop(read)
-            self._ask()
+            self.ask()
 
     def forget(self) -> None:
         """Nothing is expected any more; the mirrors are closed next."""
@@ -68,7 +68,7 @@ class ReadAhead:
         for ahead in read.parts or []:
             self._mirrors.ahead.drop(ahead.runs)
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
         """Ask for the bytes of expected reads, in their order, until there is no room for more."""
         expected = self.expected
         with contextlib.suppress(Exception):  # the read itself meets it again, and raises it
