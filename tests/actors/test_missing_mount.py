@@ -20,6 +20,7 @@ from tests.data import AddNoise, FailAt, array_records, decode, write_files
 from tests.waiting import until, until_all_run
 
 STORE_NBYTES = 80 * 2**20
+RAY = "import tests.clusters; from ray.scripts.scripts import main; main()"  # the command, for a lean node
 
 
 @dataclass
@@ -45,7 +46,7 @@ def disks(tmp_path_factory):
         nodes = []
         for number, shared in enumerate(("shared", "nothing"), 2):
             raylet = subprocess.Popen(
-                [*covered, root / shared, Path(sys.executable).parent / "ray", *command],
+                [*covered, root / shared, sys.executable, "-c", RAY, *command],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,

@@ -115,6 +115,8 @@ def head() -> Iterator[Head]:
         "RAY_AUTH_TOKEN_PATH": str(temp / "token"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "JAX_PLATFORMS": "cpu",
+        "RAY_prestart_worker_first_driver": "0",  # as in tests/conftest.py
+        "RAY_worker_niceness": "0",
     }
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -141,6 +143,7 @@ def _begin(temp: Path, token: str, env: dict[str, str]) -> tuple[subprocess.Pope
     command = ["ray", "start", "--head", "--block", "--disable-usage-stats", "--num-cpus=4"]
     # Only the dashboard can be kept on loopback: Ray replaces a loopback --node-ip-address by the host's own address.
     command += ["--dashboard-host=127.0.0.1", f"--object-store-memory={100 * 2**20}", "--labels=role=cpu"]
+    command += ["--no-monitor"]  # nobody wants it to grow
     command += [f"--temp-dir={temp / 'ray'}", *(f"--{name}={port}" for name, port in ports.items())]
     output = temp / "head.log"
     with output.open("w") as log:
