@@ -87,16 +87,12 @@ MARKS = {
 # Modules that take longer than their number of tests says: seconds on two cores. Only the order matters, in which the
 # processes of --dist loadfile are given files; `pytest --durations=0` tells.
 LONG = (
-    (150, "test_ray_source"),
-    (120, "test_every_source test_examples"),
-    (90, "test_scan test_pages test_streams test_submitted"),
-    (60, "test_job test_faults test_hf_streaming_source test_chaos test_demo test_meshes test_conformance"),
-    (40, "test_killed_driver test_loader test_changed_programs test_amendments"),
-    (
-        30,
-        "test_real test_interrupt test_nodes test_closing test_benchmarks_run test_fuzz test_documents_grain test_site",
-    ),
-    (20, "test_merged_mixture test_column_policy test_threads test_local_ray test_layers test_release test_convert"),
+    (100, "test_submitted"),
+    (80, "test_ray_source test_every_source test_examples test_pages"),
+    (50, "test_demo test_compressed_text test_meshes test_conformance test_scan test_site test_remote_disk_cache"),
+    (40, "test_amendments test_augmentations test_loader test_mixtures test_ray_tensors test_merged_mixture"),
+    (30, "test_faults test_closing test_materialize test_nodes test_benchmarks_run test_streams test_changed_programs"),
+    (20, "test_ledger test_job test_chaos test_fuzz test_interrupt test_missing_mount test_growing test_local_ray"),
 )
 SECONDS = {name: seconds for seconds, names in LONG for name in names.split()}
 

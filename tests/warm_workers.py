@@ -9,7 +9,9 @@ imports of this package it imports itself.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -35,6 +37,19 @@ if sys.argv[1].endswith("default_worker.py"):
         pass
 os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
+
+
+# What Ray imports in every worker, and what libraries do in many; no thread comes with it.
+_IMPORTED = (
+    "ray._private.workers.default_worker",
+    "ray._private.arrow_serialization",
+    "ray._common.pydantic_compat",
+    "ray.dag.compiled_dag_node",
+    "pydantic.v1.fields",
+    "pyarrow.compute",
+    "pyarrow.json",
+    "pandas",
+)
 
 
 def starter(path: Path) -> Path:
@@ -63,11 +78,9 @@ def _serve(path: str) -> None:
         if not settings and "RAY_JOB_ID" in wanted:
             settings = wanted
             os.environ |= environment
-            # what every worker imports, and no thread comes with
-            import pyarrow  # noqa: F401
-            import ray._common.pydantic_compat
-            import ray._private.workers.default_worker  # noqa: F401
-
+            for name in _IMPORTED:
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(name)
             gc.freeze()
         if wanted == settings:
             if not os.fork():
