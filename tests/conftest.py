@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.clusters import LocalRay
     from tests.http_files import HttpFiles
 
+gc.disable()  # until all is imported, see pytest_collection_finish
 SHOWN_PURE: set[str] = set()  # digests of transforms that made the same elements twice
 
 # The same examples in every run, so few are enough; tests/fuzz are the programs that go on. And no verdict on how fast
@@ -132,6 +133,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     if "jax" not in sys.modules:
         return
     import jax

@@ -12,7 +12,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-from sklearn.datasets import load_sample_image
 
 from datarax_ray import (
     ColorJitter,
@@ -39,6 +38,8 @@ SHEETS: dict[str, tuple[Any, ...]] = {  # transforms, and stages behind them
 
 def pictures(steps: tuple[Any, ...]) -> np.ndarray:
     """The first batch that these make of the photograph, and for Mixup of its halves: uint8 (8, side, side, 3)."""
+    from sklearn.datasets import load_sample_image  # in here: pytest imports this module, four times for each run
+
     photo = cv2.resize(load_sample_image("china.jpg"), None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA)
     corners = (70, 128) if isinstance(steps[0], Mixup) else (70, 70)
     images = np.stack([photo[40 : 40 + SIDE + 16, x : x + SIDE + 16] for x in corners * (NUM_PICTURES // 2)])
