@@ -233,7 +233,7 @@ class Consumer:
         if session is None:
             # what is behind the state comes again
             was = leg.consumed
-            leg.consumed = Consumed(was.state, was.num_skipped, digest=was.digest, trail=was.trail)
+            leg.consumed = Consumed(was.state, was.num_skipped, digest=was.digest, trail=was.trail.until(was.state))
             self._skipped_records.rewind(leg.consumed.state.position)
             session = begin(leg.consumed)
             leg.key, leg.session = key, session

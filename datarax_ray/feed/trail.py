@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,6 +47,17 @@ class RowRun(NamedTuple):
     ordinals: Indices
     fields: dict[str, Field]
     is_cut: bool = False
+
+    def part(self, count: int) -> RowRun:
+        """The first rows of elements."""
+        fields = {
+            name: field._replace(
+                values=None if field.values is None else field.values[:count],
+                digests=None if field.digests is None else field.digests[:count],
+            )
+            for name, field in self.fields.items()
+        }
+        return self._replace(positions=self.positions[:count], ordinals=self.ordinals[:count], fields=fields)
 
 
 class BatchRows(NamedTuple):
@@ -235,6 +246,15 @@ class Trail:
             first = (first_of(batch.positions, batch.ordinals, batch.columns),) if are_first else parts[-1:]
         return Trail(parts, first, self.saved, are_first=are_first, num_rows=num_rows)
 
+    def until(self, state: StreamState) -> Trail:
+        """The trail without rows behind the state: elements handed out one by one are made many at a time."""
+        if not self.parts or not isinstance(last := self.parts[-1], RowRun):
+            return self
+        count = _num_before(state, last.positions, last.ordinals)
+        if not (num_behind := len(last.positions) - count):
+            return self
+        return replace(self, parts=(*self.parts[:-1], last.part(count)), num_rows=self.num_rows - num_behind)
+
     def evidence(self, state: StreamState, order: StatefulOrder) -> Evidence | None:
         """The evidence for a state; None if no row was consumed, or no row that could be made again."""
         rows = _before(state, self.parts)
@@ -253,7 +273,11 @@ class Trail:
 def _before(state: StreamState, parts: Parts) -> RowsDigested:
     """The rows consumed before this state. The last part may hold later elements, handed out one by one."""
     rows = digested(parts)
-    count = int(np.searchsorted(rows.positions, state.position))
+    return rows.part(0, _num_before(state, rows.positions, rows.ordinals))
+
+
+def _num_before(state: StreamState, positions: Indices, ordinals: Indices) -> int:
+    count = int(np.searchsorted(positions, state.position))
     if state.offset and state.unit == "elements":
-        count += int(np.searchsorted(rows.ordinals[rows.positions == state.position], state.offset))
-    return rows.part(0, count)
+        count += int(np.searchsorted(ordinals[positions == state.position], state.offset))
+    return count

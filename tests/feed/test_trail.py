@@ -123,6 +123,19 @@ def test_elements_resume_from_every_state(kind):
         assert [int(element["x"]) for element in islice(again, 3)] == taken[count : count + 3]
 
 
+@pytest.mark.parametrize("kind", ["plain", "lists", "several", "objects"])
+def test_batches_behind_elements_resume_though_elements_are_made_ahead(kind):
+    taken = [int(element["x"]) for element in islice(make(*KINDS[kind]), 400)]
+    for count, size in ((1, 3), (5, 3), (17, 40)):
+        one = make(*KINDS[kind])
+        list(islice(one, count))
+        for _ in range(2):
+            one.get_batch(size)
+        again = make(*KINDS[kind])
+        again.set_state(json.loads(json.dumps(one.get_state())))
+        assert [int(element["x"]) for element in islice(again, 3)] == taken[count + 2 * size :][:3]
+
+
 @pytest.mark.parametrize("size", [16, 65, 128])
 @pytest.mark.parametrize("drops_first", [False, True])
 def test_the_first_rows_of_a_mixture_with_a_stream_are_verified(size, drops_first):
