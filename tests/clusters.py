@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 from ray import _raylet
-from ray._private import ray_constants, services
+from ray._private import ray_constants, services, utils
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
@@ -52,18 +52,23 @@ def _start_no_dashboard(include_dashboard: bool | None, *arguments: Any, **optio
 
 
 # Every Ray that this process starts is without what tests do without, four of five seconds of CPU: it has no dashboard,
-# agents or metrics, and no runtime environments. See tests/warm_workers.py for its workers. With --run-slow it has all.
-if "RAY_AS_IT_IS" not in os.environ:
+# agents or metrics, and no runtime environments. See tests/warm_workers.py for its workers.
+if "RAY_STARTS_WORKERS" not in os.environ:  # as with --run-slow
     services.start_ray_process, services.start_api_server = _start_lean, _start_no_dashboard
+
+# Ray asks whether ray[default] is there. Without it agents serve nothing, and take two of these four seconds.
+_has_dashboard = utils.get_dashboard_dependency_error
+utils.get_dashboard_dependency_error = lambda: ImportError("left out by tests/clusters.py")
 
 
 @contextlib.contextmanager
 def ray_as_it_is() -> Iterator[None]:
     """Rays that start in here have all that Ray starts."""
-    before = services.start_ray_process, services.start_api_server
+    before = services.start_ray_process, services.start_api_server, utils.get_dashboard_dependency_error
     services.start_ray_process, services.start_api_server = _of_ray
+    utils.get_dashboard_dependency_error = _has_dashboard
     yield
-    services.start_ray_process, services.start_api_server = before
+    services.start_ray_process, services.start_api_server, utils.get_dashboard_dependency_error = before
 
 
 def looks_often() -> dict[str, Any]:

@@ -105,7 +105,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--run-slow"):
         hypothesis.settings.load_profile("slow")
-        os.environ["RAY_AS_IT_IS"] = "1"  # see tests/clusters.py
+        os.environ["RAY_STARTS_WORKERS"] = "1"  # see tests/clusters.py
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
