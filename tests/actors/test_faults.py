@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import ray
 
 from datarax_ray import RaySource
 from datarax_ray.actors import starting as starting_module
@@ -125,7 +126,8 @@ class FullDisk(ReaderActor):
 
 
 def test_actors_that_cannot_start_are_an_error_with_the_reason(files, monkeypatch):
-    monkeypatch.setattr(starting_module, "ReaderActor", FullDisk)
+    remote = ray.remote(concurrency_groups={"control": 1, "sample": 1})(FullDisk)
+    monkeypatch.setattr(starting_module, "_remote_class", lambda: remote)
     with (
         ray_source(make(files), 1, thresholds=Thresholds(max_backoff_s=0.1)) as source,
         pytest.raises(RuntimeError, match=r"no reader actor can start, each was tried \d times.*no space left on this"),
