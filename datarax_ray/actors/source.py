@@ -48,7 +48,7 @@ class RaySource(NamedArguments, Source, Closing):
     num_cpus: CPUs that an actor reserves; 0 in a local Ray that RaySource starts.
     chunk_size: positions that all actors together read at a time; None follows the size of the elements.
     max_nbytes: bound on the blocks in flight in the object store, divided evenly among the drivers that share the
-        actors. None for 64 MiB per actor and driver: at least 256 MiB a driver, at most 40 % of a node's store for one
+        actors. None for 96 MiB per actor and driver: at least 384 MiB a driver, at most 40 % of a node's store for one
         driver and 40 % of all stores for all drivers.
     resources, label_selector, memory, runtime_env: as Ray's actors take them.
     name: drivers of one Ray namespace that give the same name share the actors; the actors read once for all trainers

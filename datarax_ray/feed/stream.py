@@ -42,7 +42,14 @@ from datarax_ray.feed.flow import Flow, Pool, Stall
 from datarax_ray.feed.packing import PackedBatcher, PackedRowSelector
 from datarax_ray.feed.row_selection import RowSelector, Select, SelectedRowsScheduler
 from datarax_ray.feed.stats import Timings
-from datarax_ray.feed.window import DEFAULT_MAX_NBYTES, DEPTH, TARGET_BLOCK_NBYTES, Part, Window
+from datarax_ray.feed.window import (
+    DEFAULT_MAX_NBYTES,
+    DEPTH,
+    OWN_BLOCK_NBYTES,
+    TARGET_BLOCK_NBYTES,
+    Part,
+    Window,
+)
 from datarax_ray.plan.amendments import yields_from
 from datarax_ray.plan.arguments import flag, positive, whole
 from datarax_ray.plan.orders.cipher import Indices
@@ -274,7 +281,8 @@ class _Reading:
             found = self._received(self._flow(_window(scheduler, options, options.max_nbytes * share)))
         else:
             cuts = None if wanted.components or options.packing else (start.position, options.batch_size)
-            window = _window(scheduler, options, options.max_nbytes * share, batches=cuts)
+            own = replace(options, block_nbytes=min(OWN_BLOCK_NBYTES, options.block_nbytes))
+            window = _window(scheduler, own, options.max_nbytes * share, batches=cuts)
             found = read_in_process(window, self._description, options.timings, options.cancelled)
         return _released(found, scheduler, wanted.components), scheduler.extra_at
 

@@ -26,9 +26,12 @@ from datarax_ray.plan.partitions import assign
 from datarax_ray.plan.requests import Request
 from datarax_ray.plan.scheduling import MAX_PART_RECORDS, Scheduler
 
-# An object costs the driver at least 1 ms of CPU whatever its size. Measured with blocks of 1, 4, 8 and 16 MiB, for the
-# driver, the actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB.
-TARGET_BLOCK_NBYTES = 16 * 2**20
+# An object costs the driver at least 1 ms of CPU, and as much elsewhere, whatever its size. Measured with blocks of 1,
+# 4, 8 and 16 MiB, for the driver, the actors and Ray together: 57, 36, 36 and 25 us for a record of 4 KB. Blocks of 16,
+# 32 and 64 MiB from two actors that read nothing: 1.2, 0.9 and 0.8 s a GB. malloc keeps no piece of more than 32 MiB.
+TARGET_BLOCK_NBYTES = 24 * 2**20
+# In one process a block costs nothing by itself, and a batch shows its block where it is a good part of the block.
+OWN_BLOCK_NBYTES = 16 * 2**20
 # Chunks that share the window's bytes: one is delivered, the others are read meanwhile. More make blocks small.
 DEPTH = 4
 # Bytes in flight, if not given: enough for blocks of the size at which they are cheap, from 4 actors.

@@ -474,7 +474,7 @@ def test_chunks_grow_by_four_until_a_block_is_worth_its_overhead():
         (256, 64.0, 0.0, 1, BIG, 1024),  # growth
         (10**6, 64.0, 0.0, 1, BIG, MAX_PART_RECORDS),  # tiny records: bounded by time
         (10**6, 64.0, 0.0, 3, BIG, 3 * MAX_PART_RECORDS),
-        (10**6, 1e6, 0.0, 2, BIG, 33),  # 16 MiB for each of two actors
+        (10**6, 1e6, 0.0, 2, BIG, 50),  # 24 MiB for each of two actors
         (10**6, 1e6, 0.0, 2, 16 * 10**6, 4),  # a quarter of the window
         (10**6, 1e9, 0.0, 2, BIG, 1),  # elements larger than a block come alone
         (1, 0.0, 0.0, 1, BIG, 4),  # everything was filtered
@@ -587,7 +587,7 @@ def test_drivers_have_together_no_more_than_was_given(num_drivers):
 def test_without_a_number_the_bound_follows_the_actors_and_leaves_most_of_every_store_free():
     free = Bound(None)
     assert free.of_each(1) == free.of_each(4) == DEFAULT_MAX_NBYTES
-    assert free.of_each(64) == free.of_each(64, 32) == 64 * 64 * MIB
+    assert free.of_each(64) == free.of_each(64, 32) == 64 * 96 * MIB
     assert Bound(None, 5 * GIB, 50 * GIB).of_each(64) == 2 * GIB, "the driver's own host holds what has come"
     assert Bound(None, 5 * GIB, 50 * GIB).of_each(64, 40) == GIB // 2, "all hosts together hold what is read"
     assert Bound(None, 0.0, 0.0).of_each(64) == DEFAULT_MAX_NBYTES, "the cluster does not report its stores"
