@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,8 +117,9 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     return handle
 
 
-@functools.cache  # Ray sends a class to the cluster once for each that is made of it, which takes some 30 ms
 def _remote_class() -> Any:
+    # Made for each actor, though Ray sends it each time (30 ms): a head that was started again, and does not know this
+    # program, answers that by an error. Without it nothing is ever said (tests/pipeline/test_killed_driver.py).
     return ray.remote(concurrency_groups={"control": 1, "sample": 1})(ReaderActor)
 
 
