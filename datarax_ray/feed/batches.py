@@ -10,6 +10,7 @@ elements of one position, where the position gives several. Ranges are the rows 
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,7 @@ class Intake:
     def __init__(self) -> None:
         self.like: Any = None  # the FieldSpec of each field seen first, as the columns are nested; None before
         self.spec: dict[Path, FieldSpec] = {}  # the same, by path
+        self.element_nbytes = 0  # of one of this spec, with 8 for each object
         self._first = 0  # the position of an element of this spec
         self._memories: list[ReusedMemory] = []  # of each field
         self.skipped: list[Skipped] = []  # that no batch has reported, by position
@@ -131,6 +133,7 @@ class Intake:
             if self.like is None:
                 self.like, self._first = spec(block.columns), first
                 self.spec = dict(leaves(self.like))
+                self.element_nbytes = sum(math.prod(k.shape) * k.dtype.itemsize for k in self.spec.values())
                 self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
             elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
                 unlike.append((first, odd))
@@ -325,14 +328,16 @@ class Batcher:
         is_one_to_one = self._yields.is_one_to_one
         ranks = Ranks(start, max(0, stop - start)) if is_one_to_one else Ranks.among(start, stop, blocks)
         parts = [self._part(ranks, block) for block in blocks]
-        if len(parts) > 1 and self._most() * self._batch_size < _FEW_ROWS * len(parts):
+        nbytes = self.intake.element_nbytes * num_rows_of(self._rows.full)  # of a batch
+        most = max(1, min(_MAX_SERIES, _MAX_SERIES_NBYTES // max(1, nbytes)))
+        if len(parts) > 1 and most * self._batch_size < _FEW_ROWS * len(parts):
             parts = [_Together.of(parts)]
         done, self._done = self._done, 0
         if done and failed_at > start and done > ranks.num_at(start):
             raise gives_fewer(start, done)
         while done < ranks.total:
             if not self._row and (at_hand := (ranks.total - done) // self._batch_size):
-                self._begin_series(min(at_hand, self._most()), self._rows.full)
+                self._begin(self._start, self._offset, min(at_hand, most))
             size = self._num_batches * self._batch_size
             take = min(size - self._row, ranks.total - done)
             for part in parts:
@@ -365,28 +370,24 @@ class Batcher:
         run = range(int(rank[0]), int(rank[-1]) + 1) if is_run else rank
         return _BlockRows(run, [*(column for _, column in leaves(block.columns)), *arrays])
 
-    def _begin(self, start: int, offset: int) -> None:
-        """Start the batch at this place; its buffers are made with the first rows."""
+    def _begin(self, start: int, offset: int, at_hand: int = 0) -> None:
+        """Start the batch at this place, or a series of so many whose rows are at hand; the first rows make buffers."""
         self._start, self._offset = start, offset
-        self._row = 0
+        self._row, self._num_batches = 0, max(1, at_hand)
         self._buffers: list[np.ndarray] = []  # as the arrays of a part; [] before there are any
-        rows = self._batch_size
+        size = rows = self._batch_size
         if self._yields.is_one_to_one and self._stop is not None:
             rows = min(rows, self._stop - start)
-        if self._yields.is_one_to_one:
-            self._begin_series(1, self._rows.full if rows == self._batch_size else self._rows.of(rows))
-        else:  # the size of the last batch is known only at its end: keep all rows until then
-            self._begin_series(1, ((0, rows),), keeps_all=True)
-
-    def _begin_series(self, num_batches: int, each: Pairs, *, keeps_all: bool = False) -> None:
-        """Make so many batches together, from the present one on, which has no rows yet. each: its rows to keep."""
-        count, size = num_rows_of(each), self._batch_size
-        self._num_batches, self._each, self._keeps_all = num_batches, each, keeps_all
-        self._num_rows = num_batches * count
-        self._ranges = each
-        if num_batches > 1:
-            starts = range(0, num_batches * size, size) if count < size else ()
-            self._ranges = tuple((at + lo, at + hi) for at in starts for lo, hi in each) or ((0, self._num_rows),)
+        # Where elements are dropped, the size of the last batch is known only at its end: keep all rows until then.
+        self._keeps_all = not (at_hand or self._yields.is_one_to_one)
+        self._each: Pairs = ((0, rows),)  # the rows to keep of each batch
+        if not self._keeps_all:
+            self._each = self._rows.full if rows == size else self._rows.of(rows)
+        count = num_rows_of(self._each)
+        self._num_rows, self._ranges = self._num_batches * count, self._each
+        if at_hand > 1:
+            starts = range(0, at_hand * size, size) if count < size else ()
+            self._ranges = tuple((at + lo, at + hi) for at in starts for lo, hi in self._each) or ((0, self._num_rows),)
 
     def _scatter(self, part: _BlockRows, first: int, last: int) -> None:
         """Copy the part's elements of the ranks [first, last) to their rows of this batch."""
@@ -469,8 +470,3 @@ class Batcher:
         if (counted := self._rows.counted(size)) != ranges:
             digests = digests[within(counted, rows_of(ranges))]
         return int(digests.sum())
-
-    def _most(self) -> int:
-        """Batches of a series at most."""
-        nbytes = num_rows_of(self._rows.full) * sum(kind.nbytes for kind in self.intake.spec.values())
-        return max(1, min(_MAX_SERIES, _MAX_SERIES_NBYTES // max(1, nbytes)))

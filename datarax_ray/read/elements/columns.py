@@ -8,7 +8,6 @@ lengths, stay one too until a transform changes them. Nothing is converted silen
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,10 +30,6 @@ class FieldSpec:
 
     shape: tuple[int, ...]
     dtype: np.dtype
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 Path = tuple[str, ...]
