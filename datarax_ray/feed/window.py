@@ -412,7 +412,7 @@ def next_chunk_size(
     >>> next_chunk_size(65536, 64.0, num_actors=2, max_nbytes=2**30)
     65536
     >>> next_chunk_size(256, 600_000.0, num_actors=2, max_nbytes=2**30)
-    55
+    83
     >>> next_chunk_size(256, 64.0, 0.1, num_actors=2, max_nbytes=2**30)
     10
     """
