@@ -115,6 +115,7 @@ class Intake:
         self.spec: dict[Path, FieldSpec] = {}  # the same, by path
         self.element_nbytes = 0  # of one of this spec, with 8 for each object
         self._first = 0  # the position of an element of this spec
+        self._is_flat = False  # whether it is a dict without dicts
         self._memories: list[ReusedMemory] = []  # of each field
         self.skipped: list[Skipped] = []  # that no batch has reported, by position
 
@@ -133,6 +134,7 @@ class Intake:
             if self.like is None:
                 self.like, self._first = spec(block.columns), first
                 self.spec = dict(leaves(self.like))
+                self._is_flat = all(len(path) == 1 for path in self.spec)
                 self.element_nbytes = sum(math.prod(k.shape) * k.dtype.itemsize for k in self.spec.values())
                 self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
             elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
@@ -157,6 +159,8 @@ class Intake:
 
     def columns(self, arrays: Sequence[np.ndarray]) -> Columns:
         """The columns that have these arrays, in the order of `empty`; arrays behind them are ignored."""
+        if self._is_flat:
+            return dict(zip(self.like, arrays, strict=False))
         each = iter(arrays)
         return map_leaves(lambda _: next(each), self.like)
 

@@ -117,7 +117,7 @@ def rows_of(
 ) -> RowRun | BatchRows:
     """As part_of, at little cost where nobody writes to the columns, and they are small and hold no objects."""
     arrays = [array for _, array in leaves(columns)]
-    if is_written or sum(array.nbytes for array in arrays) > _MAX_NBYTES or any(a.dtype == object for a in arrays):
+    if is_written or sum(a.nbytes for a in arrays) > _MAX_NBYTES or any(a.dtype.hasobject for a in arrays):
         return part_of(positions, ordinals, columns, is_written=is_written, most=most)
     return BatchRows(positions, ordinals, columns, most)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -39,6 +39,9 @@ _NARROW: dict[np.dtype, Any] = {
 # Of a thread that has just begun: this module may be imported under a trace.
 with ThreadPoolExecutor(1) as _executor:
     _OUTSIDE = _executor.submit(current_jax_trace).result()
+# What goes to a device as it is, with JAX's 32 bits and with 64.
+_SHORT = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "u1", "u2", "u4", "f2", "f4", "c8")))
+_LONG = _SHORT | _NARROW.keys()
 _TOO_WIDE = frozenset({np.dtype(np.longdouble), np.dtype(np.clongdouble)} - _NARROW.keys())
 
 
@@ -52,10 +55,7 @@ def narrow(columns: Any, path: tuple[Any, ...] = ()) -> Any:
 
     Raises: OverflowError for values that JAX's 32 bits do not hold (jax_enable_x64 is off); TypeError for wider types.
     """
-    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
-        return _narrow(path, columns)
-    # not by JAX's trees, which take ten times as long
-    return {key: narrow(columns[key], (*path, key)) for key in sorted(columns)}
+    return _narrowed(columns, path, _LONG if jax.config.read("jax_enable_x64") else _SHORT)
 
 
 def put(batch: Any) -> Any:
@@ -71,7 +71,7 @@ def split_host(columns: Any) -> tuple[Any, Any]:
     """
     if not isinstance(columns, Mapping):
         return (None, columns) if stays(columns.dtype) else (columns, None)
-    if all(isinstance(column, np.ndarray) and not stays(column.dtype) for column in columns.values()):
+    if all(isinstance(c, np.ndarray) and (c.dtype in _LONG or not stays(c.dtype)) for c in columns.values()):
         return dict(columns) or None, None
     parts = {key: split_host(column) for key, column in columns.items()}
     device = {key: part[0] for key, part in parts.items() if part[0] is not None}
@@ -100,6 +100,13 @@ def _put(path: Any, leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray | np.generic) or stays(leaf.dtype):
         return leaf
     return jax.device_put(_narrow(path, np.asarray(leaf)))
+
+
+def _narrowed(columns: Any, path: tuple[Any, ...], as_is: Collection[np.dtype]) -> Any:
+    if isinstance(columns, np.ndarray) or not isinstance(columns, Mapping):
+        return columns if columns.dtype in as_is else _narrow(path, columns)
+    # not by JAX's trees, which take ten times as long
+    return {key: _narrowed(columns[key], (*path, key), as_is) for key in sorted(columns)}
 
 
 def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
