@@ -30,6 +30,7 @@ from tests.benchmarks import (
     small_files,
     start,
     train_step,
+    transport,
 )
 
 
@@ -236,6 +237,14 @@ def test_every_augmentation_is_timed(capsys: pytest.CaptureFixture[str]) -> None
     assert list(found) == list(augmentations.OURS)
     assert all(len(of["datarax_ray"]) == 1 for of in found.values())
     assert "| `RandomCrop` |" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # a Ray of its own
+def test_arrays_of_actors_that_read_nothing_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    transport.main(["--mib", "1", "--repeats", "1", "--seconds", "0.3"])
+    copied, let_go = capsys.readouterr().out.splitlines()[-2:]
+    assert "copied: " in copied
+    assert "let go: " in let_go
 
 
 def test_larger_pools_have_less_padding() -> None:
