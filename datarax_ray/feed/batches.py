@@ -10,7 +10,6 @@ elements of one position, where the position gives several. Ranges are the rows 
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -113,7 +112,6 @@ class Intake:
     def __init__(self) -> None:
         self.like: Any = None  # the FieldSpec of each field seen first, as the columns are nested; None before
         self.spec: dict[Path, FieldSpec] = {}  # the same, by path
-        self.element_nbytes = 0  # of one of this spec, with 8 for each object
         self._first = 0  # the position of an element of this spec
         self._is_flat = False  # whether it is a dict without dicts
         self._memories: list[ReusedMemory] = []  # of each field
@@ -135,7 +133,6 @@ class Intake:
                 self.like, self._first = spec(block.columns), first
                 self.spec = dict(leaves(self.like))
                 self._is_flat = all(len(path) == 1 for path in self.spec)
-                self.element_nbytes = sum(math.prod(k.shape) * k.dtype.itemsize for k in self.spec.values())
                 self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
             elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
                 unlike.append((first, odd))
@@ -332,8 +329,9 @@ class Batcher:
         is_one_to_one = self._yields.is_one_to_one
         ranks = Ranks(start, max(0, stop - start)) if is_one_to_one else Ranks.among(start, stop, blocks)
         parts = [self._part(ranks, block) for block in blocks]
-        nbytes = self.intake.element_nbytes * num_rows_of(self._rows.full)  # of a batch
-        most = max(1, min(_MAX_SERIES, _MAX_SERIES_NBYTES // max(1, nbytes)))
+        # with the values of objects, of which a column has the addresses
+        nbytes = max((b.memory_nbytes / max(1, len(p.ranks)) for b, p in zip(blocks, parts, strict=True)), default=0)
+        most = int(max(1, min(_MAX_SERIES, _MAX_SERIES_NBYTES / max(1, nbytes * num_rows_of(self._rows.full)))))
         if len(parts) > 1 and most * self._batch_size < _FEW_ROWS * len(parts):
             parts = [_Together.of(parts)]
         done, self._done = self._done, 0

@@ -1,6 +1,7 @@
 """The batcher against a plain loop over positions."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -357,3 +358,13 @@ def test_a_huge_batch_of_filtered_rows_takes_no_more_memory_than_twice_its_rows(
     (batch,) = batches_of(batcher, *chunks)
     assert batch.columns["x"].tolist() == list(range(6000))
     assert batch.columns["x"].base.nbytes <= 2 * 6000 * 8
+
+
+@pytest.mark.parametrize(("nbytes", "num_together"), [(10, 16), (2**12, 4), (2**16, 1)])
+def test_batches_made_together_are_small_with_the_values_of_their_objects(nbytes, num_together):
+    values = np.array([b"x" * nbytes] * 400, object)
+    whole = Block(np.arange(400), {"x": values})
+    batches = batches_of(Batcher(TrainerRows(16), start=0, stop=400), (0, 400, [whole]))
+    bases = Counter(id(batch.positions.base) for batch in batches if batch.positions.base is not None)
+    assert max(bases.values(), default=1) == num_together
+    assert [value for batch in batches for value in batch.columns["x"]] == values.tolist()
