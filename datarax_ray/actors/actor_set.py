@@ -50,6 +50,7 @@ from datarax_ray.actors.starting import (
     Actor,
     ActorOptions,
     let_go,
+    remote_class,
     start_actor,
     why_not_running,
 )
@@ -116,6 +117,7 @@ class ActorSet:
         self.ready: tuple[int, ...] = ()  # their ids
         self._nodes: Mapping[int, str] = {}
         self.user = secrets.token_hex(8)  # the name by which actors know this driver
+        self._remote_class: Any = None  # of the actors that are added now
         self.given_up = ""  # why no actor will ever start again
         self.pools: WeakSet[Any] = WeakSet()  # the open ones that read with these actors
         self._num_joined = itertools.count(1)
@@ -264,9 +266,13 @@ class ActorSet:
         unused = (i for i in itertools.count(0 if is_shared else self._next_index) if i not in self.actors)
         added = tuple(itertools.islice(unused, num_actors))
         self._next_index = max(self._next_index, *(index + 1 for index in added))
-        for index in added:
-            self.actors[index] = actor = Actor(index, ActorState(self._limits))
-            self._do(actor, actor.state.tick(time.monotonic()))
+        self._remote_class = remote_class()
+        try:
+            for index in added:
+                self.actors[index] = actor = Actor(index, ActorState(self._limits))
+                self._do(actor, actor.state.tick(time.monotonic()))
+        finally:
+            self._remote_class = None
         return added
 
     def remove(self, num_actors: int) -> tuple[int, ...]:
@@ -397,7 +403,8 @@ class ActorSet:
         match command:
             case Start():
                 try:
-                    actor.handle = start_actor(actor.index, self._options, self._identity)
+                    its_class = self._remote_class or remote_class()
+                    actor.handle = start_actor(actor.index, self._options, self._identity, its_class)
                 except Exception as error:
                     actor.to_do.clear()
                     self._do(actor, actor.state.failed(first_line(error), time.monotonic(), is_dead=False))

@@ -84,10 +84,10 @@ class Actor:
     to_do: Commands = field(default_factory=list)
 
 
-def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
+def start_actor(index: int, options: ActorOptions, identity: str, remote_class: Any) -> Any:
     """The handle of a new actor, which Ray starts when it has room; with a name, of the actor that is there.
 
-    identity: of the source. Ray starts a lost actor again, and runs no request twice.
+    identity: of the source. remote_class: see there. Ray starts a lost actor again, and runs no request twice.
 
     Raises: RuntimeError if the head of the cluster was started again, and does not know this program.
     """
@@ -105,7 +105,7 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
         # with the source's identity: two sources of one name must not get each other's records
         given |= {"name": f"datarax_ray/{options.name}/{identity}/{index}", "get_if_exists": True}
     try:
-        handle = _remote_class().options(**given).remote(index)
+        handle = remote_class.options(**given).remote(index)
     except AuthenticationError as error:
         if "WrongClusterID" not in str(error):
             raise
@@ -117,9 +117,12 @@ def start_actor(index: int, options: ActorOptions, identity: str) -> Any:
     return handle
 
 
-def _remote_class() -> Any:
-    # Made for each actor, though Ray sends it each time (30 ms): a head that was started again, and does not know this
-    # program, answers that by an error. Without it nothing is ever said (tests/pipeline/test_killed_driver.py).
+def remote_class() -> Any:
+    """ReaderActor as Ray starts it, for actors that start together.
+
+    Ray sends a new class to the head (30 to 80 ms): a head that was started again, and does not know this program,
+    answers that by an error. Without it nothing is ever said (tests/pipeline/test_killed_driver.py).
+    """
     return ray.remote(concurrency_groups={"control": 1, "sample": 1})(ReaderActor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import cast
 
@@ -64,6 +65,16 @@ def test_what_an_interrupt_has_kept_from_being_done_is_done_at_the_next_look(act
     for _ in range(3):
         actors.tend()
     assert told.calls == ["start", "start", "kill for ever", "kill for ever", "start"]
+
+
+def test_actors_that_start_together_are_of_one_class_which_is_sent_once(actors, monkeypatch):
+    classes, started = itertools.count(), []
+    monkeypatch.setattr(actor_set_module, "remote_class", lambda: f"class {next(classes)}")
+    monkeypatch.setattr(actor_set_module, "start_actor", lambda *given: started.append(given[-1]) or HANDLE)
+    actors.add(3)
+    actors.add(2)
+    actors._do(actors.actors[1], [Start()])  # in place of a lost one
+    assert started == ["class 0"] * 3 + ["class 1"] * 2 + ["class 2"]
 
 
 def test_who_answers_again_leaves_out_what_others_were_asked_for_since(actors, monkeypatch):

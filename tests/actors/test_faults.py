@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from datarax_ray import RaySource
-from datarax_ray.actors import starting as starting_module
+from datarax_ray.actors import actor_set as actor_set_module
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.actors.reader_actor import ReaderActor
 from datarax_ray.feed.stream import StreamOptions
@@ -127,7 +127,7 @@ class FullDisk(ReaderActor):
 
 def test_actors_that_cannot_start_are_an_error_with_the_reason(files, monkeypatch):
     remote = ray.remote(concurrency_groups={"control": 1, "sample": 1})(FullDisk)
-    monkeypatch.setattr(starting_module, "_remote_class", lambda: remote)
+    monkeypatch.setattr(actor_set_module, "remote_class", lambda: remote)
     with (
         ray_source(make(files), 1, thresholds=Thresholds(max_backoff_s=0.1)) as source,
         pytest.raises(RuntimeError, match=r"no reader actor can start, each was tried \d times.*no space left on this"),
