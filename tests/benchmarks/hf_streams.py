@@ -5,8 +5,9 @@
 --rows: in each file of small rows, and a 25th of it of tokens.
 
 What a reader actor does (requests in, blocks out, over four Parquet files as shards) beside `datasets`' own batched
-NumPy iteration of the same stream, `with_format("numpy").iter(1000)` and `iter(4000)`, whichever is faster. The two
-take turns in one process, with memory kept as actors keep it. CPU seconds, so that a busy machine does not decide.
+NumPy iteration of the same stream, `with_format("numpy").iter(1000)` and `iter(4000)`, whichever is faster. `datasets`
+shuffles by a buffer, here of 1,000 rows: of a part of the rows, since it takes so long. All take turns in one process,
+with memory kept as actors keep it. CPU seconds, so that a busy machine does not decide.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ TARGET = 0.8  # of the rate of `datasets`
 SHARDS = 4
 # Rows of a request: what the window comes to ask of one actor at a time.
 KINDS = {"small": 2**17, "tokens": 2**12}
+_BUFFER_ROWS, _SHUFFLED_ROWS = 1000, 20_000
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -59,13 +61,17 @@ def _measure(dataset: Any, chunk: int, repeats: int) -> dict[str, float]:
     rates: dict[str, list[float]] = {name: [] for name in runs}
     # all read the same; and the first touch of memory costs as much as the reading
     assert len({run() for run in runs.values()}) == 1
+    buffered = dataset.shuffle(seed=0, buffer_size=_BUFFER_ROWS).take(_SHUFFLED_ROWS)
+    runs["datasets, shuffled"] = lambda: _iterated(buffered, 1000)
+    rates["datasets, shuffled"] = []
     for _ in range(repeats):
         for name, run in runs.items():
             begin = time.process_time()
             rates[name].append(run() / (time.process_time() - begin))
     found = {name: median(measured) for name, measured in rates.items()}
     best = max(found["datasets, 1000"], found["datasets, 4000"])
-    return found | {f"{name}, of datasets": found[name] / best for name in ("in file order", "shuffled")}
+    found |= {f"{name}, of datasets": found[name] / best for name in ("in file order", "shuffled")}
+    return found | {"shuffled, of datasets shuffled": found["shuffled"] / found["datasets, shuffled"]}
 
 
 def _iterated(dataset: Any, batch_size: int) -> int:

@@ -3,9 +3,10 @@
     python -m tests.benchmarks.parquet [--kinds small,tokens,text] [--actors 2] [--repeats 5] [--json FILE]
 
 ParquetSource in file order and in block order (row groups shuffled, windows of them mixed), alone and through
-RaySource, against `ray.data.read_parquet(...).iter_batches(batch_format="numpy")`, which promises no order. Each run
-is a process of its own; runs of the competitors take turns (A B C, A B C). Ratios are taken within a turn, so that a
-busy spell of the machine meets both sides. CPU seconds are those of all processes of a run, Ray's own among them.
+RaySource, against `ray.data.read_parquet(...).iter_batches(batch_format="numpy")`, which promises no order, and the
+same with Ray Data's local shuffle, beside which block order is told. Each run is a process of its own; runs of the
+competitors take turns (A B C, A B C). Ratios are taken within a turn, so that a busy spell of the machine meets both
+sides. CPU seconds are those of all processes of a run, Ray's own among them.
 `--quick`: one epoch a run. `--rows`, `--seconds`, `--identify`, `--json`, `--markdown`: as of benchmarks.ingest.
 """
 
@@ -66,7 +67,7 @@ def tasks(kind: str, options: argparse.Namespace) -> list[Task]:
     rows = num_rows * (1 if options.quick else table.epochs)
     tasks = []
     for competitor, workers, orders in (
-        *(("Ray Data", actors, ("any",)) for actors in options.actors),
+        *(("Ray Data", actors, ("any", "local")) for actors in options.actors),
         *(("ParquetSource, RaySource", actors, ("file", "block")) for actors in options.actors),
         ("ParquetSource", 0, ("file", "block")),
     ):
@@ -79,8 +80,16 @@ def tasks(kind: str, options: argparse.Namespace) -> list[Task]:
 
 
 def _result(task: Task, index: int, chosen: Sequence[Task], deliveries: Sequence[Sequence[Delivery]]) -> dict[str, Any]:
-    """One competitor's medians, and its ratios to Ray Data with as many workers (alone: the first), turn by turn."""
-    peers = [i for i, other in enumerate(chosen) if other.kind == task.kind and other.competitor == "Ray Data"]
+    """One competitor's medians, and its ratios to Ray Data with as many workers (alone: the first), turn by turn.
+
+    Of shuffled rows, to Ray Data with its local shuffle.
+    """
+    order = "local" if task.setting["order"] in ("block", "local") else "any"
+    peers = [
+        i
+        for i, other in enumerate(chosen)
+        if (other.kind, other.competitor, other.setting["order"]) == (task.kind, "Ray Data", order)
+    ]
     peer = next((i for i in peers if chosen[i].workers == task.workers), peers[0])
     mine, theirs = deliveries[index], deliveries[peer]
     return {
@@ -98,7 +107,7 @@ def _result(task: Task, index: int, chosen: Sequence[Task], deliveries: Sequence
 
 def _name(task: Task) -> str:
     if task.competitor == "Ray Data":
-        return f"Ray Data, {task.workers} CPUs"
+        return f"Ray Data, {task.workers} CPUs" + ", local shuffle" * (task.setting["order"] == "local")
     where = f"RaySource, {task.workers} actors" if task.workers else "one process"
     return f"{where}, {task.setting['order']} order"
 

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for what, name, make in WORKLOADS:
             _, want = waited(make(folder / name))
             longest, firsts, others = [], [], []
-            asked, broken = server.counts[0], server.num_broken
+            before = server.counts
             for _ in range(options.repeats):
                 source = make(f"{server.url}/{name}")
                 waits, got = waited(RaySource(source, num_actors=options.actors, num_cpus=0.5))
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 firsts.append(waits[0])
                 longest.append(max(waits[1:]))
                 others += waits[1:]
-            asked, failed = server.counts[0] - asked, server.num_broken - broken
+            asked, _, failed = (now - then for now, then in zip(server.counts, before, strict=True))
             line = {"what": what, "longest_s": max(longest), "median_longest_s": median(longest), "requests": asked}
             line |= {"failed": failed, "first_s": median(firsts), "typical_s": median(others)}
             found.append(line)

@@ -9,16 +9,24 @@ from typing import Any
 from tests.benchmarks.competitors import SEED, Delivery, Task, consume, num_epochs, start_ray
 from tests.benchmarks.tables import TABLES
 
+WINDOW_NBYTES = 256 * 2**20
+
 
 def ray_data(task: Task) -> Delivery:
-    """Ray Data's read_parquet and iter_batches, in NumPy, in whatever order it likes; epochs as one list of files."""
+    """Ray Data's read_parquet and iter_batches, in NumPy, in whatever order it likes; epochs as one list of files.
+
+    setting: order "any", or "local" with its shuffle of rows among as many as make 256 MiB, as our window has.
+    """
     import ray
 
     notes = start_ray(task)
     ray.data.DataContext.get_current().enable_progress_bars = False
     begin = time.monotonic()
     found = ray.data.read_parquet(task.paths * num_epochs(task))
-    batches = found.iter_batches(batch_size=TABLES[task.kind].batch_size, batch_format="numpy")
+    table = TABLES[task.kind]
+    shuffle = {"local_shuffle_buffer_size": WINDOW_NBYTES // table.nbytes, "local_shuffle_seed": SEED}
+    shuffle = shuffle if task.setting["order"] == "local" else {}
+    batches = found.iter_batches(batch_size=table.batch_size, batch_format="numpy", **shuffle)
     return replace(consume(task, batches, begin), notes=notes)
 
 

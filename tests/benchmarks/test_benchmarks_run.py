@@ -85,12 +85,13 @@ def test_everyone_who_reads_parquet_delivers_each_row_once(tmp_path: Path) -> No
     came = {(run["competitor"], run["setting"]["order"]): run["deliveries"] for run in found["runs"]}
     assert list(came) == [
         ("Ray Data", "any"),
+        ("Ray Data", "local"),
         ("ParquetSource, RaySource", "file"),
         ("ParquetSource, RaySource", "block"),
         ("ParquetSource", "file"),
         ("ParquetSource", "block"),
     ]
-    assert [sorted(runs[0]["identities"]) for runs in came.values()] == [list(range(640))] * 5
+    assert [sorted(runs[0]["identities"]) for runs in came.values()] == [list(range(640))] * 6
     assert came["ParquetSource", "file"][0]["identities"] == list(range(640))
     assert came["ParquetSource", "block"][0]["identities"] == came["ParquetSource, RaySource", "block"][0]["identities"]
 
