@@ -22,6 +22,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from datarax_ray.cli.commands.clusters import init
 from tests.cli.screens import screen
+from tests.programs import python
 
 NUM = 24  # records of each kind
 
@@ -114,8 +115,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
 def test_data_without_a_model_is_told_in_one_sentence(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     init(tmp_path / "job", screen(), str(tmp_path / "a.parquet"))
-    run = [sys.executable, "job.py", "--checkpoint-dir", tmp_path / "checkpoints", "--num-actors", "0"]
-    done = subprocess.run(run, cwd=tmp_path / "job", capture_output=True, text=True, check=False, timeout=120)
+    done = python(tmp_path / "job" / "job.py", "--checkpoint-dir", tmp_path / "checkpoints", "--num-actors", "0")
     assert done.returncode == 2
     assert re.search(message, done.stderr.splitlines()[-1]), done.stderr
 

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,8 +15,8 @@ from tests.conformance.compare import Batches, Difference, compare, joined
 from tests.conformance.job import REFUSED, Orders
 from tests.conformance.loaders import loader_of
 from tests.conformance.loaders.work import Job
+from tests.programs import ROOT, Program
 
-ROOT = Path(__file__).parents[2]
 _MAX_RESTARTS = 3
 
 
@@ -148,22 +146,19 @@ def _start(orders: Orders, readers: int, trainers: int, size: Size) -> _Ended:
         path = folder / f"orders-{trainer}.json"
         path.write_text(json.dumps(asdict(mine)))
         (folder / f"said-{trainer}.txt").write_text("")
-        with (folder / f"errors-{trainer}.txt").open("w") as errors:
-            running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.conformance.job", str(path)],
-                    stdout=subprocess.DEVNULL, stderr=errors, cwd=ROOT, start_new_session=True,
-                    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-                )
-            )  # fmt: skip
+        env = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": ROOT}
+        running.append(Program(("-m", "tests.conformance.job", path), env, session=True))
+    statuses: list[int | None] = []
     try:
-        statuses: list[int | None] = [process.wait(size.timeout_s) for process in running]
-    except subprocess.TimeoutExpired:
+        for trainer, program in enumerate(running):
+            done = program.wait(size.timeout_s)
+            (folder / f"errors-{trainer}.txt").write_text(done.stderr)
+            statuses.append(done.returncode)
+    except TimeoutError:
         statuses = [None]
-    for process in running:
+    for program in running:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what the trainer left behind, and itself
-        process.wait()
+            os.killpg(program.pid, signal.SIGKILL)  # what the trainer left behind, and itself
     if (away := Path(f"{orders.job.directory}.away")).exists():  # who was to bring them back has ended
         away.rename(orders.job.directory)
     bad = next((number for number, status in enumerate(statuses) if status != 0), 0)

@@ -2,17 +2,15 @@
 
 import contextlib
 import doctest
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs import sample_data
+from tests.programs import python
 
 ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
@@ -35,11 +33,7 @@ OUTPUT = doctest.OutputChecker()
 
 def shell(command):
     """What a command prints, on both streams, in the reader's folder."""
-    _, *arguments = shlex.split(command)
-    done = subprocess.run(
-        [sys.executable, "-m", "datarax_ray", *arguments], capture_output=True, text=True, timeout=60,
-        env=os.environ | {"COLUMNS": "100"}, check=False,
-    )  # fmt: skip
+    done = python("-m", "datarax_ray", *shlex.split(command)[1:], COLUMNS="100")
     return done.stderr + done.stdout
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import typer
 
 import datarax_ray
 from datarax_ray.cli.app import app
+from tests.programs import python
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -23,10 +22,7 @@ DOCS = ROOT / "docs"
 def site(tmp_path_factory):
     built = tmp_path_factory.mktemp("site")
     options = ["-q", "-W", "--keep-going", "-d", built / "doctrees"]
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, DOCS, built / "html"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    done = python("-m", "sphinx", *options, DOCS, built / "html")
     assert done.returncode == 0, done.stderr
     assert not done.stderr, done.stderr
     return built / "html"

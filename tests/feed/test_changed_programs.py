@@ -62,7 +62,7 @@ from datarax_ray.plan.orders.kinds import order_of
 from datarax_ray.read.formats.array_record.reader import ArrayRecordReader
 from datarax_ray.read.streams.indexed import IndexedStream
 
-logging.basicConfig(level=logging.WARNING, format="LOG %(message)s", stream=sys.stdout)
+logging.basicConfig(level=logging.WARNING, format="LOG %(message)s", stream=sys.stdout, force=True)
 files, allow = sys.argv[1].split(","), sys.argv[2:]
 reader = ArrayRecordReader.of(files)
 source = Source(IndexedStream(reader, order_of(reader.num_records, 7, "global"), 3, tuple(make())))

@@ -7,13 +7,12 @@ Imports no jax: what it does runs in actors.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.data import array_records, decode
+from tests.programs import ROOT, Program
 
 
 def slowly(stored: bytes) -> dict[str, Any]:
@@ -26,15 +25,8 @@ def make(paths: Any) -> Any:
     return array_records(paths, slowly, num_epochs=-1)
 
 
-def start(directory: Path, text: str, *arguments: Any, **env: str) -> subprocess.Popen[str]:
+def start(directory: Path, text: str, *arguments: Any, **env: str) -> Program:
     """A program of this text, in a session of its own: an interrupt is for it alone, as from a scheduler."""
     script = directory / "script.py"
     script.write_text(text)
-    return subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.getcwd()} | env,
-        start_new_session=True,
-    )
+    return Program((script, *arguments), os.environ | {"PYTHONPATH": ROOT} | env, session=True)

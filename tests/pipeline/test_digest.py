@@ -3,8 +3,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +19,7 @@ from datarax_ray.plan.evidence import RollingDigest, added
 from tests.data import AddNoise
 from tests.feed.test_digests import STREAMS, mixture, source_of
 from tests.ports import free_port
-
-ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT, Program, to_their_ends
 
 
 def pipeline(source, batch_size=12, digest=True, **options):
@@ -138,18 +135,10 @@ def test_processes_of_a_jax_job_save_what_one_would_and_another_number_goes_on(t
             continue
         port = free_port()
         flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={4 if count == 2 else 1}"
-        env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": ROOT}
         given = [(rank, count, port, str(tmp_path / "run"), number) for rank in range(count)]
-        commands = [
-            [sys.executable, "-c", f"from tests.pipeline.test_digest import worker; worker(*{g})"] for g in given
-        ]
-        workers = [subprocess.Popen(c, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) for c in commands]
-        try:
-            errors = [each.communicate(timeout=240)[1] for each in workers]
-        finally:
-            for each in workers:
-                each.kill()
-        assert all(each.returncode == 0 for each in workers), "\n".join(error[-3000:] for error in errors)
+        commands = [("-c", f"from tests.pipeline.test_digest import worker; worker(*{each})") for each in given]
+        to_their_ends([Program(command, env) for command in commands])
     for step in (1, 2, 3, 4):
         (saved,) = (tmp_path / "run" / str(step) / "data").glob("*.json")
         state = json.loads(saved.read_text())

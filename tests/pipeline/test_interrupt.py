@@ -1,6 +1,7 @@
 """A program that is interrupted, or just ends, in the middle of a stream: at once, with nothing left behind."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -24,6 +25,7 @@ if __name__ == "__main__":
     source = slow_stream.make(data)
     if mode == "ray":
         import ray
+        import tests.clusters  # so that it starts less
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
         source = RaySource(source, num_actors=2, num_cpus=1)
         print("actors", *(stats["pid"] for stats in source.stats().values()), flush=True)
@@ -70,15 +72,12 @@ def processes_of(session):
 def test_an_interrupt_ends_at_once_and_leaves_no_process_and_a_state_that_resumes(tmp_path, mode, num_batches):
     write_files(tmp_path, (60, 40))
     driver = start(mode, tmp_path)
-    assert driver.stdout is not None
-    lines = iter(driver.stdout.readline, "")
-    while num_batches and (line := next(lines, None)):
-        num_batches -= line == "batch\n"
+    until(lambda: driver.said()[0].count("batch\n") >= num_batches, 120)
     (tmp_path / "slower").touch()
-    driver.send_signal(signal.SIGINT)
-    _, errors = driver.communicate(timeout=60)
-    assert driver.returncode == 1, errors
-    assert errors.rstrip().endswith("KeyboardInterrupt")
+    os.kill(driver.pid, signal.SIGINT)
+    done = driver.wait(60)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
     until(lambda: not processes_of(driver.pid), 20)
     state = json.loads((tmp_path / "state.json").read_text())
     want = batches_from(tmp_path, None)
@@ -98,6 +97,6 @@ def batches_from(directory, state):
 def test_a_program_that_ends_in_the_middle_does_not_wait_for_the_rest(tmp_path):
     write_files(tmp_path, (60, 40))
     driver = start("ends", tmp_path)
-    _, errors = driver.communicate(timeout=60)
-    assert driver.returncode == 0, errors
-    assert errors.count("Error") == 0
+    done = driver.wait(60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Error") == 0

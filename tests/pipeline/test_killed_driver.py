@@ -1,7 +1,6 @@
 """A driver that dies without a word: while it saves, or with the head of its cluster. What was saved goes on."""
 
 import json
-import os
 import signal
 
 import jax.numpy as jnp
@@ -72,11 +71,9 @@ if __name__ == "__main__":
 
 
 def end_of(driver):
-    """What it has said when it has ended by itself."""
-    try:
-        return "".join(driver.communicate(timeout=150))
-    finally:
-        driver.kill()
+    """Its exit status and what it has said, when it has ended by itself."""
+    done = driver.wait(150)
+    return done.returncode, done.stdout + done.stderr
 
 
 def rest(pipeline, stop=300):
@@ -97,9 +94,8 @@ def test_killed_while_it_saves_the_last_complete_step_goes_on_exactly(tmp_path):
     try:
         until(is_saving, 60)
     finally:
-        os.kill(driver.pid, signal.SIGKILL)
-        output = driver.communicate()
-    assert driver.returncode == -signal.SIGKILL, output
+        driver.kill()
+    assert driver.wait().returncode == -signal.SIGKILL
     with (
         Pipeline(source=slow_stream.make(data), batch_size=4) as whole,
         Pipeline(source=slow_stream.make(data), batch_size=4) as resumed,
@@ -132,12 +128,12 @@ def test_without_its_head_ray_ends_the_program_with_a_reason_and_a_new_head_goes
     driver = slow_stream.start(
         tmp_path, HEADLESS, data, run, tmp_path / "first", 10_000, then, SLOW_STREAM=str(tmp_path / "slower"), **env
     )
-    output = end_of(driver)
-    assert driver.returncode != 0
+    code, output = end_of(driver)
+    assert code != 0
     assert reason in output
     driver = slow_stream.start(tmp_path, HEADLESS, data, run, tmp_path / "second", 300, "go on")
-    output = end_of(driver)
-    assert driver.returncode == 0, output
+    code, output = end_of(driver)
+    assert code == 0, output
     first, second = (
         [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("first", "second")
     )

@@ -6,8 +6,6 @@ The oracle is the same stream in one process, without a mesh.
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,8 @@ import ray
 
 from tests.pipeline import mesh_worker
 from tests.ports import free_port
+from tests.programs import ROOT, Program, to_their_ends
 from tests.resume import on_host
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +31,14 @@ def reports(num_processes, directory, scratch, ray_address=""):
     """What each of so many processes has to tell; 8 devices in all."""
     port = free_port()
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={8 // num_processes}"  # the last counts
-    env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": ROOT, "HF_HUB_OFFLINE": "1"}
     outs = [scratch / f"{rank}.pickle" for rank in range(num_processes)]
     workers = []
     for rank, out in enumerate(outs):
         given = (rank, num_processes, port, str(directory), str(out), ray_address)
-        command = [sys.executable, "-c", f"from tests.pipeline.mesh_worker import main; main(*{given})"]
-        workers.append(subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
-    try:
-        errors = [worker.communicate(timeout=800)[1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert all(worker.returncode == 0 for worker in workers), "\n".join(error[-3000:] for error in errors)
+        command = "-c", f"from tests.pipeline.mesh_worker import main; main(*{given})"
+        workers.append(Program(command, env))
+    to_their_ends(workers, 800)
     return [pickle.loads(out.read_bytes()) for out in outs]
 
 

@@ -4,8 +4,6 @@ import contextlib
 import gc
 import os
 import pickle
-import subprocess
-import sys
 import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +30,7 @@ from datarax_ray.read.streams.indexed import IndexedStream
 from datarax_ray.sources import ArrayRecordSourceConfig, ArrayRecordSourceModule
 from tests import oracle
 from tests.data import record, write_file, write_files
+from tests.programs import python
 
 FileInstruction = namedtuple("FileInstruction", "filename skip take examples_in_shard")
 COUNTS = (7, 0, 1, 300, 50)
@@ -502,5 +501,4 @@ def test_as_many_files_stay_open_as_the_process_may_open():
         "    resource.setrlimit(resource.RLIMIT_NOFILE, limits)\n"
         "    most.cache_clear()\n    print(most(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == ["7168 8192", "768 1024", "192 256"]
+    assert python("-c", code).stdout.splitlines() == ["7168 8192", "768 1024", "192 256"]

@@ -5,8 +5,6 @@ import itertools
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -18,6 +16,7 @@ from datarax_ray.read.formats.remote.ranges import Remote
 from tests import data
 from tests.data import write_file
 from tests.http_files import HttpFiles
+from tests.programs import python
 
 # Of the file system, where the pages of a sparse file lie: it makes them when it writes these, seconds later.
 MAPS_NBYTES = 4 * 4096
@@ -268,8 +267,8 @@ def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(ser
         "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 200, 2))\n"
     )
     for number in (1, 2, 2):
-        run = [sys.executable, "-c", script, f"{served.url}/0.array_record", str(cache), str(number)]
-        assert subprocess.run(run, check=False).returncode == -signal.SIGKILL
+        done = python("-c", script, f"{served.url}/0.array_record", cache, number)
+        assert done.returncode == -signal.SIGKILL
         assert on_disk(cache) <= 1_500_000 + MAPS_NBYTES
     reader = reader_of(served, cache, 1_500_000)
     for seed in range(2):

@@ -1,8 +1,6 @@
 """Tensors that Ray Data wrote, against the arrays that they were made of and Ray Data's own reads."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +11,7 @@ from ray import cloudpickle
 
 from datarax_ray.read.formats.arrow.types import with_shapes
 from datarax_ray.read.formats.parquet.reader import ParquetReader
+from tests.programs import python
 from tests.tables import ray_tensors
 
 IMAGES = np.arange(7 * 60, dtype=np.uint8).reshape(7, 4, 5, 3)
@@ -97,8 +96,7 @@ with load(f"{sys.argv[1]}/fixed") as source, load(f"{sys.argv[1]}/variable") as 
 def test_what_ray_data_writes_is_read_as_ray_data_reads_it_where_its_types_are_known_and_where_not(ray_local, tmp_path):
     told = []
     for code in (WRITE + READ, READ):
-        words = [sys.executable, "-c", code, tmp_path, ray.get_runtime_context().gcs_address]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = python("-c", code, tmp_path, ray.get_runtime_context().gcs_address)
         assert done.returncode == 0, done.stderr[-2000:]
         told.append(json.loads(done.stdout.strip().rpartition("\n")[2]))
     assert [each.pop() for each in told] == [True, False]
