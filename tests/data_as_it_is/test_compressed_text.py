@@ -43,12 +43,13 @@ def zstd(data):
 
 
 CODECS = {"gz": gzip.compress, "zst": zstd, "bz2": bz2.compress, "xz": lambda data: lzma.compress(data, preset=0)}
+NUM = 24
 OBJECTS = [
-    {"id": i, "text": f"é{i}" * (i % 7), "at": "2019-04-25T12:57:54Z", "tags": ["a"] * (i % 3)} for i in range(40)
+    {"id": i, "text": f"é{i}" * (i % 7), "at": "2019-04-25T12:57:54Z", "tags": ["a"] * (i % 3)} for i in range(NUM)
 ]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in OBJECTS)
-TABLE = "id,text\n" + "".join(f'{i},"a\n{i}"\n' for i in range(40))
-TEXT = "".join(f"line {i}\n\n" for i in range(20))
+TABLE = "id,text\n" + "".join(f'{i},"a\n{i}"\n' for i in range(NUM))
+TEXT = "".join(f"line {i}\n\n" for i in range(NUM // 2))
 ONE, BOM = {"num_epochs": 1}, "\ufeff"
 
 
@@ -93,7 +94,7 @@ def test_it_is_what_the_text_is(tmp_path, portions, kind, codec):
     plain.write_text(text, newline="")
     data, pack = text.encode(), CODECS[codec]
     want = rows(pipeline(source(plain)))
-    assert len(want) == 40
+    assert len(want) == NUM
     packed.write_bytes(pack(data))
     assert rows(pipeline(load(packed))) == want
     packed.write_bytes(b"".join(map(pack, [data[:100], b"", data[100:]])))  # several members, or frames

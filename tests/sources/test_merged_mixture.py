@@ -376,7 +376,7 @@ class TestErrors:
         batches, states = run_saving(pipeline)
         assert rows(batches) == want
         assert [skip.where[-4:] for skip in pipeline.skipped].count("[15]") > 1
-        for state in states[::4]:
+        for state in states[::8]:
             again = make(mixture(FailAt(15), on_error="skip"))
             again.set_state(json.loads(state))
             assert rows(again) == want[json.loads(state)["position"] :]
