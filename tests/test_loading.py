@@ -257,23 +257,28 @@ ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
 STREAM = ROWS.to_iterable_dataset()
 
 
-@pytest.mark.parametrize("data", [ROWS, {"x": np.array([1, 2])}, [{"x": 1}, {"x": 2}]])
+@pytest.mark.parametrize("data", [ROWS, STREAM, {"x": np.array([1, 2])}, [{"x": 1}, {"x": 2}]])
 @pytest.mark.parametrize("make", [load, lambda data: Pipeline(source=data, batch_size=2), RaySource])
 def test_the_call_that_is_named_for_data_makes_a_source_of_one_pass_over_it(make, data):
     with pytest.raises(TypeError) as raised:
         make(data)
-    found = re.search(r"\w+Source\(\w+Config\(.*?\), .*\)", str(raised.value))
+    found = re.search(r"from_hf\(.*\)|\w+Source\(\w+Config\(.*?\), .*\)", str(raised.value))
     assert found is not None
     public = {name: getattr(datarax_ray, name) for name in datarax_ray.__all__}  # which are loaded when first used
     source = eval(found[0], {**public, "data": data})
-    assert [element["x"] for element in source] == [1, 2]
+    rows = [row for batch in Pipeline(source=source, batch_size=1) for row in np.asarray(batch["x"]).tolist()]
+    assert rows == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         ([np.arange(2)], "a list of ndarray is none; RandomAccessSource"),
-        (STREAM, "load takes paths, and a IterableDataset is none; .*from_generator"),
+        (iter([{"x": 1}]), "paths gives a dict, which is no path; .*from_generator"),
+        (
+            pa.table({"x": [1]}),
+            r"a Table is none; RandomAccessSource\(.*, {name: data\[name\], ...}\) makes one of the col",
+        ),
         (None, "load takes paths, and a NoneType is none"),
         (5, "load takes paths, and a int is none"),
     ],

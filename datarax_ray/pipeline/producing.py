@@ -211,7 +211,7 @@ VALID_MASK = "valid_mask"
 def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, Any] | None = None) -> HostBatch:
     """The batch filled to `num_rows` rows in this process, of `global_rows` in all, with the field valid_mask.
 
-    valid_mask: bool (num_rows,), True for rows of data. Other rows have `fill` by field, else 0 or None; position 0.
+    valid_mask: bool (num_rows,), True for rows of data. Others have `fill` by field, else 0, "" or None; position 0.
 
     Raises: ValueError if the elements are no dicts, or have a field valid_mask.
     """
@@ -237,10 +237,14 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, An
     )
 
 
-def _fill(column: np.ndarray, num_rows: int, value: Any = 0) -> np.ndarray:
+def _fill(column: np.ndarray, num_rows: int, value: Any = None) -> np.ndarray:
+    """value: None for the zero of the dtype, which is "" of text."""
     if len(column) == num_rows:
         return column
-    filling = None if column.dtype == object else np.full((), value, column.dtype)
-    filled = np.full((num_rows, *column.shape[1:]), filling, column.dtype)
+    shape = (num_rows, *column.shape[1:])
+    if value is None and column.dtype != object:
+        filled = np.zeros(shape, column.dtype)
+    else:
+        filled = np.full(shape, None if column.dtype == object else value, column.dtype)
     filled[: len(column)] = column
     return filled

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from datarax_ray import Pipeline
-from tests.data import AddNoise, DropThirds, array_records, decode
+from tests.data import AddNoise, DropThirds, array_records, decode, in_memory
 from tests.resume import assert_equal, joined, on_host
 
 NOISY = (decode, AddNoise())
@@ -44,6 +44,8 @@ class TestRows:
         assert last["values"][20:].tolist() == [[0] * 5] * 30
         assert last["name"].tolist() == [*(f"r{i}" for i in range(100, 120)), *[None] * 30]
         assert last["ragged"][18:].tolist() == [[0, 1], [0, 1, 2], *[None] * 30]
+        of_text = in_memory({"s": np.array(["a", "b", "c"])}, num_epochs=1)
+        assert [*make(of_text, 2)][-1]["s"].tolist() == ["c", ""]
         assert isinstance(batches[0]["valid_mask"], jax.Array)
         assert batches[0]["valid_mask"].dtype == bool
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.progress import Progress, element_rng
-from datarax_ray.read.elements.transforms import check_arguments, steps
+from datarax_ray.read.elements.transforms import check_arguments, listed, steps
 from datarax_ray.read.errors import RecordError
 from tests.data import in_memory
 
@@ -90,6 +90,10 @@ class Two:
 class Decoder:
     def decode(self, records):
         return np.array(records)
+
+
+def test_a_transform_alone_is_a_list_of_one_and_none_of_none():
+    assert (listed(abs), listed([abs]), listed(None)) == ((abs,), (abs,), ())
 
 
 @pytest.mark.parametrize(

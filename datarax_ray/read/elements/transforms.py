@@ -98,10 +98,12 @@ def check_arguments(transforms: Any) -> None:
 
 
 def listed(transforms: Any) -> tuple[Any, ...]:
-    """The transforms as a tuple; a single transform, which may be iterable too, is a list of one.
+    """The transforms as a tuple; a single transform, which may be iterable too, is a list of one, and None of none.
 
     Raises: TypeError for any other value.
     """
+    if transforms is None:
+        return ()
     ordered("transforms", transforms)
     is_text = isinstance(transforms, str | bytes)  # which is iterable, and bytes have a `decode`
     if callable(transforms) or (not is_text and any(hasattr(transforms, method) for method in METHODS)):

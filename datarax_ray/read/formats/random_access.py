@@ -62,8 +62,7 @@ class RandomAccessReader(Reader):
                 f"{shown(data)} is text, its elements would be letters; of a path load(path, ...) makes the source of "
                 "its format, and of text give a list of its lines, say"
             )
-        kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
-        if (table := next((kind for kind in kinds if kind in _TABLES), None)) is not None:
+        if (table := _table(data)) is not None:
             raise TypeError(f"an index of a {table} gives no row; give its columns, {{name: table[name], ...}}")
         if isinstance(data, np.ndarray) and data.dtype.names is not None:
             raise TypeError(
@@ -321,9 +320,20 @@ def _name(data: Any) -> str:
 
 def remedy_for(given: Any) -> str:
     """What to do with this where a source is wanted, as the end of a sentence; "" for what gives no elements."""
+    if _is_hugging_face(given, _DATASET, _STREAM):
+        return "; from_hf(data, num_epochs=1) makes one"
+    call = "RandomAccessSource(RandomAccessSourceConfig(num_epochs=1)"
+    if (table := _table(given)) is not None:
+        return f"; {call}, {{name: data[name], ...}}) makes one of the columns of a {table}"
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return "; RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), data) makes one"
+        return f"; {call}, data) makes one"
     return f"; {OF_GENERATORS}" if hasattr(given, "__iter__") or inspect.isgeneratorfunction(given) else ""
+
+
+def _table(data: Any) -> str | None:
+    """The kind of a table that looks indexed and is not by its rows; None for other data. Imports nothing."""
+    kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(data).__mro__)
+    return next((kind for kind in kinds if kind in _TABLES), None)
 
 
 def _is_hugging_face(data: Any, *kinds: str) -> bool:

@@ -250,17 +250,26 @@ def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
 
 
 def warn_of_nulls(moved: Mapping[str, str], steps: Sequence[Step], first: str) -> None:
-    """Warn once of numbers with nulls. With a transform of single elements, a None that remains is an error anyway.
+    """Warn once of numbers with nulls, and that a transform of single elements has to replace them.
 
     moved: see ColumnTypes. first: the place of the first row.
     """
-    if moved and all(step.kind == "map_columns" for step in steps):
+    if moved:
         names = tuple(f"{name} ({told})" if told else name for name, told in moved.items())
-        _warn_of_nulls(first, names, next(iter(moved)))
+        of_elements = next((step.name for step in steps if step.kind != "map_columns"), None)
+        _warn_of_nulls(first, names, next(iter(moved)), of_elements)
 
 
 @functools.cache  # each copy of a source looks at the first rows anew
-def _warn_of_nulls(first: str, names: tuple[str, ...], one: str) -> None:
+def _warn_of_nulls(first: str, names: tuple[str, ...], one: str, of_elements: str | None) -> None:
+    if of_elements is not None:
+        logger.warning(
+            "fields with nulls reach transform %s as None: %s. A result with None where others have a number is an "
+            "error at its row, also where the transform leaves the field as it is. on_null={%r: 0} in the source's "
+            "config has a value there, on_null='host' ends this warning",
+            *(of_elements, ", ".join(names), one),
+        )
+        return
     logger.warning(
         "fields with nulls stay on the host, as objects with None: %s. on_null={%r: 0} in the source's config "
         "makes an array of it, on_null='host' ends this warning, on_null='error' refuses nulls",
