@@ -97,9 +97,10 @@ def python(*arguments: Any, stdin: str = "", **environment: str) -> subprocess.C
 
 
 def knowing_no_ray(*arguments: Any, but: Collection[str] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    """The same, without what this environment says of Ray but these."""
+    """The same of a Python that has imported nothing, without what this environment says of Ray but these."""
+    words = [sys.executable, *map(str, arguments)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_") or key in but}
-    return Program(arguments, kept | environment).wait()
+    return subprocess.run(words, env=kept | environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 @functools.cache

@@ -15,10 +15,7 @@ import pytest
 from datarax_ray import RaySource
 from datarax_ray.actors.lifecycle import Thresholds
 from datarax_ray.cli import pool as pool_command
-from datarax_ray.sources import (
-    RandomAccessSource,
-    RandomAccessSourceConfig,
-)
+from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from tests.cli.screens import answer, screen
 from tests.data import Squares, array_records, enlarge, write_files
 from tests.resume import assert_equal

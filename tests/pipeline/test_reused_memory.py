@@ -18,11 +18,7 @@ from datarax_ray.pipeline.transfer import Placer
 from datarax_ray.read import background
 from datarax_ray.read.formats.array_record import reader
 from datarax_ray.read.reused_memory import ReusedMemory
-from datarax_ray.sources import (
-    MixtureSource,
-    ParquetSource,
-    ParquetSourceConfig,
-)
+from datarax_ray.sources import MixtureSource, ParquetSource, ParquetSourceConfig
 from tests.data import DropThirds, array_records, decode, write_file
 from tests.resume import on_host
 from tests.tables import write_tables

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datarax_ray.plan.runs import num_below, num_rows_of, rows_in, within
-from datarax_ray.plan.trainer_rows import (
-    Share,
-    TrainerPositions,
-    TrainerRows,
-    rows_of_rank,
-    share_of_rank,
-)
+from datarax_ray.plan.trainer_rows import Share, TrainerPositions, TrainerRows, rows_of_rank, share_of_rank
 
 
 @st.composite

@@ -23,14 +23,14 @@ MAPS_NBYTES = 4 * 4096
 PLENTY = 2**30
 
 
-noise = functools.partial(data.noise, size=10_000)
+noise = functools.partial(data.noise, size=20_000)
 
 
 @pytest.fixture
 def served(tmp_path):
     (tmp_path / "data").mkdir()
     for number in range(2):
-        write_file(tmp_path / "data" / f"{number}.array_record", (noise(200 * number + i) for i in range(200)))
+        write_file(tmp_path / "data" / f"{number}.array_record", (noise(100 * number + i) for i in range(100)))
     found = HttpFiles(tmp_path / "data")
     yield found
     found.close()
@@ -52,7 +52,7 @@ def reader_of(served, cache, limit=PLENTY, numbers=range(2)):
 
 def epoch(reader, seed=0):
     """Every record, by reads of 20, checked."""
-    for records in np.split(np.random.default_rng(seed).permutation(400), 20):
+    for records in np.split(np.random.default_rng(seed).permutation(200), 20):
         assert reader.read(records) == [noise(i) for i in records.tolist()]
 
 
@@ -76,7 +76,7 @@ def test_what_stays_comes_with_what_lies_around_it_and_each_byte_once(tmp_path, 
         remote = Remote(nbytes=2**20, cache_dir=str(cache), cache_nbytes=PLENTY)
     reader = ArrayRecordReader.of(urls_of(served), remote=remote)
     served.count()
-    for record in np.random.default_rng(0).permutation(400).tolist():
+    for record in np.random.default_rng(0).permutation(200).tolist():
         assert reader.read(np.array([record])) == [noise(record)]
     requests, nbytes = served.count()
     assert requests <= size / remote.gap_nbytes + 4
@@ -103,10 +103,10 @@ def test_each_byte_is_asked_for_once_by_all_epochs_and_starts(tmp_path, served, 
 
 def test_processes_read_for_one_another(served, cache):
     one, other = reader_of(served, cache), reader_of(served, cache)
-    one.read(np.arange(0, 400, 2))
-    other.read(np.array([0, 399]))  # has its files open
+    one.read(np.arange(0, 200, 2))
+    other.read(np.array([0, 199]))  # has its files open
     served.count()
-    assert other.read(np.arange(0, 400, 2)) == [noise(i) for i in range(0, 400, 2)]
+    assert other.read(np.arange(0, 200, 2)) == [noise(i) for i in range(0, 200, 2)]
     assert served.count() == (0, 0)
     one.close()
     other.close()
@@ -160,16 +160,16 @@ def test_what_others_left_gives_way_and_what_is_read_does_not(tmp_path, served, 
     left = reader_of(served, cache)
     epoch(left)
     used = on_disk(cache)
-    write_file(tmp_path / "data" / "2.array_record", (noise(2000 + i) for i in range(200)))
+    write_file(tmp_path / "data" / "2.array_record", (noise(2000 + i) for i in range(100)))
     remote = Remote(nbytes=0, cache_dir=str(cache), cache_nbytes=used + 100_000)
     reader = ArrayRecordReader.of(f"{served.url}/2.array_record", remote=remote)
-    reader.read(np.arange(200))
+    reader.read(np.arange(100))
     assert len(kept_in(cache)) == len(in_use(cache)) == 3
     left.close()
     disk = reader._mirrors._disk
     disk._full_until = 0.0
     reader.close()
-    assert reader.read(np.arange(200)) == [noise(2000 + i) for i in range(200)]
+    assert reader.read(np.arange(100)) == [noise(2000 + i) for i in range(100)]
     assert on_disk(cache) <= used + 100_000
     (mine,) = in_use(cache)
     assert b"/2.array_record" in mine.read_bytes()
@@ -181,9 +181,9 @@ def assert_read_anew_once_replaced(tmp_path, served, cache):
     reader = reader_of(served, cache)
     epoch(reader)
     reader.close()
-    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(200)))
+    write_file(tmp_path / "data" / "0.array_record", (noise(7000 + i) for i in range(100)))
     again = reader_of(served, cache)
-    assert again.read(np.arange(0, 400, 9)) == [noise(7000 + i if i < 200 else i) for i in range(0, 400, 9)]
+    assert again.read(np.arange(0, 200, 9)) == [noise(7000 + i if i < 100 else i) for i in range(0, 200, 9)]
     again.close()
 
 
@@ -264,7 +264,7 @@ def test_a_process_that_is_killed_in_the_middle_leaves_a_cache_that_is_right(ser
         "    write(fd, data, start)\n"
         "disk_cache.write_at = killed\n"
         "remote = Remote(nbytes=0, gap_nbytes=0, cache_dir=sys.argv[2], cache_nbytes=1_500_000)\n"
-        "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 200, 2))\n"
+        "ArrayRecordReader.of(sys.argv[1], remote=remote).read(np.arange(0, 100, 2))\n"
     )
     for number in (1, 2, 2):
         done = python("-c", script, f"{served.url}/0.array_record", cache, number)
@@ -317,7 +317,7 @@ def test_threads_and_readers_share_a_cache_that_is_too_small(served, cache):
         try:
             for turn in range(10):
                 reader = readers[(seed + turn) % 2]
-                records = rng.integers(0, 400, 16)
+                records = rng.integers(0, 200, 16)
                 assert reader.read(records) == [noise(i) for i in records.tolist()]
                 if turn % 5 == seed:
                     reader.close()
@@ -340,7 +340,7 @@ def test_a_smaller_limit_than_before_holds_from_the_first_read_on(served, cache)
     limit = on_disk(cache) - 1_000_000
     before.close()
     reader = reader_of(served, cache, limit)
-    reader.read(np.arange(20))
+    reader.read(np.arange(10))
     assert on_disk(cache) <= limit + MAPS_NBYTES
     epoch(reader)
     assert 0.8 * limit < on_disk(cache) <= limit + MAPS_NBYTES

@@ -111,12 +111,7 @@ def test_shuffle_and_shuffle_files_are_two_names_of_one_field():
         (ParquetSourceConfig, "on_error", "ignore", "on_error must be 'raise', 'skip' or a function.*got 'ignore'"),
         (ParquetSourceConfig, "max_skipped", "3", "max_skipped is a whole number, a share as 0.01, or None.*got '3'"),
         (ParquetSourceConfig, "max_skipped", -1, "max_skipped must be at least 0, or None for no limit, got -1"),
-        (
-            RandomAccessSourceConfig,
-            "max_skipped",
-            1.5,
-            "max_skipped=1.5 is no share of positions, from 0 to 1; a",
-        ),
+        (RandomAccessSourceConfig, "max_skipped", 1.5, "max_skipped=1.5 is no share of positions, from 0 to 1; a"),
         (RandomAccessSourceConfig, "max_skipped", float("nan"), "max_skipped=nan is no share"),
         (RandomAccessSourceConfig, "max_skipped", True, "a share as 0.01, or None for no limit, got True"),
         (ParquetSourceConfig, "max_skipped", 5, "max_skipped=5 needs on_error='skip' or a function"),
