@@ -73,7 +73,7 @@ class HostBatch(NamedTuple):  # a class takes three times as long to make
     offset: elements of the record at start in earlier batches.
     pieces: of all packed rows of the global batch; None for elements.
     digest: of the elements that count for this trainer (plan.evidence); 0 without digests.
-    last_run: number of last rows that are consecutive in the stream; 0 where all are.
+    last_run: number of last rows that are consecutive in the stream; 0 where this trainer has all rows of all batches.
     documents: the last documents that end in packed rows; see feed.trail.
     row_digests: uint64 (num_rows,), of each row; None without digests.
     in_order: whether rows follow each other as in the stream; else `documents` has the last rows that do.
@@ -132,7 +132,8 @@ class Intake:
             if self.like is None:
                 self.like, self._first = spec(block.columns), first
                 self.spec = dict(leaves(self.like))
-                self._is_flat = all(len(path) == 1 for path in self.spec)
+                depths = {len(path) for path in self.spec}
+                self._is_flat = depths == {1} and len(self.spec) == len(self.like)  # a dict without fields has no path
                 self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
             elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
                 unlike.append((first, odd))
@@ -443,7 +444,8 @@ class Batcher:
         num_rows, found = num_rows_of(ranges), int(np.count_nonzero(arrays[len(self.intake.spec)] != _MISSING))
         if found != num_rows * len(ends):
             raise RuntimeError(f"positions [{self._start}, {ends[-1][0]}) gave {found} of {num_rows * len(ends)} rows")
-        last_run = ranges[-1][1] - ranges[-1][0] if num_rows < size and ranges else 0
+        is_alone = num_rows_of(self._rows.full) == self._batch_size  # also where a short last batch is all its own
+        last_run = 0 if is_alone or not ranges else ranges[-1][1] - ranges[-1][0]
         start, offset = self._start, self._offset
         for nth, (stop, its_offset) in enumerate(ends):
             part = arrays if len(ends) == 1 else [array[nth * num_rows : (nth + 1) * num_rows] for array in arrays]

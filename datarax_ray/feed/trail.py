@@ -9,6 +9,7 @@ nobody writes to them, copies where they are small, and digests otherwise.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,10 @@ from datarax_ray.plan.evidence import FIRST_PLACE, MAX_POSITIONS, MAX_ROWS, Evid
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import element_ids, ordinals
 from datarax_ray.plan.state import StatefulOrder, StreamState
-from datarax_ray.read.elements.columns import Columns, leaves, map_leaves
+from datarax_ray.read.elements.columns import Columns, is_host_only, leaves, map_leaves
 from datarax_ray.read.elements.row_digests import Digests, row_digests
 
-# Of the rows of one batch, at least one of which is kept whatever its size.
+# Of all rows that are kept, of which there is one whatever its size.
 _MAX_NBYTES = 16 * 2**20
 # Of rows that somebody may write to: a larger field is digested at once, at 10 GB/s, and a smaller one is copied.
 _MAX_COPIED_NBYTES = 64 * 2**10
@@ -92,7 +93,7 @@ def part_of(
     """
     is_all = most is None
     most = len(positions) if most is None else most
-    if not is_all and any(array.dtype == object and not _is_immutable(array) for _, array in leaves(columns)):
+    if not is_all and any(a.dtype == object and not _is_immutable(a[-MAX_ROWS:]) for _, a in leaves(columns)):
         most = min(most, _MAX_DIGESTED)  # at once, at some microseconds each
     if lengths is None:
         row_nbytes = sum(array[:1].nbytes for _, array in leaves(columns)) or 1
@@ -117,7 +118,7 @@ def rows_of(
 ) -> RowRun | BatchRows:
     """As part_of, at little cost where nobody writes to the columns, and they are small and hold no objects."""
     arrays = [array for _, array in leaves(columns)]
-    if is_written or sum(a.nbytes for a in arrays) > _MAX_NBYTES or any(a.dtype.hasobject for a in arrays):
+    if is_written or sum(a.nbytes for a in arrays) > _MAX_NBYTES or any(_is_handed_out(a.dtype) for a in arrays):
         return part_of(positions, ordinals, columns, is_written=is_written, most=most)
     return BatchRows(positions, ordinals, columns, most)
 
@@ -183,7 +184,7 @@ def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_writ
     if array.dtype == object:
         if _is_immutable(array):
             return Field(kind, array.copy(), lengths, None)
-    elif not is_written:
+    elif not (is_written or _is_handed_out(array.dtype)):
         return Field(kind, array, lengths, None)
     elif array.nbytes <= _MAX_COPIED_NBYTES:
         return Field(kind, array.copy(), lengths, None)
@@ -191,7 +192,13 @@ def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_writ
 
 
 def _is_immutable(array: np.ndarray) -> bool:
-    return all(type(value) in _IMMUTABLE for value in array[-MAX_ROWS:].flat)
+    return all(type(value) in _IMMUTABLE for value in array.flat)
+
+
+@functools.cache  # asked for each field of a batch
+def _is_handed_out(dtype: np.dtype) -> bool:
+    """Whether such an array itself is in a batch, whose user may write to it: no device has these dtypes."""
+    return is_host_only(dtype) or dtype.kind in "Mm"
 
 
 def of_blocks(blocks: Sequence[Any]) -> list[RowRun]:
@@ -233,8 +240,11 @@ class Trail:
             older: Parts = ()
             if batch.last_run == 0 and not last.is_cut:
                 older, num_rows = self.parts, self.num_rows
-            needless = 0
-            while needless < len(older) and count + num_rows - len(older[needless].positions) >= MAX_ROWS:
+            needless, enough = 0, MAX_ROWS
+            if count < MAX_ROWS and older:
+                nbytes = sum(array.nbytes for _, array in leaves(batch.columns))
+                enough = min(MAX_ROWS, max(1, _MAX_NBYTES * len(batch.positions) // max(1, nbytes)))
+            while needless < len(older) and count + num_rows - len(older[needless].positions) >= enough:
                 num_rows -= len(older[needless].positions)
                 needless += 1
             parts, num_rows = (*older[needless:], last), num_rows + len(last.positions)

@@ -11,14 +11,21 @@ from datarax_ray import (
     HFStreamingConfig,
     HFStreamingSource,
     MixtureSource,
+    Pipeline,
     RandomAccessSource,
     RandomAccessSourceConfig,
+    from_hf,
+    load,
 )
+from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.source import Source
+from datarax_ray.feed.trail import Trail
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.orders.kinds import order_of
+from datarax_ray.plan.state import StreamState
 from datarax_ray.read.formats.random_access import ArraysReader
 from datarax_ray.read.streams.indexed import IndexedStream
+from tests.data import in_memory
 
 N = 300
 
@@ -203,3 +210,93 @@ def test_settings_that_leave_the_rows_as_they_are_do_not_hide_another_row():
     other.set_state(source.get_state(), ("order.num_epochs",))
     with pytest.raises(DriftError, match="'tokens' is new"):
         other.verify()
+
+
+CHATS = [{"m": [f"q{index}", f"a{index}"], "x": index} for index in range(40)]
+
+
+def chats(kind, tmp_path):
+    if kind == "hf":
+        return from_hf(datasets.Dataset.from_list(CHATS), num_epochs=3)
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in CHATS))
+    if kind == "parquet":
+        datasets.Dataset.from_list(CHATS).to_parquet(tmp_path / "chats.parquet")
+    return load(tmp_path / ("chats.parquet" if kind == "parquet" else "chats.jsonl"), num_epochs=3)
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet", "hf"])
+@pytest.mark.parametrize("on_host", [True, False])
+def test_lists_that_a_user_appends_to_come_again_as_they_are_stored_and_resume(kind, on_host, tmp_path):
+    with Pipeline(source=chats(kind, tmp_path), batch_size=16, on_host=on_host) as pipeline:
+        seen, states = [], []
+        for batch in pipeline:
+            seen += [list(chat) for chat in batch["m"]]
+            for chat in batch["m"]:
+                chat.append("written")
+            states.append(pipeline.get_state())
+    assert seen == [chat["m"] for chat in CHATS] * 3
+    for number, state in enumerate(states[:-1], 1):
+        with Pipeline(source=chats(kind, tmp_path), batch_size=16, on_host=on_host) as pipeline:
+            pipeline.set_state(state)
+            assert pipeline.step()["m"].tolist() == seen[16 * number : 16 * (number + 1)]
+
+
+HOST_FIELDS = {
+    "times": np.datetime64("2026-01-01") + np.arange(N).astype("m8[D]"),
+    "text": np.array([f"n{index}" for index in range(N)]),
+    "records": np.array([(index, index / 2) for index in range(N)], [("a", "i4"), ("b", "f8")]),
+}
+
+
+@pytest.mark.parametrize("kind", HOST_FIELDS)
+def test_fields_on_the_host_that_a_user_writes_to_resume_beside_fields_on_the_device(kind):
+    def pipeline():
+        return Pipeline(source=in_memory({"x": np.arange(N), "v": HOST_FIELDS[kind].copy()}), batch_size=4)
+
+    with pipeline() as first, pipeline() as other:
+        for _ in range(4):
+            batch = first.step()
+            batch["v"][:] = batch["v"][::-1].copy()
+        other.set_state(first.get_state())
+        assert other.step()["x"].tolist() == [16, 17, 18, 19]
+
+
+def test_elements_with_lists_in_some_and_none_in_the_last_of_those_made_ahead_resume():
+    data = [{"x": index, "t": [index] if index < 180 else None} for index in range(256)]
+    source, other = in_memory(data), in_memory(data)
+    for element in islice(source, 150):
+        element["t"].append(-1)
+    other.set_state(json.loads(json.dumps(source.get_state())))
+    assert next(other)["x"] == 150
+
+
+@pytest.mark.parametrize("rows", [16, 17, 19, 20, 21])
+def test_two_trainers_resume_behind_a_last_batch_that_one_of_them_has_alone(rows):
+    def pipeline(rank, num_epochs=1):
+        source = in_memory({"x": np.arange(rows)}, num_epochs=num_epochs)
+        return Pipeline(source=source, batch_size=8, process_index=rank, process_count=2, pad_remainder=True)
+
+    for rank in range(2):
+        with pipeline(rank) as first, pipeline(rank) as same, pipeline(rank, 2) as longer:
+            assert len([*first]) == -(-rows // 8)
+            same.set_state(first.get_state())
+            assert [*same] == []
+            longer.set_state(first.get_state(), allow_drift=("order.num_epochs",))
+            assert longer.step()["x"].tolist() == [*range(4 * rank, 4 * rank + 4)]
+
+
+def test_the_kept_rows_of_batches_of_few_large_rows_have_16_mib_in_all():
+    trail = Trail()
+    for start in range(40):
+        columns = {"x": np.zeros((1, 2**20), np.uint8)}
+        batch = HostBatch(columns, np.array([start]), start, StreamState(start + 1), 1, ())
+        trail = trail.then(batch, StreamState(start), is_written=False)
+    assert [int(part.positions[0]) for part in trail.parts] == [*range(24, 40)]
+
+
+def test_a_dict_without_fields_takes_no_other_fields_values():
+    source = in_memory({"x": np.arange(8) * 100, "aux": {}, "deep": {"y": np.arange(8)}})
+    with Pipeline(source=source, batch_size=4, on_host=True) as pipeline:
+        batch = pipeline.step()
+    assert (batch["x"].tolist(), batch["aux"], batch["deep"]["y"].tolist()) == ([0, 100, 200, 300], {}, [0, 1, 2, 3])
+    assert next(source) == {"x": 0, "aux": {}, "deep": {"y": 0}}

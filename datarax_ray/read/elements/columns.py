@@ -122,6 +122,8 @@ def unstack(columns: Columns, count: int) -> list[Any]:
     """The elements of columns; arrays in them are views. Inverse of stack, but numbers are NumPy scalars."""
     if not isinstance(columns, Mapping):
         return list(columns)
+    if not columns:
+        return [{} for _ in range(count)]
     parts = {key: unstack(column, count) for key, column in columns.items()}
     return [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
 

@@ -217,6 +217,14 @@ def objects_copied(array: np.ndarray, path: Path = ()) -> np.ndarray:
     return array
 
 
+def unshared(array: np.ndarray) -> np.ndarray:
+    """The array with copies of objects that a user may change in place, where its rows may be given again."""
+    if array.dtype != object:
+        return array
+    fixed = {np.ndarray} if all(not v.flags.writeable for v in array.flat if type(v) is np.ndarray) else set()
+    return array if (_CONSTANT | fixed).issuperset(map(type, array.flat)) else objects_copied(array.copy())
+
+
 def _shows_own_memory(array: np.ndarray) -> bool:
     """Whether the memory of an array that nobody else holds is ours too."""
     owner, base = array, array.base

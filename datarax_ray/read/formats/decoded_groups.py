@@ -14,6 +14,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.orders.record_groups import RecordGroups
 from datarax_ray.read.elements.columns import Columns, concatenate, leaves, map_leaves, nbytes
+from datarax_ray.read.elements.owning import unshared
 from datarax_ray.read.forked import ThreadLock
 from datarax_ray.read.formats.arrow.columns import ColumnTypes, UnlikeError
 from datarax_ray.read.formats.file_spans import BrokenRecordError
@@ -92,11 +93,15 @@ class DecodedGroups:
     def read(self, records: Indices, decode: Callable[[int], Columns | OddGroup]) -> Columns:
         """The columns of these rows, in the given order. records: int64 (k,), repeats allowed.
 
-        decode: gives the columns of a group. Neighbouring rows of one group are a read-only view of the group.
+        decode: gives the columns of a group. Neighbouring rows of one group are a read-only view of the group. Objects
+        are copies where they may change.
 
         Raises: BrokenRowGroupError where decode() raised it, now or before, or a row is broken: then the caller reads
         each row alone. Other errors of decode().
         """
+        return map_leaves(unshared, self._found(records, decode))
+
+    def _found(self, records: Indices, decode: Callable[[int], Columns | OddGroup]) -> Columns:
         groups = self._groups.of(records)
         parts = _runs(groups)
         if len(parts) == 1:

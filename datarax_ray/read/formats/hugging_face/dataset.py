@@ -20,6 +20,7 @@ import numpy as np
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.plain_values import digest
 from datarax_ray.read.elements.columns import Columns, map_leaves
+from datarax_ray.read.elements.owning import unshared
 from datarax_ray.read.elements.row_digests import MAX_WHOLE, evenly_spaced
 from datarax_ray.read.errors import StorageError
 from datarax_ray.read.formats.arrow.columns import MAX_JOINED_NBYTES, ColumnTypes
@@ -131,7 +132,7 @@ class DatasetReader(Reader):
     def _stored(self, records: Indices) -> Columns:
         table, where = self._tables.taken(records)
         columns = self._types.columns(table)
-        return columns if where is None else map_leaves(lambda column: column[where], columns)
+        return columns if where is None else map_leaves(lambda column: unshared(column[where]), columns)
 
     def _decode(self, key: str, values: np.ndarray) -> list[Any]:
         def decoded() -> list[Any]:
