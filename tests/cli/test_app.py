@@ -1,9 +1,12 @@
 """The command without its commands: help, version, and what is loaded for them."""
 
+import os
 import re
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -88,3 +91,11 @@ def test_what_is_not_there_is_no_answer_of_a_command_that_compares(command, tmp_
     found = CliRunner().invoke(app, [part.replace("none", f"{tmp_path}/none") for part in command])
     assert (found.exit_code, found.stdout) == (2, "")
     assert "none" in found.stderr.replace("\n", "")
+
+
+def test_a_table_in_a_pipe_has_the_names_of_fields_whole(tmp_path):
+    name = "a_rather_long_name_of_a_field_that_a_screen_of_80_columns_cuts_somewhere"
+    pq.write_table(pa.table({name: [1, 2], "another_field": ["a", "b"]}), tmp_path / "a.parquet")
+    environ = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    command = [sys.executable, "-c", "from datarax_ray.cli import main; main()", "inspect", str(tmp_path / "a.parquet")]
+    assert name in subprocess.run(command, capture_output=True, text=True, env=environ, check=True).stdout
