@@ -219,10 +219,11 @@ def objects_copied(array: np.ndarray, path: Path = ()) -> np.ndarray:
 
 def unshared(array: np.ndarray) -> np.ndarray:
     """The array with copies of objects that a user may change in place, where its rows may be given again."""
-    if array.dtype != object:
+    if array.dtype != object or not (kinds := set(map(type, array.flat)) - _CONSTANT):
         return array
-    fixed = {np.ndarray} if all(not v.flags.writeable for v in array.flat if type(v) is np.ndarray) else set()
-    return array if (_CONSTANT | fixed).issuperset(map(type, array.flat)) else objects_copied(array.copy())
+    if kinds == {np.ndarray} and not any(type(v) is np.ndarray and v.flags.writeable for v in array.flat):
+        return array
+    return objects_copied(array.copy())
 
 
 def _shows_own_memory(array: np.ndarray) -> bool:
