@@ -101,7 +101,7 @@ def test_drivers_of_a_shared_pool_have_together_no_more_in_flight_than_one(pool,
         RaySource(large, max_nbytes=8 * 2**20, **options) as one,
         RaySource(large, max_nbytes=8 * 2**20, **options) as two,
     ):
-        until(lambda: len(pool("list", "bound")[0]["drivers"]) == 2)
+        until(lambda: [len(each["drivers"]) for each in pool("list", None)] == [2])
         until(lambda: [each["max_nbytes"] for each in pool("list", "bound")[0]["drivers"]] == [4 * 2**20] * 2)
         asked = [Asked(source, monkeypatch) for source in (one, two)]
         for _ in range(30):
