@@ -39,12 +39,13 @@ os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
 
 
-# What Ray imports in every worker, and what libraries do in many; no thread comes with it.
+# What Ray imports in every worker, and what libraries do in many; no thread comes with it. Not ray.dag (0.1 s): a class
+# that is remote draws an id as it is defined, and Ray's ids of all processes that are forked then are the same. Two
+# workers that start at once would write the same object, and one of them end.
 _IMPORTED = (
     "ray._private.workers.default_worker",
     "ray._private.arrow_serialization",
     "ray._common.pydantic_compat",
-    "ray.dag.compiled_dag_node",
     "pydantic.v1.fields",
     "pyarrow.compute",
     "pyarrow.json",

@@ -479,3 +479,17 @@ def test_trainers_that_share_actors_and_a_filter_have_every_record_read_once(fil
     assert got == want
     # 720 where each read for itself; on a busy machine many are late, and asked of the other actor too
     assert 360 <= called.path.stat().st_size < 600
+
+
+def test_workers_that_are_forked_draw_ids_of_their_own() -> None:
+    """Else two that start at once write one object, and one of them ends: see tests/warm_workers.py."""
+
+    class Drawing:
+        def ids(self) -> set[str]:
+            return {ray.ActorClassID.from_random().hex() for _ in range(1000)}
+
+    actors = [ray.remote(Drawing).options(num_cpus=0.1).remote() for _ in range(2)]
+    first, second = ray.get([actor.ids.remote() for actor in actors])
+    for actor in actors:
+        ray.kill(actor)
+    assert not first & second
