@@ -15,14 +15,13 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from datarax_ray.feed.batches import HostBatch
 from datarax_ray.feed.consumer import Begin, Consumed, Consumer, Delivery
 from datarax_ray.feed.origins import rows_are_positions
 from datarax_ray.feed.stats import PipelineStats, Timings
 from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.feed.timeline import page
 from datarax_ray.pipeline.position import Positioned
-from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Source
+from datarax_ray.pipeline.producing import VALID_MASK, BatchProducer, Prepare, Source
 from datarax_ray.pipeline.scan import Feed, Scanner
 from datarax_ray.pipeline.stages import StageGraph, Stages, words
 from datarax_ray.pipeline.transfer import JaxSettings, spans_processes, trainer_of
@@ -332,7 +331,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
             feed.fail()
             raise
 
-    def _ahead(self, prepare: Callable[[HostBatch], Any]) -> tuple[Any, Begin]:
+    def _ahead(self, prepare: Prepare) -> tuple[Any, Begin]:
         """The key and the begin of a session that makes batches ahead, under JAX's settings of this thread."""
         settings = JaxSettings.of_this_thread()
 

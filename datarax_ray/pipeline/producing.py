@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from jax.sharding import NamedSharding
@@ -19,6 +19,7 @@ from datarax_ray.feed.stream import StreamOptions
 from datarax_ray.pipeline.scan import FedBatch
 from datarax_ray.pipeline.stages import Stages, words
 from datarax_ray.pipeline.transfer import (
+    TOGETHER,
     JaxSettings,
     Placer,
     by_rows,
@@ -43,6 +44,10 @@ class Source(Describes, Protocol):
     """A source as a Pipeline needs it: its description, and its batches from any state on."""
 
     def batches(self, start: StreamState, options: StreamOptions) -> Generator[HostBatch, None, Any]: ...
+
+
+# Of batches at hand, one after the other as they are asked for: an error comes in the place of its batch.
+Prepare: TypeAlias = Callable[[Sequence[HostBatch]], Iterator[Any]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class BatchProducer:
     def batches(
         self,
         consumed: Consumed,
-        prepare: Callable[[HostBatch], Any],
+        prepare: Prepare,
         settings: JaxSettings,
         cancelled: Cancelled,
     ) -> Generator[Delivery, None, None]:
@@ -86,10 +91,12 @@ class BatchProducer:
         is_first = True
         self.verify(consumed)
         stream = deliveries(self.source.batches(consumed.state, options), consumed, is_written=prepare == self.keep)
+        groups = _at_hand(stream)
         with contextlib.closing(stream):
             while True:
                 with making.lap("assembling"):
-                    host_batch, consumed = next(stream)
+                    at_hand = next(groups)
+                host_batch, consumed = at_hand[0]
                 if host_batch is None:
                     if cancelled.is_set:
                         raise RuntimeError("the pipeline was closed while it waited for a batch")
@@ -107,44 +114,51 @@ class BatchProducer:
                         *(where, kind),
                     )
                 is_first = False
+                host_batches = [batch for batch, _ in at_hand]
                 if options.pad_remainder:
                     rows = num_rows_of(options.rows.full)
                     fill = {} if options.packing is None else options.packing.padding
-                    host_batch = pad(host_batch, rows, options.batch_size, fill)
-                with settings.applied(), making.lap("placing"):
-                    batch = prepare(host_batch)
-                cancelled.is_next_at_hand = host_batch.is_next_made
-                yield batch, consumed
+                    host_batches = [pad(batch, rows, options.batch_size, fill) for batch in host_batches]
+                made = prepare(host_batches)
+                for host_batch, consumed in at_hand:
+                    with settings.applied(), making.lap("placing"):
+                        batch = next(made)
+                    cancelled.is_next_at_hand = host_batch.is_next_made
+                    yield batch, consumed
 
     def verify(self, consumed: Consumed) -> None:
         """Compare the last rows of a restored state; see Source.verify. A source of another package has none."""
         if (verify := getattr(self.source, "verify", None)) is not None:
             verify(consumed.state, consumed.trail, self.options.packing)
 
-    def keep(self, host_batch: HostBatch) -> Any:
-        """The batch on the host, for a loop that makes its own device arrays."""
-        check_sharding(self.sharding, self.options.rows, host_batch.global_rows, "the last batch")
-        return host_batch.columns
+    def keep(self, host_batches: Sequence[HostBatch]) -> Iterator[Any]:
+        """The batches on the host, for a loop that makes its own device arrays."""
+        for host_batch in host_batches:
+            check_sharding(self.sharding, self.options.rows, host_batch.global_rows, "the last batch")
+            yield host_batch.columns
 
-    def transfer(self, host_batch: HostBatch) -> Any:
-        """The batch for iteration: on the device, after the stages."""
-        return self.finish(self.place(host_batch))
+    def transfer(self, host_batches: Sequence[HostBatch]) -> Iterator[Any]:
+        """The batches for iteration: on the device, after the stages."""
+        return map(self.finish, self.place(host_batches))
 
-    def place(self, host_batch: HostBatch) -> Placed:
-        """The batch on the device, before the stages. Waits for no other process."""
-        on_device, on_host = split_host(host_batch.columns)
-        row_words, start = None, 0
-        if on_device is not None:
-            rows, global_rows = self.options.rows, host_batch.global_rows
-            if self.sharding is None:
-                on_device = self.placer(on_device)
-            else:
-                check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
-                on_device = to_device(on_device, self.sharding, rows, global_rows)
-            if self.stages.graph.nodes:
+    def place(self, host_batches: Sequence[HostBatch]) -> Iterator[Placed]:
+        """The batches on the device, before the stages. Waits for no other process."""
+        parts = [split_host(batch.columns) for batch in host_batches]
+        columns = [part for part, _ in parts]
+        placed: Iterator[Any] = iter(columns)  # None, of all batches of a stream or of none
+        if columns[0] is not None:
+            placed = self.placer(columns) if self.sharding is None else map(self._sharded, host_batches, columns)
+        for host_batch, on_device, (_, on_host) in zip(host_batches, placed, parts, strict=True):
+            row_words, start = None, 0
+            if on_device is not None and self.stages.graph.nodes:
                 start = element_ids(host_batch.start, host_batch.offset)
                 row_words = self._row_words(host_batch)
-        return Placed(on_device, row_words, start, on_host)
+            yield Placed(on_device, row_words, start, on_host)
+
+    def _sharded(self, host_batch: HostBatch, columns: Any) -> Any:
+        rows, global_rows = self.options.rows, host_batch.global_rows
+        check_sharding(self.sharding, rows, global_rows, "the last batch")  # after filters nobody knew
+        return to_device(columns, self.sharding, rows, global_rows)
 
     def _row_words(self, host_batch: HostBatch) -> Any:
         """The words from which random stages draw each row's numbers, on the devices of the rows."""
@@ -173,8 +187,11 @@ class BatchProducer:
             raise
         return merge_host(on_device, on_host)
 
-    def feed(self, host_batch: HostBatch) -> FedBatch | None:
-        """The batch for scan, before the stages: on the host, or on devices of several processes; None if short."""
+    def feed(self, host_batches: Sequence[HostBatch]) -> Iterator[FedBatch | None]:
+        """The batches for scan, before the stages: on the host, or on devices of several processes; None if short."""
+        return map(self._fed, host_batches)
+
+    def _fed(self, host_batch: HostBatch) -> FedBatch | None:
         if host_batch.global_rows < self.options.batch_size:
             return None
         on_device, _ = split_host(host_batch.columns)
@@ -185,8 +202,23 @@ class BatchProducer:
             )
         start = words(element_ids(host_batch.start, host_batch.offset))
         if spans_processes(self.sharding):
-            return FedBatch(self.place(host_batch).columns, self._row_words(host_batch), start)
+            return FedBatch(next(self.place([host_batch])).columns, self._row_words(host_batch), start)
         return FedBatch(narrow(on_device), words(element_ids(host_batch.positions, host_batch.ordinals)), start)
+
+
+def _at_hand(stream: Iterator[Delivery]) -> Iterator[list[Delivery]]:
+    """Deliveries, each with those that were made with it. An error comes behind the deliveries before it."""
+    found: list[Delivery] = []
+    try:
+        for delivery in stream:
+            found.append(delivery)
+            if len(found) == TOGETHER or delivery[0] is None or not delivery[0].is_next_made:
+                whole, found = found, []
+                yield whole
+    except BaseException:
+        if found:
+            yield found
+        raise
 
 
 def _advice(columns: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from datarax_ray.plan.runs import num_below
 from datarax_ray.plan.trainer_rows import Share, TrainerRows, shares_of
-from datarax_ray.read.elements.columns import leaves
+from datarax_ray.read.elements.columns import concatenate, leaves, map_leaves
 from datarax_ray.sources.base.device import narrow
 
 
@@ -59,6 +59,20 @@ _MAX_COPIED_NBYTES = 2**20
 # Compiling takes 25 ms: as long as device_put takes for this many batches.
 _COMPILED_AFTER = 256
 _placed = jax.jit(lambda columns: columns)
+# Small batches at hand go to the device together: of eight fields that takes 35 us a batch in place of 115, mostly in
+# JAX. Compiling takes 0.1 to 0.2 s, as long as this many batches save; a program for more batches compiles for longer.
+TOGETHER = 8
+_TOGETHER_AFTER = 4096
+
+
+@jax.jit
+def _divided(columns: Any) -> list[Any]:
+    """The batches that follow one another in these columns."""
+    rows = len(next(leaves(columns))[1]) // TOGETHER
+    parts = [slice(nth * rows, (nth + 1) * rows) for nth in range(TOGETHER)]
+    return [map_leaves(operator.itemgetter(part), columns) for part in parts]
+
+
 # Under these a program does more than device_put: it refuses NaN, or the transfer, or is not compiled.
 _PLAIN = operator.attrgetter(
     "jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_transfer_guard_host_to_device", "jax_transfer_guard"
@@ -71,8 +85,16 @@ class Placer:
     def __init__(self) -> None:
         self._num_rows = self._nbytes = self._count = 0
 
-    def __call__(self, columns: Any) -> Any:
-        """Host columns as to_device gives them without a sharding, byte for byte. Raises: as to_device."""
+    def __call__(self, batches: Sequence[Any]) -> Iterator[Any]:
+        """The columns of batches at hand as to_device gives them without a sharding, byte for byte. Raises: as it."""
+        if self._count >= _TOGETHER_AFTER and len(batches) == TOGETHER and not any(_PLAIN(jax.config)):
+            are_alike = all(len(next(leaves(columns))[1]) == self._num_rows for columns in batches)
+            if are_alike and self._nbytes * TOGETHER <= _MAX_COPIED_NBYTES:
+                with contextlib.suppress(OverflowError, TypeError):  # of a row among all: told by its batch alone
+                    return iter(_divided(narrow(concatenate(batches))))
+        return map(self._placed_alone, batches)
+
+    def _placed_alone(self, columns: Any) -> Any:
         columns = narrow(columns)
         self._count += 1
         if (num_rows := len(next(leaves(columns))[1])) != self._num_rows:  # columns of one stream differ in rows alone

@@ -63,7 +63,7 @@ def test_the_traceback_is_whole_where_jax_s_is():
         _, frames = raised(make(stages=[scaled]), KeyError)
     finally:
         jax.config.update("jax_traceback_filtering", before)
-    assert {"transfer", "scaled"} <= set(frames)
+    assert {"finish", "scaled"} <= set(frames)
 
 
 def test_what_a_stage_asks_for_and_nobody_gives_is_told_when_the_pipeline_is_made():

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax_ray import ConcatThenSplit, Pipeline
 from datarax_ray.pipeline import transfer
-from datarax_ray.pipeline.transfer import Placer, share_of, to_device
+from datarax_ray.pipeline.transfer import TOGETHER, Placer, share_of, to_device
 from datarax_ray.plan.trainer_rows import Share, TrainerRows
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.base.device import narrow
@@ -142,19 +142,46 @@ UNDER = {
 }
 
 
+@pytest.mark.parametrize("number", [1, 7, TOGETHER])
 @pytest.mark.parametrize("settings", UNDER.values(), ids=UNDER)
-def test_batches_placed_by_a_program_are_those_of_device_put(settings, monkeypatch):
+def test_batches_placed_by_a_program_are_those_of_device_put(settings, number, monkeypatch):
     monkeypatch.setattr(transfer, "_COMPILED_AFTER", 1)
-    bits = np.random.default_rng(0).integers(0, 256, (6, 3, 16), np.uint8)
-    columns = {kind: bits.view(kind) if kind != "bool" else bits > 99 for kind in KINDS}
-    columns |= {"int64": np.arange(6), "float64": np.array([0.5, -0.0, np.nan, np.inf, 2.0, 0.0]), "empty": bits[:, :0]}
-    columns = {"b": columns, "a": bits[:, ::2], "fortran": np.asfortranarray(bits[..., 0])}
+    monkeypatch.setattr(transfer, "_TOGETHER_AFTER", 1)
+    batches = [every_kind(seed) for seed in range(number)]
     place = Placer()
     with settings():
-        expected = jax.device_put(narrow(columns))
+        expected = [jax.device_put(narrow(columns)) for columns in batches]
         for _ in range(4):
-            found = place(columns)
+            found = [*place(batches)]
             assert jax.tree.structure(found) == jax.tree.structure(expected)
             for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
                 assert (one.aval, one.sharding, one.committed) == (other.aval, other.sharding, other.committed)
                 assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def every_kind(seed):
+    bits = np.random.default_rng(seed).integers(0, 256, (6, 3, 16), np.uint8)
+    columns = {kind: bits.view(kind) if kind != "bool" else bits > 99 for kind in KINDS}
+    numbers = {"int64": np.arange(6) + seed, "float64": np.array([0.5, -0.0, np.nan, np.inf, 2.0, seed])}
+    columns |= numbers | {"empty": bits[:, :0]}
+    return {"b": columns, "a": bits[:, ::2], "fortran": np.asfortranarray(bits[..., 0])}
+
+
+def test_batches_that_differ_in_rows_or_do_not_fit_are_placed_one_by_one(monkeypatch):
+    monkeypatch.setattr(transfer, "_TOGETHER_AFTER", 1)
+    divided, sizes = transfer._divided, []
+    monkeypatch.setattr(transfer, "_divided", lambda columns: sizes.append(len(columns["x"])) or divided(columns))
+    place = Placer()
+    alike = [{"x": np.full((4, 2), number, np.int64)} for number in range(TOGETHER)]
+    for _ in range(2):
+        assert [int(found["x"][0, 0]) for found in place(alike)] == [*range(TOGETHER)]
+    short = [*alike[:-1], {"x": np.arange(3)}]
+    assert sizes == [4 * TOGETHER]
+    assert [found["x"].shape for found in place(short)] == [(4, 2)] * (TOGETHER - 1) + [(3,)]
+    assert len([*place(alike)]) == TOGETHER
+    too_large = [*alike[:5], {"x": np.full((4, 2), 2**40)}, *alike[6:]]
+    found = place(too_large)
+    assert [int(next(found)["x"][0, 0]) for _ in range(5)] == [*range(5)]  # those before it are handed out
+    with pytest.raises(OverflowError, match="row 0"):
+        next(found)
+    assert sizes == [4 * TOGETHER]
