@@ -9,10 +9,9 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from datarax_ray import sources
-from datarax_ray.actors.source import RaySource, limits
 from datarax_ray.plan.arguments import named_arguments, nearest
 from datarax_ray.read.elements.transforms import OnError, listed
 from datarax_ray.read.files import sniff
@@ -36,6 +35,9 @@ from datarax_ray.read.stream import whole_epochs
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig, from_hf
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.stream import StreamSourceModule
+
+if TYPE_CHECKING:
+    from datarax_ray.actors.source import RaySource
 
 logger = logging.getLogger("datarax_ray")
 
@@ -154,6 +156,8 @@ def load(
     """
     _check(paths)
     if num_actors is not None:
+        from datarax_ray.actors.source import RaySource, limits  # to import Ray takes 0.7 s
+
         limits(num_actors, of_none="reading in this process")
     # None is one pass in datarax, of Hugging Face data alone
     order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "num_epochs": whole_epochs(num_epochs)}

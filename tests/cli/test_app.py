@@ -73,6 +73,7 @@ def test_where_no_cluster_is_the_pool_commands_say_so():
     ("module", "absent"),
     [
         ("datarax_ray.cli.app", HEAVY),
+        ("datarax_ray.cli.check", ("ray", "orbax", "tensorflow")),
         ("datarax_ray.cli.pool", ("jax", "flax", "orbax")),
         ("datarax_ray.cli.digits", ("jax", "flax", "orbax", "ray", "typer", "rich")),  # an actor imports it
     ],

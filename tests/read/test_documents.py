@@ -81,6 +81,7 @@ def test_fields_of_other_lengths_in_one_row_are_told_of_ragged_columns_too():
     ("element", "message"),
     [
         ({"y": [1]}, r"ValueError: the element has no field 'x', only \['y'\]"),
+        ({"xs": [1]}, r"the element has no field 'x', only \['xs'\]\. Did you mean 'xs'\?"),
         ({"x": [1], "y": [1, 2]}, r"one length in each element, got {'x': 1, 'y': 2}"),
         ({"x": b"ab", "y": [1, 2]}, "TypeError: 'x' is bytes, and packing joins numbers; make tokens of it"),
         ({"x": ["a"], "y": [1]}, "TypeError: 'x' is list, and packing joins numbers"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax_ray.plan.arguments import nearest
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.packing import DocumentSpec
 from datarax_ray.read.elements.columns import (
@@ -115,7 +116,9 @@ def _arrays(element: Any, documents: DocumentSpec) -> dict[str, np.ndarray]:
     if not isinstance(element, Mapping):
         raise TypeError(f"an element to pack is a dict, got {type(element).__name__}")
     if missing := [name for name in documents.fields if name not in element]:
-        raise ValueError(f"the element has no field {missing[0]!r}, only {sorted(element)}")
+        raise ValueError(
+            f"the element has no field {missing[0]!r}, only {sorted(element)}.{nearest(missing, map(str, element))}"
+        )
     arrays = {name: _array(name, element[name]) for name in documents.fields}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
