@@ -369,7 +369,8 @@ class Batcher:
         if block.selected is not None:
             selected = rows_of(block.selected)
             rank, arrays = rank[selected], [array[selected] for array in arrays]
-        is_run = len(rank) and int(rank[-1]) - int(rank[0]) + 1 == len(rank)
+        # behind a failure all have one rank, and so many may fill a gap before it
+        is_run = len(rank) and int(rank[-1]) - int(rank[0]) + 1 == len(rank) and int(rank[-1]) < ranks.total
         run = range(int(rank[0]), int(rank[-1]) + 1) if is_run else rank
         return _BlockRows(run, [*(column for _, column in leaves(block.columns)), *arrays])
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,6 +118,24 @@ def test_batches_are_those_of_a_plain_loop_for_any_chunks_owners_drops_and_train
             assert batch.columns["x"].dtype == np.float64
             assert [s.position for s in batch.skipped] == bad
         assert [s.position for s in batcher.intake.skipped_before(None)] == left
+
+
+def test_a_failure_ends_any_stream_behind_the_whole_batches_before_it():
+    """The blocks of others hold elements behind it, which are in no batch: every stream of six positions."""
+    failure, failed_at = ValueError("broken"), 4
+    for owners, batch_size in itertools.product(itertools.product("ab-", repeat=6), (1, 3)):
+        others = block(position for position, owner in enumerate(owners) if owner == "a")
+        own = block(position for position, owner in enumerate(owners[:failed_at]) if owner == "b")
+        own = replace(own, failure=failure, failure_position=failed_at)
+        kept = [position for position, owner in enumerate(owners[:failed_at]) if owner != "-"]
+        for blocks in ([others, own], [own, others]):
+            got = []
+            try:
+                got.extend(Batcher(TrainerRows(batch_size), start=0, stop=6, yields=Yields(False)).add(0, 6, blocks))
+            except ValueError as error:
+                assert error is failure  # noqa: PT017  where the batches before it are looked at
+            whole = [kept[at : at + batch_size] for at in range(0, len(kept) - batch_size + 1, batch_size)]
+            assert [batch.positions.tolist() for batch in got] == whole, owners
 
 
 def batches_of(batcher, *chunks):
