@@ -185,17 +185,17 @@ def load(
 
 
 def source_of_files(
-    paths: Any, config: dict[str, Any], transforms: Any = (), of_format: Mapping[str, Any] | None = None, **of_tar: Any
+    paths: Any, config: dict[str, Any], transforms: Any = (), of_format: Mapping[str, Any] | None = None, **also: Any
 ) -> Loaded:
-    """The source for files, by their first bytes. of_tar: more of its config, where they are tar files. of_format: more
-    settings, which are an error for a format without them.
+    """The source for files, by their first bytes. also: more of its config, for a format with these settings.
+    of_format: more settings, which are an error for a format without them.
     """
     paths = kept(paths)
     # not looked at: ArrayRecord files behind URLs are read by another client than other formats
     format_name, head = ("ArrayRecord", b"") if are_told(paths) else _found(paths)
     source_type = getattr(sources, READ[format_name].source)
-    config = config | (of_tar if format_name == "tar" else {})
     of_config, of_source = _settings(format_name)
+    config = config | {name: value for name, value in also.items() if name in of_config}
     _check_taken(of_format or {}, of_config | of_source, format_name)
     config |= {name: value for name, value in (of_format or {}).items() if name in of_config}
     beside = {name: value for name, value in (of_format or {}).items() if name not in of_config}

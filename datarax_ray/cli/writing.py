@@ -94,10 +94,11 @@ def _reader_of(source: str, split: str | None) -> tuple[Any, dict[str, Any]]:
     if kind == "imagefolder":
         folder = EncodedImages(name)
         return RandomAccessReader(folder), {"class_names": list(folder.class_names)}
+    # what a sample lacks is null, and nulls stay what they are
     if kind == "hf":  # eager: a stream of shards cannot be cut into runs of records
-        opened = from_hf(name, split_of(name, split), eager=True)
+        opened = from_hf(name, split_of(name, split), eager=True, on_null="host")
     else:
-        opened = source_of_files(source, {"num_epochs": 1}, missing="none")  # what a sample lacks is null
+        opened = source_of_files(source, {"num_epochs": 1}, missing="none", on_null="host")
     if isinstance(opened, TextStreamSource):
         return opened.indexed(), {}
     stream = opened.describe()
@@ -144,7 +145,7 @@ def _decoders_of(folder: Path, conversion: Conversion) -> list[str]:
     decoders = [DecodeMsgpack()] if conversion.encoding else []
     found = ["DecodeMsgpack()"] if conversion.encoding else []
     try:
-        with contextlib.closing(source_of_files(folder, {"num_epochs": 1}, decoders)) as source:
+        with contextlib.closing(source_of_files(folder, {"num_epochs": 1}, decoders, on_null="host")) as source:
             element = next(iter(source), None)
     except Exception:  # the source raises it again, for instance for nulls, when somebody reads the files
         return found

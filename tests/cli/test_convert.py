@@ -1,5 +1,6 @@
 """`datarax-ray convert`, as a command: what it says, what Ctrl-C leaves, and what it refuses."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import sys
 import cv2
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import datarax_ray
@@ -41,6 +44,20 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path):
     convert(str(source), tmp_path / "to", num_shards=100, group_size=1)
     assert {name: (tmp_path / "to" / name).stat().st_ino for name in kept} == kept
     assert records_of(tmp_path / "to") == records
+
+
+@pytest.mark.parametrize("to", ["array_record", "parquet"])
+def test_nulls_are_written_as_they_are_and_nothing_is_said_of_them(to, tmp_path, caplog):
+    table = pa.table({"x": [1, None, 3], "t": ["a", None, "c"]})
+    datasets.Dataset(table).save_to_disk(tmp_path / "saved")
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    for name, source in enumerate([tmp_path / "a.parquet", tmp_path / "a.jsonl", f"hf:{tmp_path}/saved"]):
+        convert_command(str(source), tmp_path / str(name), screen(), to=to)
+        assert "nulls" not in caplog.text
+        decoders = [datarax_ray.DecodeMsgpack()] if to == "array_record" else []
+        rows = datarax_ray.load(tmp_path / str(name), transforms=decoders, on_null=None if decoders else "host")
+        assert list(rows) == table.to_pylist()
 
 
 @pytest.mark.parametrize("to", ["array_record", "parquet"])
