@@ -9,7 +9,6 @@ nobody writes to them, copies where they are small, and digests otherwise.
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from datarax_ray.plan.evidence import FIRST_PLACE, MAX_POSITIONS, MAX_ROWS, Evid
 from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.plan.position import element_ids, ordinals
 from datarax_ray.plan.state import StatefulOrder, StreamState
-from datarax_ray.read.elements.columns import Columns, is_host_only, leaves, map_leaves
+from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, stays_on_host
 from datarax_ray.read.elements.row_digests import Digests, row_digests
 
 # Of all rows that are kept, of which there is one whatever its size.
@@ -118,7 +117,7 @@ def rows_of(
 ) -> RowRun | BatchRows:
     """As part_of, at little cost where nobody writes to the columns, and they are small and hold no objects."""
     arrays = [array for _, array in leaves(columns)]
-    if is_written or sum(a.nbytes for a in arrays) > _MAX_NBYTES or any(_is_handed_out(a.dtype) for a in arrays):
+    if is_written or sum(a.nbytes for a in arrays) > _MAX_NBYTES or any(stays_on_host(a.dtype) for a in arrays):
         return part_of(positions, ordinals, columns, is_written=is_written, most=most)
     return BatchRows(positions, ordinals, columns, most)
 
@@ -184,7 +183,7 @@ def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_writ
     if array.dtype == object:
         if _is_immutable(array):
             return Field(kind, array.copy(), lengths, None)
-    elif not (is_written or _is_handed_out(array.dtype)):
+    elif not (is_written or stays_on_host(array.dtype)):  # then a batch has the array itself, for its user to write to
         return Field(kind, array, lengths, None)
     elif array.nbytes <= _MAX_COPIED_NBYTES:
         return Field(kind, array.copy(), lengths, None)
@@ -193,12 +192,6 @@ def _field(name: str, array: Any, lengths: Indices | None, ids: Indices, is_writ
 
 def _is_immutable(array: np.ndarray) -> bool:
     return all(type(value) in _IMMUTABLE for value in array.flat)
-
-
-@functools.cache  # asked for each field of a batch
-def _is_handed_out(dtype: np.dtype) -> bool:
-    """Whether such an array itself is in a batch, whose user may write to it: no device has these dtypes."""
-    return is_host_only(dtype) or dtype.kind in "Mm"
 
 
 def of_blocks(blocks: Sequence[Any]) -> list[RowRun]:

@@ -8,6 +8,7 @@ lengths, stay one too until a transform changes them. Nothing is converted silen
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -262,6 +263,12 @@ def is_host_only(dtype: np.dtype) -> bool:
     Kind V is records, and bfloat16 and its like, which are dtypes that ml_dtypes adds to NumPy.
     """
     return dtype.kind in "OUS" or (dtype.kind == "V" and dtype.isbuiltin != 2)
+
+
+@functools.cache  # asked for each field of a batch
+def stays_on_host(dtype: np.dtype) -> bool:
+    """Whether no device has arrays of this dtype: those in no dense column, and times."""
+    return is_host_only(dtype) or dtype.kind in "Mm"
 
 
 def _is_ragged(values: Sequence[Any], path: Path) -> bool:

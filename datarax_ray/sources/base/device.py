@@ -28,7 +28,7 @@ from datarax_ray.plan.orders import cipher
 from datarax_ray.plan.orders.kinds import FileOrder, GlobalShuffle
 from datarax_ray.plan.orders.order import EpochOrder
 from datarax_ray.read.closing import Uncopied
-from datarax_ray.read.elements.columns import is_host_only
+from datarax_ray.read.elements.columns import stays_on_host
 
 _NARROW: dict[np.dtype, Any] = {
     np.dtype(np.int64): np.int32,
@@ -70,8 +70,8 @@ def split_host(columns: Any) -> tuple[Any, Any]:
     ({'x': array([0., 0.])}, {'name': array(['a', 'b'], dtype=object)})
     """
     if not isinstance(columns, Mapping):
-        return (None, columns) if stays(columns.dtype) else (columns, None)
-    if all(isinstance(c, np.ndarray) and (c.dtype in _LONG or not stays(c.dtype)) for c in columns.values()):
+        return (None, columns) if stays_on_host(columns.dtype) else (columns, None)
+    if all(isinstance(c, np.ndarray) and (c.dtype in _LONG or not stays_on_host(c.dtype)) for c in columns.values()):
         return dict(columns) or None, None
     parts = {key: split_host(column) for key, column in columns.items()}
     device = {key: part[0] for key, part in parts.items() if part[0] is not None}
@@ -92,12 +92,8 @@ def check_callbacks() -> None:
         ) from error
 
 
-def stays(dtype: np.dtype) -> bool:
-    return is_host_only(dtype) or dtype.kind in "Mm"  # no device has times
-
-
 def _put(path: Any, leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray | np.generic) or stays(leaf.dtype):
+    if not isinstance(leaf, np.ndarray | np.generic) or stays_on_host(leaf.dtype):
         return leaf
     return jax.device_put(_narrow(path, np.asarray(leaf)))
 
