@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import re
 import shutil
@@ -176,6 +177,13 @@ def sampled_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return sample
 
         monkeypatch.setattr(source, "sampled", sampled)
+
+
+@pytest.fixture(autouse=True)
+def levels_of_logs() -> None:
+    """As Python has them, whatever a test before, or a library that it loaded, has set: tests read what is logged."""
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("datarax_ray").setLevel(logging.NOTSET)
 
 
 @pytest.fixture
