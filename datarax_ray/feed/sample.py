@@ -29,7 +29,7 @@ from datarax_ray.plan.position import MAX_POSITION
 from datarax_ray.plan.state import StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.code_digests import name_of
-from datarax_ray.read.stream import Stream, locks_of, transforms_of
+from datarax_ray.read.stream import Stream, held, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 
@@ -166,9 +166,7 @@ def _first_blocks(description: Stream, until: float) -> Iterator[list[Block]]:
 
 
 def _read(description: Stream, start: int, stop: int) -> Block:
-    with contextlib.ExitStack() as stack:
-        for lock in locks_of(description):
-            stack.enter_context(lock)
+    with held(description):
         return description.read(ReadRequest(start, stop))
 
 

@@ -27,7 +27,7 @@ from datarax_ray.read.elements.columns import (
 )
 from datarax_ray.read.elements.documents import as_rows, join
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
-from datarax_ray.read.elements.progress import Call, Progress
+from datarax_ray.read.elements.progress import Call, ObjectsAt, Progress
 from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
 from datarax_ray.read.elements.rows import FixedRecords, are_alike, joined, look_due
 from datarax_ray.read.elements.transforms import Step
@@ -143,8 +143,14 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
     return Block(positions, columns, skipped, progress.failure, failed_at, lengths, may_come=progress.may_come)
 
 
-def transformed(progress: Progress, columns: Columns, todo: Sequence[Step], seed: int) -> Columns:
-    """Put the elements through the transforms. columns: theirs where they came as such, and so the result."""
+def transformed(
+    progress: Progress, columns: Columns, todo: Sequence[Step], seed: int, as_objects: Iterable[ObjectsAt] = ()
+) -> Columns:
+    """Put the elements through the transforms. columns: theirs where they came as such, and so the result.
+
+    as_objects: see ElementStream.
+    """
+    progress.as_objects = as_objects
     counts = Counter(step.name for step in todo)
     names = {step.index: step.name if counts[step.name] == 1 else f"{step.name} [{step.index}]" for step in todo}
     for is_whole, group in itertools.groupby(todo, lambda step: step.kind in ("decode", "map_columns")):
@@ -191,7 +197,7 @@ def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
     transform that does fails, and is called again with copies.
     """
     if columns is None:
-        columns = _stack(progress)
+        columns = _stack(progress, step.index)
     count = len(progress.positions)
     if not count:
         return None
@@ -204,7 +210,7 @@ def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
         return _row_by_row(progress, step, columns, _call(step, columns_copied(columns), count))
     except BaseException as whole:
         progress.elements = list(range(count))
-        return _each_alone(progress, step, whole, lambda rows: _rows_copied(columns, rows))
+        return _each_alone(progress, step, whole, lambda rows: rows_copied(columns, rows))
 
 
 def _row_by_row(progress: Progress, step: Step, columns: Columns, found: Columns) -> Columns:
@@ -217,7 +223,7 @@ def _row_by_row(progress: Progress, step: Step, columns: Columns, found: Columns
         return found
     row = count - 1 if look % 2 else count // 2
     try:
-        alone = _call(step, _rows_copied(columns, [row]), 1)
+        alone = _call(step, rows_copied(columns, [row]), 1)
     except BaseException as error:
         if not is_of_data(error):
             raise
@@ -237,7 +243,7 @@ def _row_by_row(progress: Progress, step: Step, columns: Columns, found: Columns
     return None
 
 
-def _rows_copied(columns: Columns, rows: list[int]) -> Columns:
+def rows_copied(columns: Columns, rows: list[int]) -> Columns:
     return columns_copied(map_leaves(lambda array: array[rows], columns))
 
 
@@ -291,11 +297,15 @@ def _call(step: Step, given: Any, count: int) -> Columns:
     return columns
 
 
-def _stack(progress: Progress) -> Columns:
-    """The columns of the elements before the first that does not fit; of all elements if all fit."""
+def _stack(progress: Progress, before: int | None = None) -> Columns:
+    """The columns of the elements before the first that does not fit; of all elements if all fit.
+
+    before: the transform that takes the columns; None for a batch.
+    """
+    as_objects = [path for at, path in progress.as_objects if at == before]
     while progress.elements:
         try:
-            return stack(list(progress.elements), alike=progress.alike)
+            return stack(list(progress.elements), alike=progress.alike, as_objects=as_objects)
         except ColumnError as error:  # the first of one field; another may have one before it
             progress.cut(error.index, error.message)
     return None

@@ -6,10 +6,11 @@ its settings. It holds no position and no open file.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.cipher import Indices
@@ -20,6 +21,9 @@ from datarax_ray.plan.state import BEGIN, StatefulOrder, StreamState
 from datarax_ray.read.block import Block
 from datarax_ray.read.elements.columns import ALIKE
 from datarax_ray.read.forked import ThreadLock, lock_of
+
+if TYPE_CHECKING:
+    from datarax_ray.read.formats.arrow.columns import ColumnTypes
 
 MAX_NAMES = 4  # of files, in a line for people
 
@@ -58,6 +62,11 @@ class Reader(Protocol):
 
     @property
     def traits(self) -> ReaderTraits: ...
+
+    @property
+    def column_types(self) -> ColumnTypes | None:
+        """How rows are read as columns; None where elements are typed by their values."""
+        return None
 
     @property
     def num_records(self) -> int: ...
@@ -234,6 +243,15 @@ def locks_of(description: Stream) -> Sequence[ThreadLock]:
     """
     found = {id(part): part for part in _parts(description)}
     return [lock_of(found[key]) for key in sorted(found)]
+
+
+@contextlib.contextmanager
+def held(description: Stream) -> Iterator[None]:
+    """Hold all locks of a stream: see locks_of."""
+    with contextlib.ExitStack() as stack:
+        for lock in locks_of(description):
+            stack.enter_context(lock)
+        yield
 
 
 def _parts(description: Any) -> Iterator[Any]:

@@ -25,7 +25,6 @@ from datarax_ray.read.formats.hugging_face.dataset import DatasetReader
 from datarax_ray.read.streams.indexed import IndexedStream, request_at
 from datarax_ray.sources.base.config import SHUFFLE_STREAM
 from datarax_ray.sources.base.device import put, records_at, refuse_amended
-from datarax_ray.sources.base.files import warn_of_nulls
 from datarax_ray.sources.base.indexed import IndexedSourceConfig, IndexedSourceModule
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
@@ -94,7 +93,6 @@ class HFEagerSource(HFNamed, IndexedSourceModule, pytree=False):  # type: ignore
         super().__init__(
             config, {"dataset": dataset}, self._table.reader, transforms=transforms, rngs=rngs, name=name or own_name
         )
-        warn_of_nulls(self._table.reader.moved, self._description.steps, label)
         self._is_over = False  # the pass was seen to end
         self._alone = Turns().alone  # one of several threads goes on to the next pass
         self.index, self.epoch = self.current_index, self.current_epoch  # datarax's names for them here

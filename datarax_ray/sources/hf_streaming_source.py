@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 from flax import nnx
 
 from datarax_ray.plan.arguments import names
-from datarax_ray.read.elements.transforms import steps
 from datarax_ray.read.formats.hugging_face import load as hugging_face
 from datarax_ray.read.formats.hugging_face.shards import HFShards, Portions
-from datarax_ray.sources.base.files import warn_of_nulls
 from datarax_ray.sources.base.stream import StreamConfig, StreamSourceModule
 from datarax_ray.sources.hf_config import HFConfig, HFNamed
 
@@ -89,7 +87,6 @@ class HFStreamingSource(HFNamed, StreamSourceModule[HFStreamingConfig], pytree=F
             found = hugging_face.as_stream(found)
         reader = HFShards(found, label, config.host_keys, self.portions, config.on_null)
         super().__init__(config, reader, {"dataset": dataset}, transforms, rngs=rngs, name=name or own_name)
-        warn_of_nulls(reader.moved, steps(self._given.value["transforms"]), label)
 
     selected_keys, rejected_keys = property(HFNamed._kept_keys), property(HFNamed._dropped_keys)
 

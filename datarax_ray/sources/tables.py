@@ -30,7 +30,6 @@ from datarax_ray.sources.base.files import (
     RowGroupsConfig,
     TextConfig,
     in_row_groups,
-    warn_of_nulls,
 )
 from datarax_ray.sources.base.indexed import IndexedSourceModule
 from datarax_ray.sources.base.stream import StreamConfig, StreamSourceModule
@@ -293,7 +292,6 @@ class LanceSource(IndexedSourceModule, pytree=False):  # type: ignore[call-arg]
             rngs=rngs,
             name=name,
         )
-        warn_of_nulls(reader.moved, self._description.steps, reader.locate(0))
 
 
 FORMATS = ("jsonl", "csv", "text")

@@ -16,14 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from datarax_ray import ParquetSource, ParquetSourceConfig, load
-from datarax_ray.feed.stream import StreamOptions
+from datarax_ray.feed.nulls import _warn_of_nulls
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
 from datarax_ray.read.formats.arrow.joining import joined
 from datarax_ray.read.formats.arrow.types import plain_type, retyped
 from datarax_ray.read.formats.parquet.footers import known_of, read_footers
 from datarax_ray.sources import HFStreamingConfig, HFStreamingSource, LanceSource, LanceSourceConfig, from_hf
-from datarax_ray.sources.base.files import _warn_of_nulls
 from tests.data_as_it_is.streams import assert_gives, pipeline, rows
 from tests.tars import write_tar
 
@@ -257,19 +256,6 @@ def test_what_is_widened_is_said_and_all_nulls_in_one_warning(tmp_path, caplog):
     assert told[3].startswith(
         "fields with nulls stay on the host, as objects with None: z (1 nulls in 2 rows). on_null={'z'"
     )
-
-
-def test_nulls_that_a_transform_of_elements_meets_are_told_at_the_start(tmp_path, caplog):
-    folder = parquet(tmp_path, [{"x": [1, 2], "z": [0.5, None]}])
-    source = ParquetSource(ParquetSourceConfig(num_epochs=1), folder, transforms=lambda element: element)
-    assert "<lambda> as None: z (1 nulls in 2 rows). A result with None where others have a number" in caplog.text
-    assert "on_null={'z': 0} in the source's config has a value there, on_null='host' ends" in caplog.text
-    with pytest.raises(RecordError, match="z"):  # told, and in its place
-        list(source.batches(0, StreamOptions(2)))
-    caplog.clear()
-    ParquetSource(ParquetSourceConfig(on_null={"z": 0}), folder, transforms=lambda element: element)
-    ParquetSource(ParquetSourceConfig(on_null="host"), folder, transforms=lambda element: element)
-    assert not caplog.text
 
 
 def test_a_row_that_a_chosen_type_does_not_hold_is_broken_alone(tmp_path):

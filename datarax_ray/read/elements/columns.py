@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,7 +45,7 @@ _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
 _FILL_IN = (
     "fill it in by a transform, or, of Parquet, CSV, JSON lines and Lance, by on_null={'field': 0} of the source's "
-    "config; a column is objects with None only where no transform takes single elements"
+    "config"
 )
 _TO_ONE_SHAPE = (
     "resize it, or pad it (PadTo({'field': shape}), with the length of each axis), or return it as a list to keep it "
@@ -90,8 +90,11 @@ def _has_fields(value: Any) -> bool:
     return isinstance(value, Mapping) and not isinstance(value, HostDict)
 
 
-def stack(elements: Sequence[Any], path: Path = (), alike: str = ALIKE) -> Columns:
-    """The columns of at least one element. alike: how elements get the same fields.
+def stack(elements: Sequence[Any], path: Path = (), alike: str = ALIKE, as_objects: Container[Path] = ()) -> Columns:
+    """The columns of at least one element.
+
+    alike: how elements get the same fields.
+    as_objects: fields of numbers, or of dicts, that are None in some elements, and so columns of objects.
 
     Raises: ColumnError where fields, shapes or dtypes differ, naming the field, both sides and the remedy.
 
@@ -105,6 +108,8 @@ def stack(elements: Sequence[Any], path: Path = (), alike: str = ALIKE) -> Colum
             "transform: lambda element: {'x': element[0], 'y': element[1]}",
             0,
         )
+    if path in as_objects:
+        return np.fromiter(elements, object, len(elements))
     if not _has_fields(first):
         return _column(elements, path)
     if not first or not all(isinstance(key, str) for key in first):
@@ -116,7 +121,9 @@ def stack(elements: Sequence[Any], path: Path = (), alike: str = ALIKE) -> Colum
             raise ColumnError(
                 f"{named(path)}: fields {sorted(first)} in one element, {found} in another; {remedy}", index
             )
-    return {key: stack([element[key] for element in elements], (*path, key), alike) for key in sorted(first)}
+    return {
+        key: stack([element[key] for element in elements], (*path, key), alike, as_objects) for key in sorted(first)
+    }
 
 
 def unstack(columns: Columns, count: int) -> list[Any]:

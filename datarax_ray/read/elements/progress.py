@@ -6,18 +6,21 @@ import bisect
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import or_
 from typing import Any
 
 import numpy as np
 
-from datarax_ray.read.elements.columns import ALIKE, LEAVE_NONE_OUT, dense_dtype, given_note, is_series
+from datarax_ray.read.elements.columns import ALIKE, LEAVE_NONE_OUT, Path, dense_dtype, given_note, is_series
 from datarax_ray.read.elements.owning import UnfitError, own
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.elements.transforms import BOOLS, OnError, Step, skips
 from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
+
+# A field that is a column of objects, before the transform of columns with this index; None: in a batch.
+ObjectsAt = tuple[int | None, Path]
 
 # Of so many elements one is timed, where several functions take turns: to read the clock before and behind each
 # function of every element would cost as much as cheap functions do.
@@ -51,6 +54,7 @@ class Progress:
     gave_several: whether a flat_map has run, so that a failure names the element of its record.
     locate: gives the name of a record for errors. Nothing here reads files.
     alike: see ReaderTraits.
+    as_objects: see ElementStream.
 
     A failure either skips its element (on_error "skip", or a callable that returns True), or cuts the block before its
     position. The stream raises `failure` when it reaches that position; the elements before it are good.
@@ -77,6 +81,7 @@ class Progress:
         self._on_error = on_error
         self.locate = locate
         self.alike = alike
+        self.as_objects: Iterable[ObjectsAt] = ()
 
     def apply(self, todo: Sequence[Step], seed: int, seconds: list[float] | None = None) -> None:
         """Put every element through these steps. seconds: see run."""

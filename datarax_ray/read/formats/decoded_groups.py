@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -307,8 +307,8 @@ class GroupedRows(Reader):
         return sum(self._group_nbytes) // self.num_records
 
     @property
-    def moved(self) -> Mapping[str, str]:
-        return self._types.moved
+    def column_types(self) -> ColumnTypes:
+        return self._types
 
     @property
     def groups(self) -> RecordGroups:

@@ -100,9 +100,9 @@ class LanceReader(Reader):
         return cls(uri, given, storage_options)
 
     @property
-    def moved(self) -> Mapping[str, str]:
+    def column_types(self) -> ColumnTypes:
         types: ColumnTypes = self._given["types"]
-        return types.moved
+        return types
 
     def read(self, records: Indices) -> Columns:
         """The columns of these rows, in the order asked. records: int64 (k,), in [0, num_records), repeats allowed.

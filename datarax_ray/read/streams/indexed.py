@@ -21,7 +21,7 @@ from datarax_ray.read.block import Block, block_of, takes_fixed_records, transfo
 from datarax_ray.read.code_digests import code_digests
 from datarax_ray.read.elements.columns import Columns, concatenate, spec, unstack, unstack_to_stack
 from datarax_ray.read.elements.owning import writable
-from datarax_ray.read.elements.progress import Call, Progress
+from datarax_ray.read.elements.progress import Call, ObjectsAt, Progress
 from datarax_ray.read.elements.rows import FixedRecords
 from datarax_ray.read.elements.transforms import OnError, Step, check_arguments, steps
 from datarax_ray.read.errors import is_of_data
@@ -129,6 +129,8 @@ class ElementStream:
     on_error: what becomes of a record that cannot be read, decoded or transformed: "raise", "skip" it and say so, or a
         function of the RecordError that is asked, where it is read, whether to skip it (True) or to raise; what is no
         Exception, as a SystemExit, is raised.
+    as_objects: fields that the transforms of single elements leave None where the source has a null. They are columns
+        of objects, whichever elements stand together.
     """
 
     reader: Any
@@ -136,6 +138,7 @@ class ElementStream:
     num_epochs: int = -1
     transforms: tuple[Any, ...] = ()
     on_error: OnError = "raise"
+    as_objects: frozenset[ObjectsAt] = field(default=frozenset(), kw_only=True)
     # Taken once: a transform that opens a file or fills a cache when it is first called is still the same one.
     _code: dict[str, Any] = field(init=False, repr=False, compare=False)
 
@@ -283,7 +286,7 @@ class IndexedStream(ElementStream):
         todo = self.steps
         in_rows = bool(todo) and takes_fixed_records(todo[0])
         progress, columns = read_records(self.reader, positions, records, self.on_error, ended, in_rows)
-        return progress, transformed(progress, columns, todo, self.order.seed)
+        return progress, transformed(progress, columns, todo, self.order.seed, self.as_objects)
 
     def names(self, request: ReadRequest) -> list[str]:
         return names_of(request.select(self.order)[1], self.locate)

@@ -194,9 +194,8 @@ def _block(description: InterleavedStream, pieces: list[_Piece], wanted: Wanted)
         with lap("decoding"):
             progress.run([Call(lambda decoded, *_: decoded(), "decoding")])
     columns = _settled(progress, rows, positions, loose) if is_table else None
-    block = block_of(
-        progress, transformed(progress, columns, description.steps, description.order.seed), wanted.documents
-    )
+    columns = transformed(progress, columns, description.steps, description.order.seed, description.as_objects)
+    block = block_of(progress, columns, wanted.documents)
     if not errors:
         return block, None
     failing = Progress([], [*errors], [*errors], on_error=description.on_error, locate=locate)

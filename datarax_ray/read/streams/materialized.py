@@ -65,7 +65,7 @@ class MaterializedStream(IndexedStream):
         if isinstance(live.reader, CachedReader):
             reader = cached(reader, live.reader.max_nbytes)
         given = live.order, live.num_epochs, live.transforms, live.on_error, live.first_yields
-        found = cls(reader, *given, written=written, files=files)
+        found = cls(reader, *given, as_objects=live.as_objects, written=written, files=files)
         if changed:
             _compare(live, found, where)
             names = ", ".join(changed)
@@ -91,10 +91,10 @@ class MaterializedStream(IndexedStream):
         done, todo = self.steps[: self.written.num_transforms], self.steps[self.written.num_transforms :]
         progress, _ = read_records(self.reader, positions, records, self.on_error, ended, in_rows=True)
         with lap("reading"):
-            columns = _decoded(progress, are_last=not todo)
+            columns = _decoded(progress, are_last=not todo and not self.as_objects)
         progress.locate = self.locate  # failures from here on name the live record
         progress.gave_several = any(step.kind == "flat_map" for step in done)
-        return progress, transformed(progress, columns, todo, self.order.seed)
+        return progress, transformed(progress, columns, todo, self.order.seed, self.as_objects)
 
 
 def _compare(live: IndexedStream, found: MaterializedStream, where: str) -> None:
@@ -113,7 +113,7 @@ def _compare(live: IndexedStream, found: MaterializedStream, where: str) -> None
 def _decoded(progress: Progress, are_last: bool) -> Columns:
     """Decode the written elements: columns where they were written as columns, or stack; else None.
 
-    are_last: whether no transform follows.
+    are_last: whether elements may become columns here: no transform follows, and none is None for a null.
     """
     columns = columns_of(progress.elements, are_last)
     if columns is None and any(record[:1] not in _SINGLE for record in progress.elements):

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from datarax_ray.plan.orders.interleaved import Cursor, InterleavedOrder
 from datarax_ray.read.elements.columns import Columns, leaves, map_leaves, unstack_to_stack
 from datarax_ray.read.errors import is_of_data
 from datarax_ray.read.retry import retried
+
+if TYPE_CHECKING:
+    from datarax_ray.read.formats.arrow.columns import ColumnTypes
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,11 @@ class ShardReader(Protocol):
         The same elements in the same portions wherever it is called: a run from a state goes on as the first would.
         """
         ...
+
+    @property
+    def column_types(self) -> ColumnTypes | None:
+        """See Reader."""
+        return None
 
     @property
     def decode(self) -> Callable[[Any], Callable[[], Any]] | None:

@@ -17,12 +17,10 @@ from flax import nnx
 from datarax_ray.plan.arguments import mapping, names, whole
 from datarax_ray.plan.orders.kinds import WINDOW_BLOCKS
 from datarax_ray.plan.orders.record_groups import RecordGroups
-from datarax_ray.read.elements.transforms import Step
 from datarax_ray.read.files.paths import kept
 from datarax_ray.read.files.shards import MissingShards, check_policy, going_by
 from datarax_ray.read.formats.array_record.files import RecordFile
 from datarax_ray.read.formats.arrow.types import OnNull
-from datarax_ray.read.formats.decoded_groups import GroupedRows
 from datarax_ray.read.formats.remote.ranges import Remote
 from datarax_ray.read.formats.text.syntax import check_errors
 from datarax_ray.sources.base.config import SourceConfig, check_shuffled
@@ -198,8 +196,6 @@ class FilesSource(IndexedSourceModule, Generic[Config], pytree=False):  # type: 
             reader, order = self._opened(config)
         given = {part: getattr(self, part) for part in ("paths", "filesystem", *self.beside)}
         super().__init__(config, given, reader, **order, transforms=transforms, rngs=rngs, name=name)
-        if isinstance(reader, GroupedRows):
-            warn_of_nulls(reader.moved, self._description.steps, reader.locate(0))
 
     def _opened(self, config: Config) -> tuple[Any, dict[str, Any]]:
         """The reader of paths, on filesystem; and the order, in arguments of IndexedSourceModule."""
@@ -247,35 +243,6 @@ def _window_blocks(groups: RecordGroups, row_nbytes: int) -> int:
     """Row groups whose decoded rows are 256 MiB, by the larger of them."""
     typical = int(np.quantile(np.diff(groups.starts), 0.9)) * max(1, row_nbytes)
     return max(1, min(WINDOW_BLOCKS, _WINDOW_NBYTES // max(1, typical)))
-
-
-def warn_of_nulls(moved: Mapping[str, str], steps: Sequence[Step], first: str) -> None:
-    """Warn once of numbers with nulls, and that a transform of single elements has to replace them.
-
-    moved: see ColumnTypes. first: the place of the first row.
-    """
-    if moved:
-        names = tuple(f"{name} ({told})" if told else name for name, told in moved.items())
-        of_elements = next((step.name for step in steps if step.kind != "map_columns"), None)
-        _warn_of_nulls(first, names, next(iter(moved)), of_elements)
-
-
-@functools.cache  # each copy of a source looks at the first rows anew
-def _warn_of_nulls(first: str, names: tuple[str, ...], one: str, of_elements: str | None) -> None:
-    if of_elements is not None:
-        logger.warning(
-            "fields with nulls reach transform %s as None: %s. A result with None where others have a number is an "
-            "error at its row, also where the transform leaves the field as it is. on_null={%r: 0} in the source's "
-            "config has a value there, on_null='host' ends this warning",
-            *(of_elements, ", ".join(names), one),
-        )
-        return
-    logger.warning(
-        "fields with nulls stay on the host, as objects with None: %s. on_null={%r: 0} in the source's config "
-        "makes an array of it, on_null='host' ends this warning, on_null='error' refuses nulls",
-        ", ".join(names),
-        one,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from datarax_ray.feed.nulls import with_known_nulls
 from datarax_ray.feed.source import Source
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders import cipher
@@ -223,15 +224,19 @@ class IndexedSourceModule(PositionedSourceModule, pytree=False):  # type: ignore
         rngs: nnx.Rngs | None,
         name: str | None,
     ) -> None:
+        types = reader.column_types
         if config.cacheable:
             reader = cached(reader, config.cacheable_nbytes)
         is_in_blocks = block_size is not None or groups is not None
         mode: Shuffle = "none" if not config.shuffle else "block" if is_in_blocks else "global"
         blocks = {"block_size": block_size or 1, "window_blocks": window_blocks} if mode == "block" else {}
         order = order_of(reader.num_records, config.seed, mode, config.rounds, groups=groups, **blocks)
-        self._description = IndexedStream(
+        description = IndexedStream(
             reader, order, config.num_passes, (*decoders, *(own := listed(transforms))), config.on_error, first_yields
         )
+        if types is not None:
+            description = with_known_nulls(description, types, reader.locate(0))
+        self._description = description
         super().__init__(config, self._description, config.skip_options, rngs=rngs, name=name)
         self._given = Opaque(given | {"transforms": own})
         self._reader = reader

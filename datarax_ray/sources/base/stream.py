@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from flax import nnx
 
+from datarax_ray.feed.nulls import with_known_nulls
 from datarax_ray.plan.arguments import whole
 from datarax_ray.plan.orders.interleaved import EPOCH_POSITIONS, InterleavedOrder
 from datarax_ray.read.elements.transforms import listed
@@ -65,6 +66,8 @@ class StreamSourceModule(SourceModule, Generic[Config], pytree=False):  # type: 
         description = InterleavedStream(
             reader, order, config.num_passes, listed(transforms), config.on_error, config.max_connections
         )
+        if (types := reader.column_types) is not None:
+            description = with_known_nulls(description, types, reader.locate(0, 0))
         super().__init__(config, description, config.skip_options, rngs=rngs, name=name)
         self._given = Opaque(given | {"transforms": description.transforms})
 

@@ -198,14 +198,13 @@ class ColumnTypes:
     fields: one for each column, by name.
     fill: values for nulls, by path.
     on_null: the setting from which these come.
-    moved: fields of numbers and structs that nulls keep on the host, without a setting for that; with what is known of
-        these nulls, for people.
+    nulls: fields of numbers and structs that nulls keep on the host; with what is known of these nulls, for people.
     """
 
     fields: tuple[Field, ...]
     fill: Fill = dataclasses.field(default_factory=dict, hash=False)
     on_null: OnNull = dataclasses.field(default_factory=OnNull)
-    moved: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    nulls: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -244,20 +243,24 @@ class ColumnTypes:
             field = Field.of_type(part.name, part.type, fill)
             found.append(_as_objects(field) if field.path in names else _decided_by_rows(field, column, rows, known))
         fields = tuple(sorted(found, key=lambda field: field.path))
-        moved = {
+        nulls = {
             leaf.path: known.told(leaf.path)
             for field, column in ((field, table.column(field.path)) for field in fields if field.path not in names)
             for leaf in field.leaves
             if leaf.path not in fill and _has_moved(leaf, known, field.path, column)
         }
-        if errors := [path for path in moved if on_null.says(path, ERROR)]:
-            each = ", ".join(f"{path!r} ({moved[path]})" if moved[path] else repr(path) for path in errors)
+        if errors := [path for path in nulls if on_null.says(path, ERROR)]:
+            each = ", ".join(f"{path!r} ({nulls[path]})" if nulls[path] else repr(path) for path in errors)
             raise ValueError(
                 f"there are nulls, and on_null has 'error' for them: {each}. on_null={{{errors[0]!r}: value}} puts a "
                 f"value in their place, {{{errors[0]!r}: 'host'}} has the field on the host, with None"
             )
-        moved = {path: told for path, told in moved.items() if not on_null.says(path, HOST)}
-        return cls(fields, fill, on_null, moved)
+        return cls(fields, fill, on_null, nulls)
+
+    @property
+    def moved(self) -> dict[str, str]:
+        """Those of nulls that no setting has on the host."""
+        return {path: told for path, told in self.nulls.items() if not self.on_null.says(path, HOST)}
 
     def described(self) -> list[list[str]]:
         """The path and the type of each array, in plain text, for a fingerprint."""

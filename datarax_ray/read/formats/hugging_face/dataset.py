@@ -12,7 +12,6 @@ import io
 import itertools
 import os
 import pickle
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -118,8 +117,8 @@ class DatasetReader(Reader):
         return {"num_records": self.num_records, **self._digests, **self._types.on_null.identity()}
 
     @property
-    def moved(self) -> Mapping[str, str]:
-        return self._types.moved
+    def column_types(self) -> ColumnTypes:
+        return self._types
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_digests"}

@@ -133,9 +133,8 @@ class HFShards:
         }
 
     @property
-    def moved(self) -> Mapping[str, str]:
-        types = self._types.types if isinstance(self._types, ElementTypes) else self._types
-        return {} if types is None else types.moved
+    def column_types(self) -> ColumnTypes | None:
+        return self._types.types if isinstance(self._types, ElementTypes) else self._types
 
     def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         return RetriedRun(functools.partial(self._run, epoch, shard), state)

@@ -186,6 +186,10 @@ class TextShards(ShardReader):
         decided, table = Decided.of(kept, syntax, types, None)
         return cls(filesystem, files, Parser(decided, ColumnTypes.of(table, on_null=on_null)))
 
+    @property
+    def column_types(self) -> ColumnTypes:
+        return self.parser.types
+
     def run(self, epoch: int, shard: int, state: Mapping[str, Any] | None) -> ShardRun:
         return RetriedRun(functools.partial(_TextRun, self, self.files[shard]), state)
 
