@@ -1,5 +1,8 @@
 """Packed batches against a plain loop over tokens, and against Grain's own packers."""
 
+import dataclasses
+import itertools
+
 import grain
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from datarax_ray.plan.runs import rows_in
 from datarax_ray.plan.state import StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerRows
 from datarax_ray.read.block import Block
+from datarax_ray.read.errors import RecordError
 
 FIELDS = ("x", "mask")
 PAD = {"x": -1}
@@ -173,6 +177,40 @@ def test_a_failure_comes_after_the_batches_before_it_and_its_own_error_where_the
     empty = Block(np.empty(0, np.int64), None, failure=KeyError("bad"), failure_position=1)
     with pytest.raises(KeyError, match="bad"):
         list(resumed.add(1, 3, [empty]))
+
+
+def until_failure(packing, lengths, cuts, owners, failed_at, start=0, offset=0):
+    """The batches before the failure, and its position."""
+    batcher = PackedBatcher(packing, TrainerRows(2), start=start, stop=len(lengths), offset=offset)
+    found = []
+    try:
+        for cut in [cut for cut in cuts if cut > start]:
+            blocks = []
+            for owner in set(owners):
+                mine = [p for p in range(start, cut) if owners[p] == owner]
+                made = block([p for p in mine if failed_at not in mine or p < failed_at], lengths, packing.fields)
+                failure = RecordError("broken", failed_at) if failed_at in mine else None
+                blocks.append(dataclasses.replace(made, failure=failure, failure_position=failed_at))
+            for batch in batcher.add(start, cut, blocks):
+                found.append((batch.columns["x"].tolist(), batch.positions.tolist(), batch.state))
+            start = cut
+    except RecordError as error:
+        return found, error.position
+    return found, None
+
+
+@pytest.mark.parametrize("packing", [ConcatThenSplit(3, FIELDS, PAD), FirstFitPack(7, FIELDS, PAD)])
+def test_before_a_failure_each_stream_of_three_positions_gives_the_same_to_any_chunks_actors_and_resumes(packing):
+    for lengths in itertools.product(([], [1], [1, 2], [7]), repeat=3):
+        for failed_at in range(3):
+            whole, position = until_failure(packing, lengths, [3], [0, 0, 0], failed_at)
+            assert position == failed_at
+            for cuts, owners in itertools.product(([3], [1, 3], [2, 3], [1, 2, 3]), ([0, 1, 0], [0, 0, 1])):
+                assert until_failure(packing, lengths, cuts, owners, failed_at) == (whole, failed_at)
+                for number, (_, _, state) in enumerate(whole):
+                    place = state.position, state.offset
+                    rest = until_failure(packing, lengths, cuts, owners, failed_at, *place)
+                    assert rest == (whole[number + 1 :], failed_at)
 
 
 @pytest.mark.parametrize("packing", [ConcatThenSplit(4, ("x",)), FirstFitPack(14, ("x",))])
