@@ -43,6 +43,10 @@ def test_a_source_names_its_config_for_an_argument_of_that_and_the_reverse():
         datarax_ray.CSVSource(datarax_ray.CSVSourceConfig(), "a.csv", column_types={})
     with pytest.raises(TypeError, match=r"'shuffle'\. RandomAccessSourceConfig takes it"):
         RandomAccessSource(RandomAccessSourceConfig(), {"x": np.arange(4)}, shuffle=True)
+    with pytest.raises(TypeError, match=r"'delimiter'\. CSVSourceConfig, TextStreamSourceConfig take it"):
+        datarax_ray.load("a.csv", delimiter=";")
+    with pytest.raises(TypeError, match=r"load takes no argument 'batch_size'\. Pipeline takes it"):
+        datarax_ray.load("a.csv", batch_size=8)
 
 
 def test_a_source_that_is_given_no_data_says_what_it_is_called_with():

@@ -120,14 +120,28 @@ def check_names(called: Callable[..., Any], given: Iterable[str], num_unnamed: i
 
 
 def _taken_beside(called: Callable[..., Any], names: Sequence[str]) -> str:
-    """The class of a source's config, or of a config's source, if it takes these names; "" otherwise."""
+    """The class of a source's config, or of a config's source, if it takes these names; "" otherwise.
+
+    Of a function, as load is: the public configs, Pipeline and RaySource.
+    """
     scope, about = vars(sys.modules[called.__module__]), called.__name__.removesuffix("Config").removesuffix("Module")
-    for other in (scope.get(about + suffix) for suffix in ("Config", "", "Module")):
+    others = [scope.get(about + suffix) for suffix in ("Config", "", "Module")]
+    if not inspect.isclass(called):
+        others = [*_public("datarax_ray.sources", "Config"), *_public("datarax_ray", ("Pipeline", "RaySource"))]
+    found: dict[str, list[str]] = {}
+    for other in others:
         if inspect.isclass(other) and other is not called:
             taken = [name for name in names if name in inspect.signature(other).parameters]
             if taken:
-                return f" {other.__name__} takes {'it' if len(taken) == 1 else ' and '.join(map(repr, taken))}"
+                found.setdefault("it" if len(names) == 1 else " and ".join(map(repr, taken)), []).append(other.__name__)
+    for what, takers in found.items():
+        return f" {', '.join(takers)} take{'s' if len(takers) == 1 else ''} {what}"
     return ""
+
+
+def _public(module: str, suffix: str | tuple[str, ...]) -> list[Any]:
+    names = [name for name in getattr(sys.modules.get(module), "__all__", ()) if name.endswith(suffix)]
+    return [getattr(sys.modules[module], name) for name in names]
 
 
 class NamedArguments:
