@@ -45,6 +45,24 @@ def test_numbers_that_are_objects_for_their_nulls_are_told_once_unless_that_is_s
     assert not caplog.messages
 
 
+def test_names_in_digits_that_are_read_as_numbers_are_told_once(tmp_path, caplog):
+    lines = "zip,phone,x,y,day\n1,12,-0.5,1e+05,2024-01-02\n01234,+4930123456,0,0.25,2024-01-03\n"
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(lines)
+    given = CSVSource(CSVSourceConfig(), tmp_path)
+    assert [line.partition(": ")[2] for line in caplog.messages] == [
+        "column 'zip' is read as int64, so 01234 is 1234. column_types={'zip': 'string'} keeps it as it is written, "
+        "and {'zip': 'int64'} ends this warning",
+        "column 'phone' is read as float64, so +4930123456 is 4930123456.0. column_types={'phone': 'string'} keeps it "
+        "as it is written, and {'phone': 'float64'} ends this warning",
+    ]
+    assert given.get_batch(2)["zip"].tolist() == [1, 1234]
+    caplog.clear()
+    said = CSVSource(CSVSourceConfig(column_types={"zip": "string", "phone": "float64"}), tmp_path)
+    assert not caplog.messages
+    assert said.get_batch(2)["zip"].tolist() == ["1", "01234"]
+
+
 def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [json.dumps({"x": i, "text": "t" * 500}) for i in range(9000)]

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +98,7 @@ class Decided:
             if part is not None:
                 schema = _with_fields(schema, part[1].schema, given, samples[0].path, sample.path)
         inferred = pa.schema([each for each in schema if each.name not in given])
+        digits: dict[str, tuple[str, ...]] = {}
         for sample, part in [(samples[0], (samples[0].data, table)), *parts]:
             is_done = part is not None and part[1].schema == schema
             found = part if is_done else _rows_that_parse(sample, syntax, schema)
@@ -111,8 +112,22 @@ class Decided:
             else:
                 if changed := changed_integer(found[0], found[1], sample.names, syntax, inferred):
                     logger.warning("%s, and rows as this one are broken: %s", sample.path, changed)
+                for name, row, text in syntax.names_in_digits(syntax.prepared(found[0]), sample.names, inferred):
+                    kind = inferred.field(name).type.to_pandas_dtype().__name__  # as column_types takes it
+                    digits.setdefault(name, (sample.path, name, kind, text, str(found[1][name][row])))
                 tables.append(found[1].select(schema.names))
+        for each in digits.values():
+            _warn_of_digits(*each)
         return cls(syntax, samples[0].path, schema, inferred), pa.concat_tables(tables[1:])
+
+
+@cache  # each copy of a source looks at the rows anew
+def _warn_of_digits(path: str, name: str, kind: str, text: str, value: str) -> None:
+    logger.warning(
+        "%s: column %r is read as %s, so %s is %s. column_types={%r: 'string'} keeps it as it is written, and {%r: %r} "
+        "ends this warning",
+        *(path, name, kind, text, value, name, name, kind),
+    )
 
 
 def syntax_for(syntax: Syntax, column_types: Mapping[str, Any]) -> Syntax:

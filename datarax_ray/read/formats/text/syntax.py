@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,6 +19,8 @@ from datarax_ray.plan.orders.cipher import Indices
 BOM = b"\xef\xbb\xbf"
 _LONG_INTEGER = re.compile(r"[+-]?\d{16,4000}")  # shorter ones are floats too: 2**53 has 16 digits; int() takes 4300
 LONG_DIGITS = re.compile(rb"\d{16}")
+_NAME_IN_DIGITS = r"[+-]?0[\dxX].*|\+.*"  # a postcode, an id, a telephone number: no number is written so
+_MAY_BE_NAME = re.compile(rb"(?:^|[^\w.])(?:0[\dxX]|\+\d)", re.MULTILINE)
 
 
 def check_errors(errors: Any) -> None:
@@ -96,6 +98,10 @@ class Syntax(ABC):
     @abstractmethod
     def long_integers(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int]]:
         """(field, dotted; value) of integers of 16 digits or more that become floats under this schema."""
+
+    def names_in_digits(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int, str]]:
+        """(column, row, text) of the first value in each column of numbers that is written as no number is."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -189,13 +195,32 @@ class CSV(Syntax):
 
         if not LONG_DIGITS.search(data):
             return
-        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-        as_text = pa.schema([(f.name, pa.string() if f.name in floats else f.type) for f in schema])
-        table = self.parse(data, names, as_text)
-        for name in floats:
+        table = self._as_text(data, names, schema, pa.types.is_floating)
+        for name in table.column_names:
             for text in table[name].to_pylist():
                 if text is not None and _LONG_INTEGER.fullmatch(text.strip()):
                     yield name, int(text)
+
+    def names_in_digits(self, data: bytes, names: Sequence[str], schema: Any) -> Iterator[tuple[str, int, str]]:
+        import pyarrow as pa
+        from pyarrow import compute
+
+        if not _MAY_BE_NAME.search(data):
+            return
+        table = self._as_text(data, names, schema, lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind))
+        for name in table.column_names:
+            texts = compute.utf8_trim_whitespace(table[name])
+            row = compute.index(compute.match_substring_regex(texts, f"^(?:{_NAME_IN_DIGITS})$"), True).as_py()
+            if row >= 0:
+                yield name, row, texts[row].as_py()
+
+    def _as_text(self, data: bytes, names: Sequence[str], schema: Any, is_kind: Callable[[Any], bool]) -> Any:
+        """The table of the columns of these kinds under this schema, as they are written."""
+        import pyarrow as pa
+
+        those = [field.name for field in schema if is_kind(field.type)]
+        as_text = pa.schema([(f.name, pa.string() if f.name in those else f.type) for f in schema])
+        return self.parse(data, names, as_text).select(those)
 
     def _parse_options(self) -> Any:
         from pyarrow import csv
