@@ -448,10 +448,11 @@ def main() -> int:
         directory = Path(scratch)
         where: Any = InProcess()
         if args.ray:
-            import ray
+            from tests.clusters import LocalRay  # its workers are forked, which is most of the time of killed actors
 
-            ray.init("local", num_cpus=8, object_store_memory=200 * 2**20, include_dashboard=False, log_to_driver=False)
-            stack.callback(ray.shutdown)
+            local = LocalRay()
+            stack.callback(local.end)
+            local.begin()
             where = OnRay()
         if args.case:
             wrong = outcome(args.case, directory, where)
