@@ -44,8 +44,8 @@ _SCALARS: dict[type, type] = {bool: np.bool_, int: np.int64, float: np.float64, 
 _NUMBERS = frozenset({bool, int, float})
 _TO_ONE_DTYPE = "convert it to one dtype in a transform (and fill in missing values there)"
 _FILL_IN = (
-    "fill it in by a transform, or, of Parquet, CSV, JSON lines and Lance, by on_null={'field': 0} of the source's "
-    "config"
+    "fill it in by a transform, or leave such elements out by a filter; of Parquet, CSV, JSON lines and Lance, "
+    "on_null={'field': 0} of the source's config fills it in"
 )
 _TO_ONE_SHAPE = (
     "resize it, or pad it (PadTo({'field': shape}), with the length of each axis), or return it as a list to keep it "

@@ -177,6 +177,7 @@ class Known:
     ragged: fields whose lists differ in length.
     inside: fields whose lists have nulls among their values.
     num_rows: of which the nulls are.
+    others: how many nulls a field has that is neither a number nor a list, as text.
     """
 
     nulls: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -184,10 +185,11 @@ class Known:
     ragged: Container[str] = ()
     inside: Container[str] = ()
     num_rows: int = 0
+    others: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def told(self, path: str) -> str:
         """What is known of the nulls of a field, for people."""
-        count = self.nulls.get(path, 0)
+        count = self.nulls.get(path, 0) or self.others.get(path, 0)
         return f"{count:,} nulls in {self.num_rows:,} rows" if count else ""
 
 
@@ -199,12 +201,14 @@ class ColumnTypes:
     fill: values for nulls, by path.
     on_null: the setting from which these come.
     nulls: fields of numbers and structs that nulls keep on the host; with what is known of these nulls, for people.
+    missing: the same of fields of any kind that are null somewhere themselves, and so None; times are NaT.
     """
 
     fields: tuple[Field, ...]
     fill: Fill = dataclasses.field(default_factory=dict, hash=False)
     on_null: OnNull = dataclasses.field(default_factory=OnNull)
     nulls: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    missing: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -224,6 +228,8 @@ class ColumnTypes:
 
         Raises: ValueError for fields in on_null that are not there, and for nulls where on_null is "error".
         """
+        from pyarrow.types import is_temporal
+
         table, on_null, known = stored(table), OnNull.of(on_null), known or Known()
         by_type = [Field.of_type(part.name, part.type, {}) for part in table.schema]
         types = [each for field in by_type for each in field.types]
@@ -255,7 +261,14 @@ class ColumnTypes:
                 f"there are nulls, and on_null has 'error' for them: {each}. on_null={{{errors[0]!r}: value}} puts a "
                 f"value in their place, {{{errors[0]!r}: 'host'}} has the field on the host, with None"
             )
-        return cls(fields, fill, on_null, nulls)
+        missing = {
+            leaf.path: known.told(leaf.path)
+            for field in fields
+            for leaf in field.leaves
+            if leaf.path not in fill and not is_temporal(leaf.type)
+            if (leaf.path == field.path and table.column(field.path).null_count) or known.told(leaf.path)
+        }
+        return cls(fields, fill, on_null, nulls, missing)
 
     @property
     def moved(self) -> dict[str, str]:

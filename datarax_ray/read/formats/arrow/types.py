@@ -326,6 +326,17 @@ class OnNull:
         return {"on_null": text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... {digest(text)}"}
 
 
+def value_like(kind: Any) -> Any:
+    """A value for the nulls of a column of this type, as an example; None where a null of it has no such value."""
+    from pyarrow import types as t
+
+    if t.is_boolean(kind):
+        return False
+    if is_number(kind):
+        return 0
+    return "" if t.is_string(kind) or t.is_large_string(kind) else None
+
+
 def _is(value: Any, *words: str) -> bool:
     return isinstance(value, str) and value in words
 

@@ -41,8 +41,8 @@ class FileFooter:
     schema: pyarrow's, of the fields that are read, by name.
     list_values: for each leaf in a list, the number of values in a row; None where that is not one whole number for
         all row groups on the average, so that lists differ in length.
-    null_counts: for each leaf that is read, but texts of their own, how often it has no value (a null of a struct or
-        list around it and an empty list are no value either); None where the writer did not count.
+    null_counts: for each leaf that is read, how often it has no value (a null of a struct or list around it and an
+        empty list are no value either); None where the writer did not count.
     small: for each leaf of signed 64-bit integers, whether all of them are known to lie within 2**53.
     url, version: of a file that is read by ranges, its URL, which may hold a secret, and its version (an ETag, say).
     """
@@ -149,8 +149,6 @@ def _facts(metadata: Any, is_read: list[bool], schema: Any) -> dict[str, Any]:
             is_one = len(means) == 1 and all(not odd for _, odd in means)
             list_values[column.path] = means.pop()[0] if is_one else None
         is_long = column.physical_type == "INT64" and column.converted_type != "UINT_64"
-        if column.physical_type == "BYTE_ARRAY" and column.max_definition_level < 2:
-            continue  # None has its place there, and a footer may have a thousand of them
         is_needed = column.max_definition_level or is_long
         found = [_statistics(group.column(index), column) for group in with_rows] if is_needed else []
         counts = [None if each is None or not each.has_null_count else int(each.null_count) for each in found]

@@ -211,6 +211,7 @@ def known_of(files: Sequence[FileFooter], schema: Any, *, unknown_are_null: bool
     """
     fields = [leaf for part in schema for leaf in _leaves(Field.of_type(part.name, part.type, {}), ())]
     nulls: Counter[str] = Counter()
+    others: Counter[str] = Counter()
     unsure: set[str] = set()
     lengths: dict[str, set[int | None]] = {}
     inside: set[str] = set()
@@ -232,16 +233,16 @@ def known_of(files: Sequence[FileFooter], schema: Any, *, unknown_are_null: bool
                 lengths.setdefault(field.path, set()).add(length if not count or (length or 0) > 1 else None)
                 if count and (length or 0) > 1:
                     inside.add(field.path)
-            elif not is_number(field.type):
-                continue
-            elif count is None and unknown_are_null:
+            elif count is None and unknown_are_null and is_number(field.type):
                 nulls[field.path] += 0
             elif count:
                 if around and around[-1] not in least:
                     found = [file.null_counts.get(".".join(each)) for each in under[around[-1]]]
                     least[around[-1]] = min(each for each in found if each is not None)
                 own = count - (least[around[-1]] if around else 0)
-                if own:
+                if not is_number(field.type):
+                    others[field.path] += own
+                elif own:
                     nulls[field.path] += own
                 else:
                     unsure.add(field.path)
@@ -253,6 +254,7 @@ def known_of(files: Sequence[FileFooter], schema: Any, *, unknown_are_null: bool
         ragged,
         inside - ragged,
         sum(file.num_rows for file in files),
+        +others,
     )
 
 
