@@ -135,7 +135,7 @@ class Intake:
                 depths = {len(path) for path in self.spec}
                 self._is_flat = depths == {1} and len(self.spec) == len(self.like)  # a dict without fields has no path
                 self._memories = [ReusedMemory(_FREE_BATCHES) for _ in self.spec]
-            elif (odd := odd_one(self.spec, self._first, block.columns, first)) is not None:
+            elif (odd := odd_one(self.spec, self._first, spec(block.columns), first)) is not None:
                 unlike.append((first, odd))
         failed_at, failure = first_failure(blocks, stop, *unlike)
         if failure is not None:

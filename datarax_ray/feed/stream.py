@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -62,6 +63,7 @@ from datarax_ray.plan.scheduling import Scheduler, StreamScheduler
 from datarax_ray.plan.state import Extra, PoolState, StreamState
 from datarax_ray.plan.trainer_rows import WHOLE, Share, TrainerPositions, TrainerRows, rows_of_rank
 from datarax_ray.read.block import Block, timed
+from datarax_ray.read.elements.columns import leaves, odd_one
 from datarax_ray.read.errors import UnlikeError
 from datarax_ray.read.skipped_records import NO_LIMIT, SkipLimit
 from datarax_ray.read.stream import Stream, locks_of
@@ -412,8 +414,10 @@ def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, 
 
     Raises: RuntimeError if no element will ever come, with the first record that was skipped as broken.
     """
+    seen: dict[str, tuple[int, Any]] = {}
     with closing(found):
         for start, stop, blocks in found:
+            _fail_odd_ones(blocks, seen)
             has_elements = any(len(block.positions) for block in blocks)
             may_come = any(block.may_come for block in blocks)
             skip = next((skip for block in blocks for skip in block.skipped), None)
@@ -429,6 +433,23 @@ def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, 
                 raise
             if message:
                 logger.warning("%s%s", "".join(f"component {each} of the mixture: " for each in components), message)
+
+
+def _fail_odd_ones(blocks: list[Block], seen: dict[str, tuple[int, Any]]) -> None:
+    """Let a block fail where a transform took columns unlike those of an earlier block, which its result may hide.
+
+    Within a block unlike elements do not stack, and blocks are larger or smaller by actors, and where a resume begins.
+    seen: the position and the spec that each transform took first.
+    """
+    taken = [(first, name, like, at) for at, block in enumerate(blocks) for name, first, like in block.taken]
+    for first, name, like, at in sorted(taken, key=itemgetter(0, 1)):
+        position, so_far = seen.setdefault(name, (first, like))
+        block = blocks[at]
+        if so_far == like or (block.failure is not None and block.failure_position <= first):
+            continue
+        if (odd := odd_one(dict(leaves(so_far)), position, like, first)) is not None:
+            odd.add_note(f"in front of transform {name}")
+            blocks[at] = replace(block, failure=odd, failure_position=first)
 
 
 def _proportions(stream: Stream, start: StreamState, options: StreamOptions) -> Proportions | None:

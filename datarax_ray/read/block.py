@@ -22,12 +22,13 @@ from datarax_ray.read.elements.columns import (
     leaves,
     map_leaves,
     nbytes,
+    spec,
     stack,
     unstack_to_stack,
 )
 from datarax_ray.read.elements.documents import as_rows, join
 from datarax_ray.read.elements.owning import UnfitError, columns_copied, copied, own_columns, read_only, writable
-from datarax_ray.read.elements.progress import Call, ObjectsAt, Progress
+from datarax_ray.read.elements.progress import Call, ObjectsAt, Progress, Taken
 from datarax_ray.read.elements.row_digests import Digests, moved, row_digests
 from datarax_ray.read.elements.rows import FixedRecords, are_alike, joined, look_due
 from datarax_ray.read.elements.transforms import Step
@@ -50,6 +51,7 @@ class Block:
     whole_nbytes: bytes of all columns, if these hold none.
     digests: uint64 (k,), of each element (read.elements.row_digests); None if not wanted.
     learned: facts for the scheduler, found while reading: ShardEnds, of a stream of shards.
+    taken: the columns that each transform of columns took.
     may_come: whether a skipped element may come at another position, since a transform had the position or random
         numbers.
     spent: the seconds of reading, by lap; {} where they were not measured.
@@ -67,6 +69,7 @@ class Block:
     whole_nbytes: int = 0
     digests: Digests | None = None
     learned: tuple[Any, ...] = ()
+    taken: tuple[Taken, ...] = ()
     may_come: bool = False
     spent: Mapping[str, float] = field(default_factory=dict, compare=False)
     read_at: float = field(default=0.0, compare=False)
@@ -140,7 +143,10 @@ def block_of(progress: Progress, columns: Columns, documents: DocumentSpec | Non
     skipped = tuple(sorted(progress.skipped, key=lambda skip: skip.position))
     failed_at = 0 if progress.failure is None else progress.failure.position
     positions = np.asarray(progress.positions, np.int64)
-    return Block(positions, columns, skipped, progress.failure, failed_at, lengths, may_come=progress.may_come)
+    taken = tuple(progress.taken)
+    return Block(
+        positions, columns, skipped, progress.failure, failed_at, lengths, taken=taken, may_come=progress.may_come
+    )
 
 
 def transformed(
@@ -201,6 +207,7 @@ def _map_columns(progress: Progress, step: Step, columns: Columns) -> Columns:
     count = len(progress.positions)
     if not count:
         return None
+    progress.taken.append((f"{step.name} [{step.index}]", int(progress.positions[0]), spec(columns)))
     try:
         return _row_by_row(progress, step, columns, _call(step, read_only(columns), count))
     except BaseException as first:

@@ -691,6 +691,37 @@ def test_an_element_unlike_those_of_the_chunk_before_is_named_with_one_of_them(t
     assert raised.value.__notes__ == [f"position 0 is at {paths[0]}[0], position 4 at {paths[1]}[0]"]
 
 
+class AsFloat:
+    def map_columns(self, columns):
+        return {"x": columns["x"].astype(np.float32)}
+
+
+class OddOnes:
+    def filter(self, element):
+        return element["x"] % 2 == 1
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 4, 8, None])
+@pytest.mark.parametrize("steps", [[AsFloat()], [OddOnes(), AsFloat()], [AsFloat(), OddOnes()]])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_elements_unlike_in_front_of_a_transform_of_columns_end_the_stream_in_one_place(
+    is_mixed, steps, chunk_size, tmp_path
+):
+    one = describe(write_files(tmp_path, (4, 6)), "none", num_epochs=1, transforms=[float_from_4, *steps])
+    description = MixtureStream((one, one), (1, 1)) if is_mixed else one
+    source = Source(description, TangledPool(Actors(description), 3, 7) if chunk_size else None)
+    found, failed_at = [], None
+    try:
+        for batch in source.batches(0, StreamOptions(1, chunk_size=chunk_size)):
+            found += batch.columns["x"].tolist()
+    except (RecordError, UnlikeError) as error:
+        failed_at = error.position
+    drops = any(isinstance(step, OddOnes) for step in steps)
+    whole = [1, 3] if drops else [0, 1, 2, 3]
+    first = 5 if isinstance(steps[0], OddOnes) else 4
+    assert (found, failed_at) == ((sorted(2 * whole), 2 * first) if is_mixed else (whole, first))
+
+
 def test_components_of_a_mixture_that_are_unlike_are_named_by_their_records(tmp_path):
     paths = write_files(tmp_path, (4, 6))
     parts = [describe([path], "none", transforms=[float_from_4]) for path in paths]

@@ -179,12 +179,12 @@ def spec(columns: Columns) -> Any:
     return map_leaves(lambda array: FieldSpec(array.shape[1:], array.dtype), columns)
 
 
-def odd_one(so_far: Mapping[Path, FieldSpec], first: int, columns: Columns, position: int) -> UnlikeError | None:
+def odd_one(so_far: Mapping[Path, FieldSpec], first: int, like: Any, position: int) -> UnlikeError | None:
     """The error for columns whose fields, shapes or dtypes differ from earlier columns; None where they agree.
 
-    first: the position of an element so far. position: the position of the first element of `columns`.
+    first: the position of an element so far. like: the spec of the columns, position: that of their first element.
     """
-    found: dict[Path, FieldSpec] = dict(leaves(spec(columns)))
+    found: dict[Path, FieldSpec] = dict(leaves(like))
     for path in so_far.keys() | found.keys():
         if so_far.get(path) != found.get(path):
             name = ".".join(path) or "the element"

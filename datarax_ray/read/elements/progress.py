@@ -22,6 +22,9 @@ from datarax_ray.read.errors import RecordError, Skipped, is_of_data, message_of
 # A field that is a column of objects, before the transform of columns with this index; None: in a batch.
 ObjectsAt = tuple[int | None, Path]
 
+# Columns that a transform took: its name and index, the position of the first element, and their spec.
+Taken = tuple[str, int, Any]
+
 # Of so many elements one is timed, where several functions take turns: to read the clock before and behind each
 # function of every element would cost as much as cheap functions do.
 _TIMED = 128
@@ -55,6 +58,7 @@ class Progress:
     locate: gives the name of a record for errors. Nothing here reads files.
     alike: see ReaderTraits.
     as_objects: see ElementStream.
+    taken: see Block.
 
     A failure either skips its element (on_error "skip", or a callable that returns True), or cuts the block before its
     position. The stream raises `failure` when it reaches that position; the elements before it are good.
@@ -82,6 +86,7 @@ class Progress:
         self.locate = locate
         self.alike = alike
         self.as_objects: Iterable[ObjectsAt] = ()
+        self.taken: list[Taken] = []
 
     def apply(self, todo: Sequence[Step], seed: int, seconds: list[float] | None = None) -> None:
         """Put every element through these steps. seconds: see run."""

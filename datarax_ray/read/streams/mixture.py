@@ -268,9 +268,9 @@ def _moved(block: Block, name: str, own: Indices, positions: Indices) -> Block:
         if isinstance(failure, Located):
             failure = _moved_error(failure, name, block.failure_position, own, positions)
     skipped = tuple(skip.moved(name, int(moved(skip.position))) for skip in block.skipped)
-    return Block(
-        moved(block.positions), block.columns, skipped, failure, failed_at, block.lengths, may_come=block.may_come
-    )
+    taken = tuple((f"{step} of {name}", int(moved(first)), like) for step, first, like in block.taken)
+    where = moved(block.positions)
+    return Block(where, block.columns, skipped, failure, failed_at, block.lengths, taken=taken, may_come=block.may_come)
 
 
 def _moved_error(error: Located, name: str, at: int, own: Indices, positions: Indices) -> Located:
@@ -288,13 +288,14 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
     of_all = blocks.values()
     skipped = tuple(sorted((skip for block in of_all for skip in block.skipped), key=lambda skip: skip.position))
     may_come = any(block.may_come for block in of_all)
+    taken = tuple(each for block in of_all for each in block.taken)
     unlike: list[tuple[int, Exception]] = []
     by_first = {int(block.positions[0]): index for index, block in blocks.items() if len(block.positions)}
     found = [blocks[by_first[first]] for first in sorted(by_first)]
     so_far = dict(leaves(spec(found[0].columns))) if found else {}
     for block in found[1:]:
         first = int(block.positions[0])
-        if (odd := odd_one(so_far, int(found[0].positions[0]), block.columns, first)) is not None:
+        if (odd := odd_one(so_far, int(found[0].positions[0]), spec(block.columns), first)) is not None:
             odd.add_note(f"so far component {by_first[min(by_first)]} of the mixture, then component {by_first[first]}")
             unlike.append((first, odd))
     failed_at, failure = first_failure(of_all, 0, *unlike)
@@ -302,11 +303,11 @@ def _merged(blocks: Mapping[int, Block]) -> Block:
         ends = [int(np.searchsorted(block.positions, failed_at)) for block in found]
         found = [block.part(0, end) for block, end in zip(found, ends, strict=True) if end]
     if not found:
-        return Block(np.empty(0, np.int64), None, skipped, failure, failed_at, may_come=may_come)
+        return Block(np.empty(0, np.int64), None, skipped, failure, failed_at, taken=taken, may_come=may_come)
     positions = np.concatenate([block.positions for block in found])
     order = np.argsort(positions, kind="stable")
     columns, lengths = _rows(found, order) if found[0].lengths is None else _documents(found, order)
-    return Block(positions[order], columns, skipped, failure, failed_at, lengths, may_come=may_come)
+    return Block(positions[order], columns, skipped, failure, failed_at, lengths, taken=taken, may_come=may_come)
 
 
 def _rows(blocks: list[Block], order: Indices) -> tuple[Columns, None]:
