@@ -185,6 +185,9 @@ def check(source: Any, *, num_actors: int | None = 0, num_threads: int = 2, cons
     >>> found.is_fit, found.components[0].batch
     (True, {'name': 'objects on the host', 'x': 'int64 ()'})
     """
+    from datarax_ray.sources.base.device import narrow_dtype  # here, as hosts that look do without JAX
+
+    narrow = (lambda dtype: None) if getattr(source, "on_host", False) else narrow_dtype
     source = source_under(source)
     if not callable(getattr(source, "describe", None)):
         raise TypeError(f"check takes a source, or a Pipeline over one, got {shown(source)}")
@@ -201,7 +204,7 @@ def check(source: Any, *, num_actors: int | None = 0, num_threads: int = 2, cons
             for part in parts:
                 seen += part
                 progress.advance(part.statistics.num_records)
-            found.append(Component(name, seen, tuple(problems(seen, is_skipping=is_skipping))))
+            found.append(Component(name, seen, tuple(problems(seen, is_skipping=is_skipping, narrow=narrow))))
     return Checked(tuple(found))
 
 
@@ -327,9 +330,35 @@ def _seen(statistics: Statistics, block: Block, locate: Callable[[int], str]) ->
 # Deciding.
 
 
-def problems(seen: Seen, *, is_skipping: bool) -> list[Problem]:
-    """What a run meets, fatal problems first. is_skipping: whether the source's on_error skips broken records."""
-    return sorted(_problems(seen, is_skipping), key=lambda problem: not problem.is_fatal)
+def problems(
+    seen: Seen, *, is_skipping: bool, narrow: Callable[[np.dtype], np.dtype | None] = lambda dtype: None
+) -> list[Problem]:
+    """What a run meets, fatal problems first.
+
+    is_skipping: whether the source's on_error skips broken records. narrow: the dtype of 32 bits that a dtype has on
+    the device; None where it keeps its own.
+    """
+    found = [*_problems(seen, is_skipping), *_too_wide(seen, narrow)]
+    return sorted(found, key=lambda problem: not problem.is_fatal)
+
+
+def _too_wide(seen: Seen, narrow: Callable[[np.dtype], np.dtype | None]) -> Iterator[Problem]:
+    for name, kinds in seen.specs.items():
+        of = seen.statistics.fields.get(name, FieldStatistics()).numbers
+        for short in {narrow(kind.dtype) for kind in kinds}:
+            if short is None or of.least is None or of.most is None:
+                continue
+            limits: Any = np.iinfo(short) if short.kind in "iu" else np.finfo(short)
+            odd = next(
+                (value for value in (of.most, of.least) if not float(limits.min) <= value <= float(limits.max)), None
+            )
+            if odd is not None:
+                yield Problem(
+                    True,
+                    f"field {name!r} has the value {odd:,}, and on the device {short}, which does not hold it",
+                    "turn jax_enable_x64 on, convert the field in a transform, or keep batches on the host "
+                    "(Pipeline(on_host=True))",
+                )
 
 
 def _problems(seen: Seen, is_skipping: bool) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ import json
 
 import cv2
 import datasets
+import jax
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from datarax_ray import (
     HFStreamingConfig,
     HFStreamingSource,
     MixtureSource,
+    Pipeline,
     RandomAccessSource,
     RandomAccessSourceConfig,
     check,
@@ -85,6 +87,32 @@ def test_elements_that_do_not_stack_name_the_first_that_differs():
     assert [is_fatal for is_fatal, _ in told(found)] == [True, False]
     assert "[5]" in told(found)[0][1]
     assert "has shape (3,) in one element, (4,) in another" in told(found)[0][1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "odd", "short"),
+    [
+        ("int64", 2**31, "int32"),
+        ("int64", -(2**31) - 1, "int32"),
+        ("uint64", 2**32, "uint32"),
+        ("float64", 1e39, "float32"),
+    ],
+)
+def test_values_that_the_device_does_not_hold_end_a_run_and_the_run_names_the_record(dtype, odd, short):
+    values = np.array([1, 2, 3, odd, 5], dtype)
+    source = RandomAccessSource(RandomAccessSourceConfig(num_epochs=1), {"x": values})
+    with Pipeline(source=source, batch_size=2) as batches:
+        (problem,) = told(only(batches))
+        with pytest.raises(OverflowError, match=f"row 1: a value of {dtype} does not fit {short}") as raised:
+            list(batches)
+    assert problem[0]
+    assert f"field 'x' has the value {odd:,}, and on the device {short}, which does not hold it" in problem[1]
+    assert raised.value.__notes__ == ["row 1 is of arrays[3] (position 3)"]
+    with jax.enable_x64(True):
+        assert check(source).is_fit
+    assert check(Pipeline(source=source, batch_size=2, on_host=True)).is_fit
+    held = {"x": np.array([np.iinfo(np.int32).min, np.iinfo(np.int32).max])}
+    assert check(RandomAccessSource(RandomAccessSourceConfig(), held)).is_fit
 
 
 def test_fields_that_change_between_blocks_are_a_problem_though_each_block_stacks():

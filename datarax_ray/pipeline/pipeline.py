@@ -150,7 +150,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         has_all_rows = spans_processes(sharding) or num_rows_of(self._options.rows.full) == self.batch_size
         self._stages = Stages(graph, base_key, VALID_MASK if pad_remainder else None, has_all_rows=has_all_rows)
         self._maker = BatchProducer(source, self._options, self._stages, sharding, self._timings)
-        self._on_host = flag("on_host", on_host)
+        self.on_host = flag("on_host", on_host)
         self._scanner = Scanner(self._stages, sharding, self._options.rows)
         # The first trainer logs skipped records for all. NNX takes the consumer for one value, and never copies it.
         self._consumer = Consumer(getattr(source, "skip_options", COUNT_ALONE), is_listing=index == 0)
@@ -262,7 +262,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         # thread may run stages ahead of the train step. Nor modules: they may be trained, or follow a schedule, and how
         # far a thread is ahead is chance.
         began = time.perf_counter()
-        if self._on_host:
+        if self.on_host:
             batch = self._consumer.take(*self._ahead(self._maker.keep))
         elif spans_processes(self.sharding) or self._stages.has_modules:
             batch = self._consumer.take(*self._ahead(self._maker.place), self._maker.finish)
@@ -301,7 +301,7 @@ class Pipeline(Positioned, pytree=False):  # type: ignore[call-arg]
         length = whole("length", length, least=1)
         if isinstance(modules, nnx.Module):
             modules = (modules,)
-        if self._on_host:
+        if self.on_host:
             raise ValueError("scan runs on the device, and with on_host=True batches stay on the host; iterate")
         if isinstance(self.packing, LengthBatches):
             raise ValueError("scan takes batches of one shape, and those of LengthBatches are of several; iterate")

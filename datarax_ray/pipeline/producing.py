@@ -35,7 +35,7 @@ from datarax_ray.read.background import Cancelled
 from datarax_ray.read.elements.columns import leaves, map_leaves
 from datarax_ray.read.files.sniff import how_to_decode
 from datarax_ray.read.skipped_records import COUNT_ALONE
-from datarax_ray.sources.base.device import narrow, split_host
+from datarax_ray.sources.base.device import NarrowError, narrow, split_host
 
 logger = logging.getLogger("datarax_ray")
 
@@ -121,7 +121,7 @@ class BatchProducer:
                     host_batches = [pad(batch, rows, options.batch_size, fill) for batch in host_batches]
                 made = prepare(host_batches)
                 for host_batch, consumed in at_hand:
-                    with settings.applied(), making.lap("placing"):
+                    with settings.applied(), making.lap("placing"), self._naming(host_batch):
                         batch = next(made)
                     cancelled.is_next_at_hand = host_batch.is_next_made
                     yield batch, consumed
@@ -130,6 +130,18 @@ class BatchProducer:
         """Compare the last rows of a restored state; see Source.verify. A source of another package has none."""
         if (verify := getattr(self.source, "verify", None)) is not None:
             verify(consumed.state, consumed.trail, self.options.packing)
+
+    @contextlib.contextmanager
+    def _naming(self, host_batch: HostBatch) -> Iterator[None]:
+        """Name the record of a value that 32 bits do not hold, where the stream tells it without reading."""
+        try:
+            yield
+        except NarrowError as error:
+            with contextlib.suppress(Exception):
+                at = host_batch.positions[[error.row]]
+                (where,) = self.source.describe().locations(at, host_batch.state)
+                error.add_note(f"row {error.row} is of {where} (position {at[0]})")
+            raise
 
     def keep(self, host_batches: Sequence[HostBatch]) -> Iterator[Any]:
         """The batches on the host, for a loop that makes its own device arrays."""

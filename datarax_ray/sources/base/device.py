@@ -63,6 +63,20 @@ def put(batch: Any) -> Any:
     return jax.tree.map_with_path(_put, batch)
 
 
+def narrow_dtype(dtype: np.dtype) -> np.dtype | None:
+    """The dtype of 32 bits that real numbers of this dtype of 64 have on a device; None where they keep theirs."""
+    narrow = None if jax.config.read("jax_enable_x64") or dtype.kind == "c" else _NARROW.get(dtype)
+    return None if narrow is None else np.dtype(narrow)
+
+
+class NarrowError(OverflowError):
+    """A value that 32 bits do not hold. row: of it in its array."""
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 def split_host(columns: Any) -> tuple[Any, Any]:
     """The fields for the device and those that stay on the host, as two dicts (None where there are none).
 
@@ -123,10 +137,12 @@ def _narrow(path: Any, array: np.ndarray) -> np.ndarray:
     changed = narrowed != array if is_integer else np.isfinite(array) & ~np.isfinite(narrowed)
     if changed.any():
         at = tuple(np.argwhere(changed)[0])
-        raise OverflowError(
-            f"field {_named(path)}, row {at[0] if at else 0}: a value of {array.dtype} does not fit "
+        row = int(at[0]) if at else 0
+        raise NarrowError(
+            f"field {_named(path)}, row {row}: a value of {array.dtype} does not fit "
             f"{narrowed.dtype}: {array[at]}. JAX uses {narrowed.dtype} unless jax_enable_x64 is on. Turn it on, or "
-            "convert the field in a transform."
+            "convert the field in a transform.",
+            row,
         )
     return narrowed
 
