@@ -63,6 +63,50 @@ def test_names_in_digits_that_are_read_as_numbers_are_told_once(tmp_path, caplog
     assert said.get_batch(2)["zip"].tolist() == ["1", "01234"]
 
 
+def test_a_row_of_another_type_is_broken_alone_where_the_type_is_given(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"v": "7" if i == 7 else i, "at": "2024-01-02"}) + "\n" for i in range(300)))
+    with pytest.raises(
+        ValueError, match=r"\{'v': 'json'\} keeps values .*, and a type in place of 'json' makes broken"
+    ):
+        JSONLinesSource(JSONLinesSourceConfig(), path)
+    for errors in ("raise", "skip"):
+        config = JSONLinesSourceConfig(num_epochs=1, column_types={"v": "int64"}, on_error=errors)
+        given = iter(JSONLinesSource(config, path))
+        assert [next(given)["v"] for _ in range(7)] == list(range(7))
+        if errors == "raise":
+            with pytest.raises(RecordError, match=r"a\.jsonl\[7\]"):
+                next(given)
+        else:
+            assert [row["v"] for row in given] == list(range(8, 300))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("5.1,3.5,setosa\n4.9,3.0,setosa\n", "['5.1', '3.5', 'setosa'], is taken for the names"),
+        ("# sensor 7, 2024\nid,x\n1,2\n", "['# sensor 7', ' 2024'], is taken for the names"),
+        ("country,2019,2020\nFR,1,2\n", ""),
+    ],
+)
+def test_a_first_row_that_looks_like_no_names_is_told(text, told, tmp_path, caplog):
+    (tmp_path / "a.csv").write_text(text)
+    CSVSource(CSVSourceConfig(), tmp_path / "a.csv")
+    assert told in caplog.text
+    assert bool(told) == bool(caplog.messages)
+
+
+@pytest.mark.parametrize("num_rows", [20, 20_000, 200_000])
+def test_a_column_of_numbers_that_is_text_for_a_few_says_what_reads_the_numbers(num_rows, tmp_path, caplog):
+    lines = [f"{i},{'ERROR' if i == 2 else i / 2}\n" for i in range(num_rows)]
+    (tmp_path / "a.csv").write_text("id,x\n" + "".join(lines))
+    CSVSource(CSVSourceConfig(), tmp_path / "a.csv")
+    said = "column 'x' is read as text, since 'ERROR' is no number, as nearly all values are. column_types="
+    assert said in caplog.text
+    config = CSVSourceConfig(column_types={"x": "float64"}, on_error="skip", num_epochs=1)
+    assert [row["x"] for row in CSVSource(config, tmp_path / "a.csv")] == [i / 2 for i in range(num_rows) if i != 2]
+
+
 def test_a_row_that_does_not_parse_is_named_or_left_out_alone(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [json.dumps({"x": i, "text": "t" * 500}) for i in range(9000)]

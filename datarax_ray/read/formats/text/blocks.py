@@ -115,10 +115,12 @@ def _check_names(files: Sequence[Any], syntax: Syntax) -> None:
             )
     if advice := other_delimiter(first):
         logger.warning("%s: its one column is named %r.%s", path, first[0], advice)
-    if syntax.has_header and all(map(_is_number, first)):
+    numbers = list(filter(_is_number, first))
+    is_odd = len(numbers) == len(first) or any("." in name for name in numbers) or first[0].startswith("#")
+    if syntax.has_header and is_odd:
         logger.warning(
             "%s: its first row, %s, is taken for the names of its columns. If it is one of data, give the names by "
-            "column_names of the source's config.",
+            "column_names of the source's config; if it is a comment, take it out of the file.",
             path,
             list(first),
         )

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from datarax_ray.read.formats.text.syntax import Syntax
 logger = logging.getLogger("datarax_ray")
 
 CONVERT = "Convert the file, as by `iconv -f latin1 -t utf-8`"
+_NUMBER = r"^\s*[+-]?(?:0|[1-9]\d*|\d*\.\d+)(?:\.\d*)?(?:[eE][+-]?\d+)?\s*$"
 _FEW = 4  # rows, of which all but one may be broken
 _MAX_BROKEN = 100  # among the first rows; to look for each costs some parsing
 _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
@@ -96,7 +97,7 @@ class Decided:
         parts = [(sample, _rows_that_parse(sample, syntax, syntax.inferring(given))) for sample in samples[1:]]
         for sample, part in parts:
             if part is not None:
-                schema = _with_fields(schema, part[1].schema, given, samples[0].path, sample.path)
+                schema = _with_fields(schema, part[1].schema, given, samples[0].path, sample.path, syntax)
         inferred = pa.schema([each for each in schema if each.name not in given])
         digits: dict[str, tuple[str, ...]] = {}
         for sample, part in [(samples[0], (samples[0].data, table)), *parts]:
@@ -118,7 +119,10 @@ class Decided:
                 tables.append(found[1].select(schema.names))
         for each in digits.values():
             _warn_of_digits(*each)
-        return cls(syntax, samples[0].path, schema, inferred), pa.concat_tables(tables[1:])
+        whole = pa.concat_tables(tables[1:])
+        for name, odd in _texts_for_few(whole, inferred) if syntax.empty_is_missing else ():
+            _warn_of_texts(samples[0].path, name, odd)
+        return cls(syntax, samples[0].path, schema, inferred), whole
 
 
 @cache  # each copy of a source looks at the rows anew
@@ -127,6 +131,28 @@ def _warn_of_digits(path: str, name: str, kind: str, text: str, value: str) -> N
         "%s: column %r is read as %s, so %s is %s. column_types={%r: 'string'} keeps it as it is written, and {%r: %r} "
         "ends this warning",
         *(path, name, kind, text, value, name, name, kind),
+    )
+
+
+def _texts_for_few(table: Any, inferred: Any) -> Iterator[tuple[str, str]]:
+    """(column, text) of columns of text of which nine in ten values are numbers; the text is none."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    for name in inferred.names:
+        if pa.types.is_string(inferred.field(name).type):
+            filled = table[name].filter(compute.not_equal(table[name], ""))
+            odd = filled.filter(compute.invert(compute.match_substring_regex(filled, _NUMBER)))
+            if 0 < 10 * len(odd) <= len(filled):
+                yield name, odd[0].as_py()
+
+
+@cache
+def _warn_of_texts(path: str, name: str, odd: str) -> None:
+    logger.warning(
+        "%s: column %r is read as text, since %r is no number, as nearly all values are. column_types={%r: 'float64'} "
+        "reads the numbers, and makes broken records of other rows; {%r: 'string'} ends this warning",
+        *(path, name, odd, name, name),
     )
 
 
@@ -145,7 +171,10 @@ def named_column(names: Sequence[str], error: Exception) -> str:
     said = _COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}: ", str(error)).rstrip(".")
     kinds = _KINDS.search(said)
     return (
-        f"{said}; column_types={{{kinds[1]!r}: 'json'}} keeps values of any kind as Python has them" if kinds else said
+        f"{said}; column_types={{{kinds[1]!r}: 'json'}} keeps values of any kind as Python has them, and a type in "
+        "place of 'json' makes broken records of rows with others"
+        if kinds
+        else said
     )
 
 
@@ -188,6 +217,18 @@ def _parsed(data: bytes, names: tuple[str, ...], syntax: Syntax, schema: Any) ->
             waiting += [(middle, end), (begin, middle)] if begin < middle else []
     data = data if waiting or num_broken > most else b"\n".join(kept)
     return data, syntax.parse(syntax.prepared(data), names, schema)
+
+
+def _inferred(sample: Sample, syntax: Syntax, given: Mapping[str, Any]) -> tuple[bytes, Any]:
+    """As _parsed, with inferred types; where rows have several, with those that are given, which tell the odd rows."""
+    import pyarrow as pa
+
+    try:
+        return _parsed(sample.data, sample.names, syntax, syntax.inferring(given))
+    except pa.ArrowException:
+        if (schema := syntax.beside(given)) is None:
+            raise
+        return _parsed(sample.data, sample.names, syntax, schema)
 
 
 def types_of(column_types: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +279,7 @@ def _first_table(
     path, names, _ = sample
     num_rows = len(syntax.rows(sample.data, True))
     try:
-        data, table = _parsed(sample.data, names, syntax, syntax.inferring(given))
+        data, table = _inferred(sample, syntax, given)
         if not table.column_names:
             raise ValueError(f"{path}: its first {num_rows} objects have no field, so there is nothing to read")
         columns = table.schema.names
@@ -287,7 +328,7 @@ def _rows_that_parse(sample: Sample, syntax: Syntax, schema: Any) -> tuple[bytes
         return None
 
 
-def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path: str) -> Any:
+def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path: str, syntax: Syntax) -> Any:
     """The schema with what the rows of another file add: fields, and types that hold the values of both."""
     import pyarrow as pa
 
@@ -301,10 +342,10 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
             continue
         mine = schema.field(index).type
         kind = joined(mine, part.type, small=None)  # integers that a float changes are found as values
-        if kind is None:
+        if kind is None and not (syntax.empty_is_missing and pa.types.is_string(mine)):  # any value of CSV is a text
             logger.warning(
-                "%s: field %r is %s there, and %s in %s, so rows of the one do not fit the other: they are broken. "
-                "column_types={%r: 'json'} reads both",
+                "%s: field %r is %s in some rows, and %s in %s, so rows of the one do not fit the other: they are "
+                "broken. column_types={%r: 'json'} reads both",
                 path,
                 part.name,
                 part.type,
@@ -312,7 +353,7 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
                 first,
                 part.name,
             )
-        elif kind != mine:
+        elif kind not in (None, mine):
             schema = schema.set(index, pa.field(part.name, kind))
     return schema
 

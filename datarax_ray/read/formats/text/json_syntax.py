@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from json import decoder
 from typing import Any
@@ -15,6 +15,7 @@ from datarax_ray.plan.orders.cipher import Indices
 from datarax_ray.read.formats.arrow.types import retyped
 from datarax_ray.read.formats.text.syntax import BOM, LONG_DIGITS, Syntax, lines_in, with_its_bom
 
+_INFERRED = {"beside": "inferred"}  # of a schema: of the columns that it has not
 _SPACES = np.frombuffer(b" \t\r", np.uint8)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _OPENING = re.compile(r"[ \t\n\r]*\[?[ \t\n\r]*,?[ \t\n\r]*")  # of an array, or of a part of one
@@ -55,20 +56,26 @@ class JSONLines(Syntax):
     def names(self, header: bytes) -> tuple[str, ...]:
         return ()
 
+    def beside(self, given: Mapping[str, Any]) -> Any:
+        import pyarrow as pa
+
+        return pa.schema(given.items(), _INFERRED) if given else None
+
     def parse(self, data: bytes, names: Sequence[str], schema: Any) -> Any:
         import pyarrow as pa
 
         if not _are_objects(data):
             raise pa.ArrowInvalid("JSON parse error: a line is one object, from { to }")
+        infers = schema is None or bool(schema.metadata)
         try:
             table = _table_of_json(data, schema)
-            if schema is None and (dated := _without_times(table.schema)) != table.schema:
+            if infers and (dated := _without_times(table.schema)) != table.schema:
                 return _table_of_json(data, dated)
             if schema is not None and not data.isascii():
                 table.validate(full=True)  # text that is no UTF-8, which it takes for text
             return table
         except pa.ArrowInvalid as error:
-            if schema is None or "unexpected field" not in str(error):
+            if infers or "unexpected field" not in str(error):
                 raise
             more = list(_fields_beside(schema, self.parse(data, names, None).schema))
             if not more:  # in a type that is given, and that is never inferred
@@ -186,14 +193,15 @@ def _table_of_json(data: bytes, schema: Any) -> Any:
         pa.BufferReader(with_its_bom(data)),
         read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
         parse_options=json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
+            explicit_schema=schema,
+            unexpected_field_behavior="infer" if schema is None or schema.metadata else "error",
         ),
     )
     try:
         table.validate()
         return table
     except pa.ArrowInvalid:
-        if schema is None:
+        if schema is None or schema.metadata:
             return _table_of_json(data, table.schema)
     return pa.table([retyped(column, column.type, repair=True) for column in table.columns], schema=table.schema)
 

@@ -65,6 +65,10 @@ class Syntax(ABC):
         """The schema of `parse` by which types are inferred. given: the types that somebody named."""
         return None
 
+    def beside(self, given: Mapping[str, Any]) -> Any:
+        """The schema of `parse` by which the columns beside these are inferred; None where `inferring` is that."""
+        return None
+
     def prepared(self, data: bytes) -> bytes:
         """Whole rows as `parse` and `long_integers` take them."""
         if self.errors == "replace" and not data.isascii():
