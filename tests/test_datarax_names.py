@@ -1,10 +1,6 @@
 """datarax's module names: a program of datarax's needs another package name, and nothing else."""
 
-import dataclasses
-
-import pytest
-
-from datarax_ray.core.config import DataraxModuleConfig, FrozenInstanceError, StructuralConfig
+from datarax_ray.core.config import DataraxModuleConfig, StructuralConfig
 from datarax_ray.core.data_source import DataSourceModule
 from datarax_ray.pipeline import Pipeline
 from datarax_ray.sources import array_record_source, hf_source
@@ -27,12 +23,3 @@ def test_every_config_and_source_has_datarax_s_bases():
         assert issubclass(config, DataraxModuleConfig)
     for source in (HFEagerSource, HFStreamingSource, array_record_source.ArrayRecordSourceModule):
         assert issubclass(source, DataSourceModule)
-
-
-def test_a_config_is_frozen_and_checked():
-    config = StructuralConfig(cacheable=True)
-    with pytest.raises(FrozenInstanceError):
-        config.cacheable = False
-    assert dataclasses.replace(config, cacheable=False) == StructuralConfig()
-    with pytest.raises(ValueError, match="stochastic source needs stream_name"):
-        StructuralConfig(stochastic=True)

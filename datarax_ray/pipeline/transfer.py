@@ -218,19 +218,15 @@ def _fit(sharding: NamedSharding, ndim: int) -> NamedSharding:
 
 
 # Settings that decide a transfer or a stage: jax.NAME is a context manager, jax.config.jax_NAME the value.
-_NAMES = tuple(
-    name
-    for name in (
-        "enable_x64",
-        "default_device",
-        "default_matmul_precision",
-        "default_prng_impl",
-        "numpy_dtype_promotion",
-        "numpy_rank_promotion",
-        "debug_nans",
-        "debug_infs",
-    )
-    if hasattr(jax, name)
+_NAMES = (
+    "enable_x64",
+    "default_device",
+    "default_matmul_precision",
+    "default_prng_impl",
+    "numpy_dtype_promotion",
+    "numpy_rank_promotion",
+    "debug_nans",
+    "debug_infs",
 )
 
 

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -195,23 +194,6 @@ def test_restored_after_every_batch_with_fewer_and_more_actors_the_rest_is_the_s
         resumed.seek(0)
     for pool in pools:
         pool.close()
-
-
-@pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_an_actor_killed_in_the_middle_changes_nothing(files: list[Path], shuffle: bool) -> None:
-    source = make(files, [decode, AddNoise()], shuffle_files=shuffle, num_epochs=6)
-    alone = pipeline(source, digest=True)
-    want = [on_host(batch) for batch in alone]
-    with ray_source(source, 3, chunk_size=20) as distributed:
-        going, got = pipeline(distributed, digest=True), []
-        for number, batch in enumerate(going):
-            got.append(on_host(batch))
-            if number in (2, 9):
-                victim = pids(distributed)[number % 3]
-                os.kill(victim, signal.SIGKILL)
-        assert victim not in pids(distributed).values()
-        assert going.get_state()["digest"] == alone.get_state()["digest"]
-    assert_equal(got, want)
 
 
 def test_an_actor_that_will_not_come_back_is_replaced_once(files: list[Path], caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,6 @@
 """The loader by hand: its face, its states, its errors; with Ray, and through Orbax."""
 
 import json
-import os
-import signal
 
 import grain.python as grain
 import numpy as np
@@ -368,17 +366,6 @@ class TestActors:
         calls = {int(path.name): path.read_text().split() for path in tmp_path.iterdir()}
         assert pids & calls.keys()  # ten elements may all have come from one of them
         assert set(map(tuple, calls.values())) == {("entered", "left")}
-
-    @pytest.mark.slow
-    def test_a_killed_actor_changes_nothing(self):
-        operations = [Noise(1.0), Repeat(), grain.Batch(32)]
-        arguments = arguments_of(operations, 3000, shuffle=True, num_epochs=2, seed=1)
-        want = list(grain.DataLoader(**arguments))
-        with ours.DataLoader(**arguments, worker_count=2, ray_options={"chunk_size": 256}) as loader:
-            iterator = iter(loader)
-            got = [next(iterator) for _ in range(3)]
-            os.kill(loader.stats()[0]["pid"], signal.SIGKILL)
-            assert_same([*got, *iterator], want)
 
     def test_a_transforms_error_arrives_from_an_actor_after_everything_before_it(self):
         with numbers([Noise(1.0), FailOn(6), grain.Batch(1)], worker_count=2) as loader:

@@ -177,16 +177,6 @@ def test_a_state_in_the_place_of_the_pipeline_is_told_at_once(kind):
         kind({"version": 1})
 
 
-def test_it_does_not_grow_with_the_position(files: list[Path], tmp_path: Path) -> None:
-    far = pipeline(source(files, num_epochs=-1))
-    far.seek(10**12)
-    save_pipeline(tmp_path / "far", far)
-    assert (tmp_path / "far" / "datarax_ray.json").stat().st_size < 4096
-    resumed = pipeline(source(files, num_epochs=-1))
-    restore_pipeline(tmp_path / "far", resumed)
-    assert_equal([on_host(resumed.step())], [on_host(far.step())])
-
-
 def test_none_for_a_state_is_refused_and_does_not_begin_anew(files: list[Path]) -> None:
     """As a dict of a program's own gives that has none: nobody would see that all data comes again."""
     target = pipeline(source(files))

@@ -19,8 +19,8 @@ from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.plan.packing import FirstFitPack
 from datarax_ray.read.errors import RecordError
 from tests import oracle
-from tests.data import AddNoise, DropThirds, FailAt, array_records, decode, write_files
-from tests.resume import assert_equal, assert_resumes, joined, on_host, run_saving
+from tests.data import AddNoise, DropThirds, FailAt, array_records, decode
+from tests.resume import assert_equal, assert_resumes, on_host, run_saving
 from tests.waiting import until
 
 
@@ -474,25 +474,8 @@ class TestTrainers:
         alone.set_state(trainer.get_state())
         assert indices(alone) == want[3:]
 
-    @pytest.mark.parametrize("process_count", [2, 4])
-    def test_rows_concatenated_by_rank_are_the_batch(self, files: list[Path], process_count: int) -> None:
-        want = [on_host(batch) for batch in make(files, [decode, AddNoise()], batch_size=16)]
-        ranks = [{"process_index": rank, "process_count": process_count} for rank in range(process_count)]
-        parts = [list(make(files, [decode, AddNoise()], batch_size=16, options=rank)) for rank in ranks]
-        assert_equal(joined(parts), want)
-
 
 class TestState:
-    @pytest.mark.parametrize("batch_size", [9, 120])
-    def test_restored_after_every_batch_the_rest_is_the_same(self, tmp_path, batch_size):
-        files = write_files(tmp_path, (3, 20))
-
-        def pipeline():
-            return make(files, [decode, AddNoise(), DropThirds()], batch_size)
-
-        batches, states = run_saving(pipeline())
-        assert_resumes(lambda _: pipeline(), batches, states)
-
     @pytest.mark.parametrize("position", [10**12, 2**31 - 3, 2**40])
     def test_positions_far_beyond_32_bits_cost_nothing(self, files, position):
         pipeline = make(files, num_epochs=-1, options={"stages": [add_keys]})

@@ -18,11 +18,6 @@ def test_four_rounds_are_grains_sampler_over_two_epochs(n, seed):
     assert got.tolist() == wanted
 
 
-def test_the_seed_wraps_after_two_to_the_32():
-    order, wrapped = order_of(10, seed=2**32 - 1, shuffle="global"), order_of(10, seed=0, shuffle="global")
-    assert order.records(np.arange(10, 20)).tolist() == wrapped.records(np.arange(10)).tolist()
-
-
 @pytest.mark.parametrize("epoch", [2**31 - 1, 2**31, 2**40, 10**12])
 def test_positions_far_out_are_the_same_arithmetic(epoch):
     n, seed = 1000, 42

@@ -48,14 +48,6 @@ def test_joining_and_leaving_actors_share_evenly_with_the_fewest_moves(num_parti
             assert sum(a != b for a, b in zip(before, owners, strict=True)) == fewest_moves(before, actors)
 
 
-def test_a_lost_actor_gives_its_partitions_away_and_the_rest_stay():
-    partitioning = Partitioning(1, 6, is_dealt=False)
-    before = assign(partitioning, [1, 2, 3])
-    assert before == (1, 1, 2, 2, 3, 3)
-    assert assign(partitioning, [1, 3], before) == (1, 1, 1, 3, 3, 3)
-    assert assign(partitioning, [4, 3, 1], before) == (1, 1, 4, 4, 3, 3)
-
-
 @given(
     num_partitions=st.integers(1, 60),
     actors=st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True),

@@ -115,12 +115,6 @@ def test_it_is_plain_iteration_of_the_shards_in_turns(corpus, shuffle):
     assert_plain(((e["name"], e["number"], e["text"]) for e in elements), dataset, **order)
 
 
-def test_every_batch_resumes_in_one_process(corpus):
-    dataset = stream(corpus)
-    batches, states = run_saving(pipeline(make(dataset, [LongLines(), Noise()]), 7))
-    assert_resumes(lambda _: pipeline(make(dataset, [LongLines(), Noise()]), 7), batches, states)
-
-
 @pytest.mark.parametrize("inside", ["map", "interleave", "format"])
 def test_what_the_dataset_does_inside_is_done_and_resumed(corpus, inside):
     dataset = stream(corpus)

@@ -125,7 +125,7 @@ class NamedDataset:
             config.local_files_only = True
             kwargs["download_config"] = config
         try:
-            with offline(self.local_files_only):
+            with offline() if self.local_files_only else contextlib.nullcontext():
                 yield kwargs
         except (OSError, ValueError) as error:  # errors of `datasets` are FileNotFoundErrors and ConnectionErrors
             if self.local_files_only or isinstance(error, ConnectionError):
@@ -192,11 +192,8 @@ def only_split(name: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def offline(enabled: bool = True) -> Iterator[None]:
+def offline() -> Iterator[None]:
     """`datasets` without the hub. Its DownloadConfig(local_files_only=True) alone asks the hub five times first."""
-    if not enabled:
-        yield
-        return
     from datasets import config
 
     with _OFFLINE_LOCK:

@@ -108,9 +108,6 @@ class JSONArray(JSONLines):
     name = "JSON array"
     closing = b"]"
 
-    def fitting(self, head: bytes) -> Syntax:
-        return JSONLines(errors=self.errors, as_json=self.as_json).fitting(head)
-
     def rows(self, data: bytes, is_last: bool) -> Indices:
         text, found = data.decode("latin-1"), []  # a character is a byte, and JSON's own are ASCII
         at = _end_of(_OPENING, text, 0)
