@@ -417,7 +417,8 @@ def _released(found: Chunks, scheduler: StreamScheduler, components: tuple[int, 
     seen: dict[str, tuple[int, Any]] = {}
     with closing(found):
         for start, stop, blocks in found:
-            _fail_odd_ones(blocks, seen)
+            if any(block.taken for block in blocks):
+                _fail_odd_ones(blocks, seen)
             has_elements = any(len(block.positions) for block in blocks)
             may_come = any(block.may_come for block in blocks)
             skip = next((skip for block in blocks for skip in block.skipped), None)

@@ -121,8 +121,12 @@ class BatchProducer:
                     host_batches = [pad(batch, rows, options.batch_size, fill) for batch in host_batches]
                 made = prepare(host_batches)
                 for host_batch, consumed in at_hand:
-                    with settings.applied(), making.lap("placing"), self._naming(host_batch):
-                        batch = next(made)
+                    with settings.applied(), making.lap("placing"):
+                        try:
+                            batch = next(made)
+                        except NarrowError as error:
+                            self._name_record(error, host_batch)
+                            raise
                     cancelled.is_next_at_hand = host_batch.is_next_made
                     yield batch, consumed
 
@@ -131,17 +135,12 @@ class BatchProducer:
         if (verify := getattr(self.source, "verify", None)) is not None:
             verify(consumed.state, consumed.trail, self.options.packing)
 
-    @contextlib.contextmanager
-    def _naming(self, host_batch: HostBatch) -> Iterator[None]:
-        """Name the record of a value that 32 bits do not hold, where the stream tells it without reading."""
-        try:
-            yield
-        except NarrowError as error:
-            with contextlib.suppress(Exception):
-                at = host_batch.positions[[error.row]]
-                (where,) = self.source.describe().locations(at, host_batch.state)
-                error.add_note(f"row {error.row} is of {where} (position {at[0]})")
-            raise
+    def _name_record(self, error: NarrowError, host_batch: HostBatch) -> None:
+        """Name the record of the value, where the stream tells it without reading."""
+        with contextlib.suppress(Exception):
+            at = host_batch.positions[[error.row]]
+            (where,) = self.source.describe().locations(at, host_batch.state)
+            error.add_note(f"row {error.row} is of {where} (position {at[0]})")
 
     def keep(self, host_batches: Sequence[HostBatch]) -> Iterator[Any]:
         """The batches on the host, for a loop that makes its own device arrays."""

@@ -344,7 +344,7 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
         kind = joined(mine, part.type, small=None)  # integers that a float changes are found as values
         if kind is None and not (syntax.empty_is_missing and pa.types.is_string(mine)):  # any value of CSV is a text
             logger.warning(
-                "%s: field %r is %s in some rows, and %s in %s, so rows of the one do not fit the other: they are "
+                "%s: field %r is %s there, and %s in %s, so rows of the one do not fit the other: they are "
                 "broken. column_types={%r: 'json'} reads both",
                 path,
                 part.name,
