@@ -71,7 +71,8 @@ class Case:
 
     skip: [start, stop) of positions that the first leg amends it to leave out. reweighted: the position from which on
     it amends a mixture to have NEW_WEIGHTS. materialized: 0 or 1: every other leg, from the first or the second on, is
-    read from where the first transforms were run once and written; None for no leg.
+    read from where the first transforms were run once and written; None for no leg. has_nulls: whether the table has a
+    column m with nulls.
     """
 
     kind: str
@@ -92,6 +93,7 @@ class Case:
     skip: tuple[tuple[int, int], ...] = ()
     reweighted: int | None = None
     materialized: int | None = None
+    has_nulls: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -259,14 +261,12 @@ def _array_record(directory: Path, case: Case) -> Any:
 
 
 def _parquet(directory: Path, case: Case) -> Any:
-    folder = directory / f"parquet-{case.num_records}"
+    folder = directory / f"parquet-{case.num_records}-{case.has_nulls}"
     if not folder.exists():
         folder.mkdir(parents=True)
         for number, part in enumerate(_cut(range(case.num_records), 2)):
             if part:
-                parquet.write_table(
-                    pa.table({"x": np.array(part)}), folder / f"part-{number}.parquet", row_group_size=5
-                )
+                parquet.write_table(_table_of(part, case), folder / f"part-{number}.parquet", row_group_size=5)
     extra = {"none": {}, "global": {"shuffle_block_size": 1}, "block": {"shuffle_window": 2}}[case.shuffle]
     config = ParquetSourceConfig(shuffle=case.shuffle != "none", **extra, **_common(case))
     return ParquetSource(config, folder, transforms=transforms_of(case))
@@ -280,13 +280,22 @@ def _random_access(data: Any) -> Any:
     return make
 
 
-def _table(count: int) -> datasets.Dataset:
-    return datasets.Dataset.from_dict({"x": list(range(count))})
+def _table_of(records: Sequence[int], case: Case) -> pa.Table:
+    m = {"m": [null_or(record) for record in records]} if case.has_nulls else {}
+    return pa.table({"x": np.array(records), **m})
+
+
+def null_or(record: int) -> int | None:
+    return None if record % 5 == 3 else record
+
+
+def _table(case: Case) -> datasets.Dataset:
+    return datasets.Dataset(_table_of(range(case.num_records), case))
 
 
 def _hf_eager(_: Path, case: Case) -> Any:
     config = HFEagerConfig(shuffle=case.shuffle != "none", **_common(case))
-    return HFEagerSource(config, dataset=_table(case.num_records), transforms=transforms_of(case))
+    return HFEagerSource(config, dataset=_table(case), transforms=transforms_of(case))
 
 
 def _hf_stream(_: Path, case: Case) -> Any:
@@ -295,7 +304,7 @@ def _hf_stream(_: Path, case: Case) -> Any:
     config = HFStreamingConfig(shuffle=case.shuffle != "none", shuffle_buffer_size=BUFFER, turn_size=TURN, **common)
     shards = min(NUM_SHARDS, case.num_records)
     return HFStreamingSource(
-        config, dataset=_table(case.num_records).to_iterable_dataset(num_shards=shards), transforms=transforms_of(case)
+        config, dataset=_table(case).to_iterable_dataset(num_shards=shards), transforms=transforms_of(case)
     )
 
 
@@ -344,6 +353,7 @@ SOURCES: dict[str, Any] = {
     "mixture": _mixture,
     "merged": _merged,
 }
+_WITH_NULLS = ("parquet", "hf eager")
 _NO_ROUNDS = ("hf stream", "mixture", "merged")
 _IN_BLOCKS = ("array_record 1", "array_record 4", "parquet")
 
@@ -416,6 +426,7 @@ def draw(rng: random.Random, *, max_actors: int = 6, kinds: Sequence[str] = tupl
         skip=draw_skip(rng, num_records),
         reweighted=rng.choice((None, 0, 1, rng.randrange(2 * num_records))) if kind == "mixture" else None,
         materialized=rng.choice((None, None, 0, 1)),
+        has_nulls=kind in _WITH_NULLS and packing is None and rng.random() < 0.5,
     )
 
 
@@ -480,6 +491,7 @@ def smaller(case: Case) -> Iterable[Case]:
         "seed": 0,
         "on_error": "raise",
         "batch_size": 12,
+        "has_nulls": False,
     }
     for name, value in plain.items():
         if getattr(case, name) != value and not (name == "kind" and case.shuffle == "block"):

@@ -27,6 +27,7 @@ from tests.fuzz.stream_cases import (
     Case,
     Columns,
     components,
+    null_or,
     transforms_of,
 )
 
@@ -210,7 +211,9 @@ def _stored(case: Case, order_of_groups: Any) -> Iterator[tuple[int, int, int, A
 
 
 def _element(case: Case, record: int) -> Any:
-    return np.array([record], "<i8").tobytes() if case.kind.startswith("array_record") else {"x": record}
+    if case.kind.startswith("array_record"):
+        return np.array([record], "<i8").tobytes()
+    return {"x": record} | ({"m": null_or(record)} if case.has_nulls else {})
 
 
 def _order(case: Case, epoch: int, order_of_groups: Any) -> list[int]:
