@@ -78,6 +78,8 @@ class HostBatch(NamedTuple):  # a class takes three times as long to make
     row_digests: uint64 (num_rows,), of each row; None without digests.
     in_order: whether rows follow each other as in the stream; else `documents` has the last rows that do.
     is_next_made: whether the next batch was made with this one.
+    series: the columns of all batches that were made with this one, and its first row there; None where it was made
+        alone.
     """
 
     columns: Columns
@@ -95,6 +97,7 @@ class HostBatch(NamedTuple):  # a class takes three times as long to make
     row_digests: Digests | None = None
     in_order: bool = True
     is_next_made: bool = False
+    series: tuple[Columns, int] | None = None
 
     @property
     def stop(self) -> int:
@@ -448,6 +451,7 @@ class Batcher:
         is_alone = num_rows_of(self._rows.full) == self._batch_size  # also where a short last batch is all its own
         last_run = 0 if is_alone or not ranges else ranges[-1][1] - ranges[-1][0]
         start, offset = self._start, self._offset
+        whole = self.intake.columns(arrays) if len(ends) > 1 else None
         for nth, (stop, its_offset) in enumerate(ends):
             part = arrays if len(ends) == 1 else [array[nth * num_rows : (nth + 1) * num_rows] for array in arrays]
             positions, *others = part[len(self.intake.spec) :]
@@ -466,6 +470,7 @@ class Batcher:
                 last_run=last_run,
                 row_digests=digests,
                 is_next_made=nth < len(ends) - 1,
+                series=None if whole is None else (whole, nth * num_rows),
             )
             start, offset = stop, its_offset
         self._begin(start, offset)

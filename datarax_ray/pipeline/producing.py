@@ -158,7 +158,11 @@ class BatchProducer:
         columns = [part for part, _ in parts]
         placed: Iterator[Any] = iter(columns)  # None, of all batches of a stream or of none
         if columns[0] is not None:
-            placed = self.placer(columns) if self.sharding is None else map(self._sharded, host_batches, columns)
+            if self.sharding is None:  # batches at hand are of one series
+                series = host_batches[0].series if len(host_batches) == TOGETHER else None
+                placed = self.placer(columns, series and (split_host(series[0])[0], series[1]))
+            else:
+                placed = map(self._sharded, host_batches, columns)
         for host_batch, on_device, (_, on_host) in zip(host_batches, placed, parts, strict=True):
             row_words, start = None, 0
             if on_device is not None and self.stages.graph.nodes:
@@ -277,6 +281,7 @@ def pad(batch: HostBatch, num_rows: int, global_rows: int, fill: Mapping[str, An
         positions=_fill(batch.positions, num_rows),
         ordinals=None if batch.ordinals is None else _fill(batch.ordinals, num_rows),
         global_rows=global_rows,
+        series=None,
     )
 
 

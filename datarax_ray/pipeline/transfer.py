@@ -85,14 +85,21 @@ class Placer:
     def __init__(self) -> None:
         self._num_rows = self._nbytes = self._count = 0
 
-    def __call__(self, batches: Sequence[Any]) -> Iterator[Any]:
-        """The columns of batches at hand as to_device gives them without a sharding, byte for byte. Raises: as it."""
+    def __call__(self, batches: Sequence[Any], series: tuple[Any, int] | None = None) -> Iterator[Any]:
+        """The columns of batches at hand as to_device gives them without a sharding, byte for byte. Raises: as it.
+
+        series: columns in which these follow one another, from a row on; None where there are none.
+        """
         if self._count >= _TOGETHER_AFTER and len(batches) == TOGETHER and not any(_PLAIN(jax.config)):
             are_alike = all(len(next(leaves(columns))[1]) == self._num_rows for columns in batches)
             if are_alike and self._nbytes * TOGETHER <= _MAX_COPIED_NBYTES:
                 with contextlib.suppress(OverflowError, TypeError):  # of a row among all: told by its batch alone
-                    return iter(_divided(narrow(concatenate(batches))))
+                    return iter(_divided(narrow(concatenate(batches) if series is None else self._rows_of(*series))))
         return map(self._placed_alone, batches)
+
+    def _rows_of(self, columns: Any, first: int) -> Any:
+        rows = slice(first, first + TOGETHER * self._num_rows)
+        return map_leaves(operator.itemgetter(rows), columns)
 
     def _placed_alone(self, columns: Any) -> Any:
         columns = narrow(columns)

@@ -13,6 +13,7 @@ from datarax_ray import ConcatThenSplit, Pipeline
 from datarax_ray.pipeline import transfer
 from datarax_ray.pipeline.transfer import TOGETHER, Placer, share_of, to_device
 from datarax_ray.plan.trainer_rows import Share, TrainerRows
+from datarax_ray.read.elements.columns import concatenate
 from datarax_ray.sources import RandomAccessSource, RandomAccessSourceConfig
 from datarax_ray.sources.base.device import narrow
 from tests.data import Squares
@@ -151,8 +152,10 @@ def test_batches_placed_by_a_program_are_those_of_device_put(settings, number, m
     place = Placer()
     with settings():
         expected = [jax.device_put(narrow(columns)) for columns in batches]
-        for _ in range(4):
-            found = [*place(batches)]
+        whole = concatenate([every_kind(99), *batches, every_kind(98)])
+        for turn in range(4):
+            series = (whole, 6) if number == TOGETHER and turn % 2 else None  # behind the first batch of a series
+            found = [*place(batches, series)]
             assert jax.tree.structure(found) == jax.tree.structure(expected)
             for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
                 assert (one.aval, one.sharding, one.committed) == (other.aval, other.sharding, other.committed)
