@@ -345,13 +345,8 @@ def _with_fields(schema: Any, other: Any, given: Iterable[str], first: str, path
         if kind is None and not (syntax.empty_is_missing and pa.types.is_string(mine)):  # any value of CSV is a text
             logger.warning(
                 "%s: field %r is %s there, and %s in %s, so rows of the one do not fit the other: they are "
-                "broken. column_types={%r: 'json'} reads both",
-                path,
-                part.name,
-                part.type,
-                mine,
-                first,
-                part.name,
+                "broken. column_types={%r: %r} reads both",
+                *(path, part.name, part.type, mine, first, part.name, "string" if syntax.empty_is_missing else "json"),
             )
         elif kind not in (None, mine):
             schema = schema.set(index, pa.field(part.name, kind))
