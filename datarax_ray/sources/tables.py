@@ -133,6 +133,7 @@ class CSVSourceConfig(_TextConfig):
 
     delimiter: between values.
     column_names: for files without a header: their first row is data. None if the first row names the columns.
+    skip_rows: rows of each file, before its header or the first of its data, that are neither, as comments.
 
     >>> CSVSourceConfig(delimiter="\\t", column_types={"zip": "string"}).shuffle
     False
@@ -140,15 +141,17 @@ class CSVSourceConfig(_TextConfig):
 
     delimiter: str = ","
     column_names: tuple[str, ...] | None = None
+    skip_rows: int = 0
 
     def __post_init__(self) -> None:
         if self.column_names is not None:
             ordered("column_names", self.column_names)
             object.__setattr__(self, "column_names", names("column_names", self.column_names))
+        object.__setattr__(self, "skip_rows", whole("skip_rows", self.skip_rows, least=0))
         super().__post_init__()
 
     def syntax(self) -> Syntax:
-        return CSV(self.delimiter, self.column_names, errors=self.errors)
+        return CSV(self.delimiter, self.column_names, self.skip_rows, errors=self.errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,6 +308,7 @@ class TextStreamSourceConfig(StreamConfig, TextConfig):
     format: "jsonl" (or one array of objects), "csv" or "text", a text on each line; None to tell by the first file.
     delimiter: of CSV; None to tell by the first file.
     column_names: of CSV without a header: the first row is data. None if the first row names the columns.
+    skip_rows: of CSV, rows of each file, before its header or the first of its data, that are neither, as comments.
     on_null: what becomes of nulls; see RowGroupsConfig.
     schema_rows: rows of each file that decide the types of columns; None for its first 256 KiB, -1 for all rows.
 
@@ -315,6 +319,7 @@ class TextStreamSourceConfig(StreamConfig, TextConfig):
     format: str | None = None
     delimiter: str | None = None
     column_names: tuple[str, ...] | None = None
+    skip_rows: int = 0
     on_null: Any = None
 
     def __post_init__(self) -> None:
@@ -323,6 +328,7 @@ class TextStreamSourceConfig(StreamConfig, TextConfig):
         if self.column_names is not None:
             ordered("column_names", self.column_names)
             object.__setattr__(self, "column_names", names("column_names", self.column_names))
+        object.__setattr__(self, "skip_rows", whole("skip_rows", self.skip_rows, least=0))
         if self.format not in (None, *FORMATS):
             raise ValueError(f"format is one of {FORMATS}, or None to tell by the first file; got {self.format!r}")
         self.syntax("CSV", b"")
@@ -335,7 +341,7 @@ class TextStreamSourceConfig(StreamConfig, TextConfig):
             return JSONLines(errors=self.errors)
         if kind == "csv":
             delimiter = self.delimiter or (sniff.delimiter(head) if head else ",")
-            return CSV(delimiter, self.column_names, errors=self.errors)
+            return CSV(delimiter, self.column_names, self.skip_rows, errors=self.errors)
         if kind == "text":
             return Lines(errors=self.errors)
         raise ValueError(f"in it is {found or 'no text'}, and format= of the source's config is one of {FORMATS}")

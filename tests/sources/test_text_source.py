@@ -1,5 +1,6 @@
 """CSVSource and JSONLinesSource: what only they promise. What all sources promise: test_every_source.py."""
 
+import gzip
 import json
 
 import pytest
@@ -8,7 +9,14 @@ from flax import nnx
 from datarax_ray import Pipeline
 from datarax_ray.plan.fingerprint import DriftError
 from datarax_ray.read.errors import RecordError
-from datarax_ray.sources import CSVSource, CSVSourceConfig, JSONLinesSource, JSONLinesSourceConfig
+from datarax_ray.sources import (
+    CSVSource,
+    CSVSourceConfig,
+    JSONLinesSource,
+    JSONLinesSourceConfig,
+    TextStreamSource,
+    TextStreamSourceConfig,
+)
 
 
 @pytest.fixture
@@ -94,6 +102,34 @@ def test_a_first_row_that_looks_like_no_names_is_told(text, told, tmp_path, capl
     CSVSource(CSVSourceConfig(), tmp_path / "a.csv")
     assert told in caplog.text
     assert bool(told) == bool(caplog.messages)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("names", [None, ("id", "x")])
+@pytest.mark.parametrize("num_rows", [2, 40_000])
+def test_rows_before_the_header_are_left_out_of_each_file(is_packed, names, num_rows, tmp_path, caplog):
+    for start in range(2):
+        rows = "".join(f"{i},{i / 2}\n" for i in range(start * num_rows, (start + 1) * num_rows))
+        text = "# sensor 7, of 2024\n\n# no quotes\n" + ("" if names else "id,x\n") + rows
+        path = tmp_path / f"{start}.csv{'.gz' * is_packed}"
+        path.write_bytes(gzip.compress(text.encode(), mtime=0) if is_packed else text.encode())
+    config, source = (TextStreamSourceConfig, TextStreamSource) if is_packed else (CSVSourceConfig, CSVSource)
+    more = {"turn_size": num_rows} if is_packed else {}
+
+    def given():
+        return source(config(num_epochs=1, skip_rows=2, column_names=names, **more), str(tmp_path))
+
+    want = [{"id": i, "x": i / 2} for i in range(2 * num_rows)]
+    batches = iter(pipeline := Pipeline(source=given(), batch_size=num_rows // 2, on_host=True))
+    first, state = next(batches), pipeline.get_state()
+    resumed = Pipeline(source=given(), batch_size=num_rows // 2, on_host=True)
+    resumed.set_state(state)
+    assert [row for batch in (first, *resumed) for row in zip(batch["id"], batch["x"], strict=True)] == [
+        (row["id"], row["x"]) for row in want
+    ]
+    assert not caplog.messages
+    with pytest.raises(ValueError, match="skip_rows must be at least 0"):
+        config(skip_rows=-1)
 
 
 @pytest.mark.parametrize("num_rows", [20, 20_000, 200_000])

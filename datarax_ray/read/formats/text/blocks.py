@@ -120,7 +120,7 @@ def _check_names(files: Sequence[Any], syntax: Syntax) -> None:
     if syntax.has_header and is_odd:
         logger.warning(
             "%s: its first row, %s, is taken for the names of its columns. If it is one of data, give the names by "
-            "column_names of the source's config; if it is a comment, take it out of the file.",
+            "column_names of the source's config; if it is none, as a comment, skip_rows=1 leaves it out.",
             path,
             list(first),
         )
@@ -137,10 +137,11 @@ def _inspect(
         spans, counts, header = [], [], None if syntax.has_header else b""
         names = () if syntax.has_header else syntax.names(b"")
         kept: list[Sample] = []
-        share = Share(schema_rows)
+        share, num_skipped = Share(schema_rows), syntax.num_skipped
         try:
             for begin, data, rows in _pieces(raw, nbytes, syntax):
-                if header is None:
+                num_skipped, rows = max(0, num_skipped - len(rows)), rows[num_skipped:]
+                if header is None and len(rows):
                     header, rows = data[rows[0, 0] : rows[0, 1]], rows[1:]
                     names = syntax.names(header)
                 if len(rows):

@@ -231,12 +231,16 @@ def _inspect(
 
     kept, num_rows, begin = [], 0, 0
     names = () if syntax.has_header else syntax.names(b"")
+    num_skipped = syntax.num_skipped
     with Unpacked(filesystem, path) as text, filesystem.open_input_file(path) as raw:
         try:
             cut = Cut(text, syntax)
             while (found := cut.next()) is not None:
                 at, data, rows = found
-                if syntax.has_header and not names:
+                if num_skipped:
+                    begin = at + int(rows[:num_skipped][-1, 1])
+                    num_skipped, rows = max(0, num_skipped - len(rows)), rows[num_skipped:]
+                if syntax.has_header and not names and len(rows):
                     names, begin = syntax.names(data[rows[0, 0] : rows[0, 1]]), at + int(rows[0, 1])
                     rows = rows[1:]
                 most = len(rows)

@@ -49,6 +49,11 @@ class Syntax(ABC):
     empty_is_missing: ClassVar[bool] = False
     closing: ClassVar[bytes] = b""
 
+    @property
+    def num_skipped(self) -> int:
+        """The first rows of each file, before its header, that are none of data."""
+        return 0
+
     def fitting(self, head: bytes) -> Syntax:
         """The syntax of a file that begins so."""
         return self
@@ -113,11 +118,12 @@ class CSV(Syntax):
     """Values between delimiters, in quotes where need be; quotes in quotes are doubled.
 
     column_names: of files without a header; None where the first row is the header. An empty value is null in columns
-    of numbers, times and bools, and an empty text in columns of text.
+    of numbers, times and bools, and an empty text in columns of text. skip_rows: see num_skipped.
     """
 
     delimiter: str = ","
     column_names: tuple[str, ...] | None = None
+    skip_rows: int = 0
     name = "CSV"
     suffixes = (".csv", ".tsv")
     empty_is_missing = True
@@ -131,6 +137,10 @@ class CSV(Syntax):
     @property
     def has_header(self) -> bool:
         return self.column_names is None
+
+    @property
+    def num_skipped(self) -> int:
+        return self.skip_rows
 
     def rows(self, data: bytes, is_last: bool) -> Indices:
         if b'"' in data:
