@@ -39,7 +39,9 @@ def with_known_nulls(stream: Any, types: ColumnTypes, first: str) -> Any:
 
     stream: an ElementStream. types: of its rows. first: the place of the first row.
     """
-    leaves_of = {leaf.path: (leaf.type, keys) for field in types.fields for leaf, keys in _keyed(field, (field.path,))}
+    # by path: a value for its nulls, as an example, and the keys to it
+    keyed = [each for field in types.fields for each in _keyed(field, (field.path,))]
+    leaves_of = {leaf.path: (value_like(leaf.type), keys) for leaf, keys in keyed}
     told = {**types.missing, **types.nulls}
     named = {path: f"{path} ({count})" if count else path for path, count in told.items()}
     of_elements = [step.kind not in ("decode", "map_columns") for step in stream.steps]
@@ -52,12 +54,11 @@ def with_known_nulls(stream: Any, types: ColumnTypes, first: str) -> Any:
         ends = [at + 1 for at, is_so in enumerate(of_elements) if is_so and not any(of_elements[at + 1 : at + 2])]
         trial = _Trial(stream, [None if at == len(of_elements) else at for at in ends], rows)
         for path in named:
-            kind, keys = leaves_of[path]
+            value, keys = leaves_of[path]
             left, raised = trial.left_none([keys])
-            if path in types.nulls or value_like(kind) is not None:
+            if path in types.nulls or value is not None:
                 found |= left
             if raised and path in types.missing:
-                value = value_like(kind)
                 put = f"on_null={{{path!r}: {value!r}}} in the source's config puts a value there"
                 _warn_of_failure(first, named[path], raised, "Let it take None" if value is None else put)
             if not left and path in kept:
@@ -65,8 +66,8 @@ def with_known_nulls(stream: Any, types: ColumnTypes, first: str) -> Any:
         if len(types.nulls) > 1:
             found |= trial.left_none([leaves_of[path][1] for path in types.nulls])[0]
     if kept:
-        one = next((path for path in kept if value_like(leaves_of[path][0]) is not None), kept[0])
-        value = value_like(leaves_of[one][0])
+        one = next((path for path in kept if leaves_of[path][0] is not None), kept[0])
+        value = leaves_of[one][0]
         put = f"on_null={{{one!r}: {value!r}}} in the source's config"
         put = "A transform that fills them in" if value is None else put
         _warn_of_nulls(first, name, tuple(named[path] for path in kept), put)

@@ -28,7 +28,7 @@ from datarax_ray.read.closing import Uncopied
 from datarax_ray.read.elements.columns import Columns, spec, unstack
 from datarax_ray.read.errors import RecordError, Skipped, SkippedError, UnlikeError
 from datarax_ray.read.skipped_records import COUNT_ALONE, SkipOptions
-from datarax_ray.read.stream import Stream, locks_of, transforms_of
+from datarax_ray.read.stream import Stream, held, transforms_of
 
 logger = logging.getLogger("datarax_ray")
 
@@ -158,9 +158,7 @@ class Source(Uncopied):
         if start < 0 or size < 0:
             raise ValueError(f"start and size must not be negative, got {start} and {size}")
         stop = start + size if self.description.stop is None else min(start + size, self.description.stop)
-        with contextlib.ExitStack() as stack:
-            for lock in locks_of(self.description):
-                stack.enter_context(lock)
+        with held(self.description):
             return self.description.read_at(start, max(start, stop), self.state)
 
     def describe(self) -> Stream:

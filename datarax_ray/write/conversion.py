@@ -250,7 +250,8 @@ class ReadRecords:
         if not elements:
             return
         try:
-            table = table_of(stack(elements, as_objects=[path for _, path in self.stream.as_objects]), self.schema)
+            as_objects = [path for before, path in self.stream.as_objects if before is None]
+            table = table_of(stack(elements, as_objects=as_objects), self.schema)
         except (UnfitError, ColumnError) as error:
             if len(elements) == 1:
                 tally.skip(records, str(error), error)

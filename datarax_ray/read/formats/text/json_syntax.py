@@ -66,7 +66,7 @@ class JSONLines(Syntax):
 
         if not _are_objects(data):
             raise pa.ArrowInvalid("JSON parse error: a line is one object, from { to }")
-        infers = schema is None or bool(schema.metadata)
+        infers = _infers(schema)
         try:
             table = _table_of_json(data, schema)
             if infers and (dated := _without_times(table.schema)) != table.schema:
@@ -177,6 +177,11 @@ def _without_times(kind: Any) -> Any:
     return pa.string() if t.is_timestamp(kind) else kind
 
 
+def _infers(schema: Any) -> bool:
+    """Whether types are inferred of columns that the schema has not."""
+    return schema is None or bool(schema.metadata)
+
+
 def _table_of_json(data: bytes, schema: Any) -> Any:
     """The table of objects, as pyarrow reads them, with all of their nulls.
 
@@ -191,14 +196,14 @@ def _table_of_json(data: bytes, schema: Any) -> Any:
         read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 2),
         parse_options=json.ParseOptions(
             explicit_schema=schema,
-            unexpected_field_behavior="infer" if schema is None or schema.metadata else "error",
+            unexpected_field_behavior="infer" if _infers(schema) else "error",
         ),
     )
     try:
         table.validate()
         return table
     except pa.ArrowInvalid:
-        if schema is None or schema.metadata:
+        if _infers(schema):
             return _table_of_json(data, table.schema)
     return pa.table([retyped(column, column.type, repair=True) for column in table.columns], schema=table.schema)
 
